@@ -1,0 +1,216 @@
+"""The seams of the agent loop: what it asks of a model provider, of tools, and of its host.
+
+The loop (loop.py) stands between them and knows neither HTTP nor rows. A provider speaks one
+vendor's wire format; a tool set runs tools; the host stores what happened (sessions_app.core.runner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from agents_app.runtime.messages import Content, Message, ToolSchema
+
+# --- providers -----------------------------------------------------------------------------------
+
+FinishReason = Literal["stop", "tool_calls", "max_tokens", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of the call number ``index`` of this message. ``name`` comes with the first piece."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """What the provider wants back unread with this message (a signature, a reasoning item)."""
+
+    part: str
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model call, as far as the provider told."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    reason: FinishReason
+
+
+ProviderEvent = TextDelta | ThinkingDelta | ToolCallDelta | Opaque | Usage | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, steps and bytes; all of them an agent may set."""
+
+    connect: float = 10.0
+    first_output: float = 120.0
+    between_outputs: float = 120.0
+    run: float = 3600.0
+    max_steps: int = 64
+    tool_seconds: float = 60.0
+    tool_output_bytes: int = 1_000_000
+    retries: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call, complete: nothing else is read from anywhere while it runs."""
+
+    model: str
+    instructions: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSchema] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Provider(Protocol):
+    """A client for one vendor's wire format.
+
+    Duties: yield what arrived together as one list, without waiting for more; close the connection
+    when the iterator is closed or the task is cancelled, before ``aclose`` returns; retry only before
+    the first output (429, 5xx, connection errors; honouring Retry-After); raise ``ProviderError``
+    (errors.py) and nothing else for whatever the vendor did wrong. U+0000 and lone surrogates are
+    replaced by U+FFFD by the loop, not here.
+    """
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]: ...
+
+
+# --- tools ---------------------------------------------------------------------------------------
+
+
+class ToolSet(Protocol):
+    """The server's own tools that are active in one run."""
+
+    @property
+    def schemas(self) -> Sequence[ToolSchema]: ...
+
+    def has(self, name: str) -> bool: ...
+
+    def idempotent(self, name: str) -> bool: ...
+
+    async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
+        """The tool's output; raises ``ToolFailed`` (errors.py) with a text fit for model and client."""
+        ...
+
+
+# --- the host ------------------------------------------------------------------------------------
+
+Decider = Literal["server", "client"]
+CallState = Literal["pending", "granted", "running", "denied", "done"]
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call of the open step, as the loop sees it.
+
+    ``runner``: "server" runs here once granted; "client" waits for its result; "nobody" can be served
+    by no one and is answered by the loop itself.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    runner: Literal["server", "client", "nobody"]
+    state: CallState = "pending"
+    asks: bool = False
+    part_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepMessage:
+    """A model message that is complete (or as complete as it will ever be)."""
+
+    step: int
+    text: str
+    thinking: str
+    parts: Sequence[tuple[str, Literal["text", "thinking", "call"], str]]
+    """In stream order: (part id, kind, the text, or the call's id)."""
+    calls: Sequence[Call]
+    provider_data: str | None
+    usage: Usage
+    broken: bool = False
+    """True: the stream ended before the message did; there are no calls."""
+
+
+EndReason = Literal["end_turn", "max_tokens", "refusal", "error"]
+
+
+class Host(Protocol):
+    """Where a run's progress goes. Each method that says *commit point* returns once it is durable.
+
+    Every method may raise ``RunLost`` (errors.py): the turn is no longer this run's (cancelled, taken
+    over). The loop then stops at once and writes nothing more.
+    """
+
+    async def step_started(self, step: int) -> None: ...
+
+    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], late: bool) -> None:
+        """``late``: thinking that came after text; it is in no history message, only in the parts."""
+        ...
+
+    async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, late: bool) -> None: ...
+
+    async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None: ...
+
+    async def call_arguments(self, step: int, call_id: str, text: str) -> None: ...
+
+    async def free_call_id(self, wanted: str | None) -> str:
+        """``wanted`` if this session never had it, else a new one."""
+        ...
+
+    async def message_done(self, message: StepMessage) -> None:
+        """Commit point: the model's message with its calls and usage."""
+        ...
+
+    async def call_running(self, call: Call) -> None:
+        """Commit point, before the tool starts."""
+        ...
+
+    async def call_finished(self, call: Call, content: Content, failed: bool) -> None:
+        """Commit point: a result."""
+        ...
+
+    async def look(self) -> list[Call]:
+        """The calls of the open step as clients have left them by now."""
+        ...
+
+    async def model_messages(self) -> Sequence[Message]:
+        """What the model gets next, compacted."""
+        ...
+
+    async def wait(self) -> bool:
+        """Leave the turn to its clients. False: something was answered meanwhile, look again."""
+        ...
+
+    async def end(self, reason: EndReason, error: str | None = None) -> None:
+        """Commit point: the turn is over. ``error`` is a short public code, never a provider's words."""
+        ...

@@ -1,0 +1,38 @@
+"""Who asks: a tenant's key and what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sessions_app.core.errors import ScopeMissing
+
+SCOPES = ("meta:read", "sessions:read", "sessions:write", "ahp", "*")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The outcome of authentication; every core function that acts for somebody takes one.
+
+    ``agents`` None: every agent of the server; else the names this key may use (key and tenant both).
+    """
+
+    tenant: int
+    key: int
+    key_prefix: str
+    scopes: frozenset[str]
+    agents: frozenset[str] | None = None
+
+    def require(self, scope: str) -> None:
+        if scope not in self.scopes and "*" not in self.scopes:
+            raise ScopeMissing(scope)
+
+    def may_use(self, agent: str) -> bool:
+        return self.agents is None or agent in self.agents
+
+
+def allowed_by_both(first: Iterable[str] | None, second: Iterable[str] | None) -> frozenset[str] | None:
+    """The agents that two lists allow together; None allows all."""
+    if first is None:
+        return None if second is None else frozenset(second)
+    return frozenset(first) if second is None else frozenset(first) & frozenset(second)

@@ -1,0 +1,114 @@
+"""Domain errors. Each carries facts; each face has one table from these classes to status or code.
+
+No error carries a secret's value, a whole body or anything of the server's insides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class DomainError(Exception):
+    """Base of everything the core raises on purpose. ``code`` is the error's stable name."""
+
+    code = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with an input: where, as a path of names and indexes, and why."""
+
+    path: tuple[str | int, ...]
+    detail: str
+
+
+class InvalidInput(DomainError):
+    """An input breaks a rule. Nothing of it was stored."""
+
+    code = "invalid_input"
+
+    def __init__(self, faults: Sequence[Fault], detail: str = "") -> None:
+        self.faults = tuple(faults)
+        self.detail = detail or (self.faults[0].detail if self.faults else "The request is not valid.")
+        super().__init__(self.detail)
+
+
+class NotAuthenticated(DomainError):
+    """No key, an unknown key, one that was revoked or has expired, or a suspended tenant's."""
+
+    code = "not_authenticated"
+
+
+class ScopeMissing(DomainError):
+    """The key is good but not for this."""
+
+    code = "scope_missing"
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(f"the key lacks the scope {scope}")
+
+
+class SessionNotFound(DomainError):
+    """There is no such session for this caller; another tenant's is not told apart."""
+
+    code = "session_not_found"
+
+
+class HistoryKindUndeclared(DomainError):
+    """The agent does not offer this kind of history."""
+
+    code = "history_kind_undeclared"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(f"the agent does not offer {kind} history")
+
+
+class AgentGone(DomainError):
+    """The operator has removed the session's agent, or this key may not use it: no turn can run."""
+
+    code = "agent_gone"
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        super().__init__(f"the agent {agent} is not available")
+
+
+class TurnAlreadyRunning(DomainError):
+    """A session runs one turn at a time."""
+
+    code = "turn_already_running"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id} is running a turn")
+
+
+class BadCursor(DomainError):
+    """A list cursor that this server never made for this tenant."""
+
+    code = "bad_cursor"
+
+
+class UnknownPosition(DomainError):
+    """A stream position that this session never gave."""
+
+    code = "unknown_position"
+
+
+class PositionPruned(DomainError):
+    """The events after this position are no longer all kept, or the position was lost in a crash."""
+
+    code = "position_pruned"
+
+
+class NotReady(DomainError):
+    """The server cannot do this now; the caller may try again."""
+
+    code = "not_ready"
+
+    def __init__(self, retry_after: int = 2) -> None:
+        self.retry_after = retry_after
+        super().__init__("the server is not ready")

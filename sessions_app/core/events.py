@@ -1,0 +1,83 @@
+"""The vocabulary: every kind of event that can happen, and what it says.
+
+Pure. docs/protocols/events.md is the same list for people, with what each face makes of it. A reader
+skips kinds it does not know, so a newer release may run beside this one. Ids in a payload are public ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from agents_app import exact_json
+
+
+class Kind(StrEnum):
+    SESSION_CREATED = "session_created"
+    SESSION_DELETED = "session_deleted"
+    ACTIVE_SESSIONS_CHANGED = "active_sessions_changed"
+    TURN_STARTED = "turn_started"
+    TURN_RESUMED = "turn_resumed"
+    RUN_STARTED = "run_started"
+    STEP_STARTED = "step_started"
+    TEXT_OPENED = "text_opened"
+    THINKING_OPENED = "thinking_opened"
+    TEXT_DELTA = "text_delta"
+    THINKING_DELTA = "thinking_delta"
+    CALL_OPENED = "call_opened"
+    CALL_ARGUMENTS = "call_arguments"
+    THINKING_DONE = "thinking_done"
+    TEXT_DONE = "text_done"
+    CALL_READY = "call_ready"
+    STEP_DONE = "step_done"
+    CALL_GRANTED = "call_granted"
+    CALL_RUNNING = "call_running"
+    CALL_DENIED = "call_denied"
+    CALL_FINISHED = "call_finished"
+    RUN_PAUSED = "run_paused"
+    TURN_ENDED = "turn_ended"
+    TURN_FAILED = "turn_failed"
+    TURN_CANCELLED = "turn_cancelled"
+
+
+STREAM_KINDS = frozenset(
+    {
+        Kind.STEP_STARTED,
+        Kind.TEXT_OPENED,
+        Kind.THINKING_OPENED,
+        Kind.TEXT_DELTA,
+        Kind.THINKING_DELTA,
+        Kind.CALL_OPENED,
+        Kind.CALL_ARGUMENTS,
+    }
+)
+"""Said while a model is still speaking: stored without waiting for the disk, kept for a day."""
+
+RUN_START_KINDS = frozenset({Kind.TURN_STARTED, Kind.TURN_RESUMED})
+TURN_END_KINDS = frozenset({Kind.TURN_ENDED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
+RUN_END_KINDS = TURN_END_KINDS | {Kind.RUN_PAUSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """An event before it has a number. ``join`` names the part that neighbouring deltas belong to:
+    those with the same kind and the same ``join`` become one, their ``delta`` texts joined."""
+
+    kind: Kind
+    payload: dict[str, Any]
+    join: str | None = None
+
+    @property
+    def durable(self) -> bool:
+        return self.kind not in STREAM_KINDS
+
+    def data(self) -> str:
+        return exact_json.dumps(self.payload)
+
+
+def joined(first: Happening, second: Happening) -> Happening | None:
+    """The two as one, if they are neighbouring deltas of one part."""
+    if first.join is None or first.kind is not second.kind or first.join != second.join:
+        return None
+    return Happening(first.kind, {**first.payload, "delta": first.payload["delta"] + second.payload["delta"]}, first.join)

@@ -1,0 +1,40 @@
+"""Facts and constraints. Writing functions live in sessions_app.core."""
+
+from sessions_app.models.audit import AuditRecord
+from sessions_app.models.compaction import Compaction
+from sessions_app.models.definition import AgentDefinition
+from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
+from sessions_app.models.key import ApiKey
+from sessions_app.models.message import Message, Origin
+from sessions_app.models.option import OptionValue
+from sessions_app.models.presence import WorkerPresence
+from sessions_app.models.session import Session
+from sessions_app.models.tenant import Tenant
+from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
+from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
+
+__all__ = [
+    "LIVE_STATES",
+    "OPEN_CALL_STATES",
+    "TURN_FORMAT",
+    "AgentDefinition",
+    "ApiKey",
+    "AuditRecord",
+    "CallRunner",
+    "CallState",
+    "Compaction",
+    "Event",
+    "JournalGap",
+    "Message",
+    "OptionValue",
+    "Origin",
+    "Pruned",
+    "Session",
+    "SessionTail",
+    "Tenant",
+    "TenantCounter",
+    "ToolCall",
+    "Turn",
+    "TurnState",
+    "WorkerPresence",
+]

@@ -1,0 +1,31 @@
+"""API keys: stored as a hash, found by it, shown once."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from sessions_app.models.tenant import Tenant
+
+
+class ApiKey(models.Model):
+    """A key of one tenant. The key itself is 32 random bytes and is nowhere; this is its SHA-256."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="keys")
+    name = models.CharField(max_length=200)
+    prefix = models.CharField(max_length=16, db_index=True, editable=False, help_text="The start of the key, to recognise it by.")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = models.JSONField(default=list)
+    allowed_agents = models.JSONField(
+        null=True, blank=True, help_text="A list of agent names; empty (null): every agent the tenant may use."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    rotated_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_to")
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}… ({self.name})"

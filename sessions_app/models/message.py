@@ -1,0 +1,43 @@
+"""Messages: the lines of a history, exact as they came."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from sessions_app.models.session import Session
+from sessions_app.models.tenant import Tenant
+from sessions_app.models.turn import Turn
+
+
+class Origin(models.TextChoices):
+    SEED = "seed"
+    CLIENT = "client"
+    SERVER = "server"
+    NOTE = "note", "closing note for a client's call"
+
+
+class Message(models.Model):
+    """One line. ``content`` is JSON text; ``provider_data`` goes back to the provider and to nobody else."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="messages")
+    position = models.PositiveIntegerField()
+    role = models.CharField(max_length=16)
+    content = models.TextField()
+    tool_call_id = models.TextField(null=True)
+    origin = models.CharField(max_length=8, choices=Origin.choices)
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="messages")
+    run = models.PositiveIntegerField(default=0)
+    step = models.PositiveIntegerField(default=0)
+    provider_data = models.TextField(null=True)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    cut_at = models.DateTimeField(null=True, help_text="Truncated away: in no history any more.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "position"], name="message_position")]
+        indexes = [models.Index(fields=["turn", "run"], name="message_of_run")]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.position}"

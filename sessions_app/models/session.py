@@ -1,0 +1,42 @@
+"""Sessions: one conversation with one agent."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from sessions_app.models.key import ApiKey
+from sessions_app.models.tenant import Tenant
+
+
+class LiveSessions(models.Manager["Session"]):
+    """The default: deleted sessions are in no query that does not ask for them."""
+
+    def get_queryset(self) -> models.QuerySet[Session]:
+        return super().get_queryset().filter(deleted_at=None)
+
+
+class Session(models.Model):
+    """One conversation. JSON columns are text, because clients compare the order of keys."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sessions")
+    public_id = models.CharField(max_length=64, unique=True)
+    agent_name = models.CharField(max_length=200)
+    tool_refs = models.TextField(null=True, help_text="JSON list of server tool references as last set; null: never set.")
+    client_tools = models.TextField(default="[]", help_text="JSON list of the client's tools.")
+    created_by = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField()
+    modified_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True)
+
+    objects = LiveSessions()
+    with_deleted = models.Manager["Session"]()
+
+    class Meta:
+        base_manager_name = "with_deleted"
+        indexes = [
+            models.Index(fields=["tenant", "-created_at", "-id"], condition=models.Q(deleted_at=None), name="session_list"),
+            models.Index(fields=["deleted_at"], condition=models.Q(deleted_at__isnull=False), name="session_deleted"),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id

@@ -1,0 +1,26 @@
+"""Tenants: the walls between those whom this server serves."""
+
+from __future__ import annotations
+
+from django.core.validators import RegexValidator
+from django.db import models
+
+
+class Tenant(models.Model):
+    """One customer of the server; every row of theirs carries it."""
+
+    slug = models.CharField(
+        max_length=63, unique=True, validators=[RegexValidator(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", "a-z, 0-9 and inner hyphens")]
+    )
+    title = models.CharField(max_length=200, blank=True)
+    allowed_agents = models.JSONField(
+        null=True, blank=True, help_text="A list of agent names; empty (null): every agent of the server."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    suspended_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug

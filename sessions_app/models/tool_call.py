@@ -1,0 +1,67 @@
+"""Tool calls: the state of each until it is final. Changed by conditional update alone."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from sessions_app.models.session import Session
+from sessions_app.models.tenant import Tenant
+from sessions_app.models.turn import Turn
+
+
+class CallState(models.TextChoices):
+    PENDING = "pending"
+    GRANTED = "granted"
+    RUNNING = "running"
+    DENIED = "denied"
+    DONE = "done"
+
+
+OPEN_CALL_STATES = (CallState.PENDING, CallState.GRANTED, CallState.RUNNING)
+
+
+class CallRunner(models.TextChoices):
+    SERVER = "server"
+    CLIENT = "client"
+    NOBODY = "nobody"
+
+
+class ToolCall(models.Model):
+    """One call. ``turn`` is null while the call comes from a seed that nobody has answered yet.
+
+    ``result`` is JSON text: what the tool's message says (or will say, if a client answered while
+    the turn was running). ``stored`` is true once that message is in the history.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="tool_calls")
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="tool_calls")
+    call_id = models.TextField()
+    name = models.TextField()
+    arguments = models.TextField(help_text="The argument text as the model wrote it.")
+    runner = models.CharField(max_length=8, choices=CallRunner.choices)
+    state = models.CharField(max_length=8, choices=CallState.choices, default=CallState.PENDING)
+    step = models.PositiveIntegerField(default=0)
+    ordinal = models.PositiveIntegerField(default=0, help_text="Its place among the calls of its message.")
+    idempotent = models.BooleanField(default=False)
+    failed = models.BooleanField(default=False)
+    reason = models.TextField(blank=True, default="", help_text="Why it was denied, in the decider's words.")
+    result = models.TextField(null=True)
+    stored = models.BooleanField(default=False)
+    decided_by = models.CharField(max_length=100, blank=True, default="")
+    created_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "call_id"], name="call_id_once_a_session")]
+        indexes = [
+            models.Index(
+                fields=["session", "step", "ordinal"], condition=models.Q(state__in=["pending", "granted", "running"]), name="open_calls"
+            ),
+            models.Index(fields=["turn", "step", "ordinal"], name="call_of_turn"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.call_id}"

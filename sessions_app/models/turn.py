@@ -1,0 +1,73 @@
+"""Turns: from a user message until the agent is done with it. The table is also the queue."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from sessions_app.models.definition import AgentDefinition
+from sessions_app.models.session import Session
+from sessions_app.models.tenant import Tenant
+
+TURN_FORMAT = 1
+"""The newest way of storing a turn that this code knows. A worker leaves newer ones to newer workers."""
+
+
+class TurnState(models.TextChoices):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+
+LIVE_STATES = (TurnState.QUEUED, TurnState.RUNNING, TurnState.WAITING)
+
+
+class Turn(models.Model):
+    """One turn.
+
+    ``run`` counts its stretches (the first request is 1, each answer that wakes it adds one);
+    ``fence`` makes a run's writes valid: a write whose fence is not the row's is refused.
+    ``parts`` is what was said in stream order; a call's part only refers to its ToolCall row.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns")
+    public_id = models.CharField(max_length=64, unique=True)
+    definition = models.ForeignKey(AgentDefinition, on_delete=models.PROTECT, related_name="+")
+    format = models.PositiveSmallIntegerField(default=TURN_FORMAT)
+    state = models.CharField(max_length=16, choices=TurnState.choices, default=TurnState.QUEUED)
+    stop_reason = models.CharField(max_length=16, blank=True, default="")
+    error = models.CharField(max_length=64, blank=True, default="", help_text="A short public code, never a provider's words.")
+    run = models.PositiveIntegerField(default=1)
+    step = models.PositiveIntegerField(default=0, help_text="Model calls begun so far.")
+    parts = models.TextField(default="[]")
+    fence = models.IntegerField(default=0)
+    worker = models.CharField(max_length=64, blank=True, default="")
+    lease_expires_at = models.DateTimeField(null=True)
+    takeovers = models.PositiveSmallIntegerField(default=0)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    cache_read_tokens = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField()
+    queued_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    provider_closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session"], condition=models.Q(state__in=["queued", "running", "waiting"]), name="one_live_turn_a_session"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="turn_queue"),
+            models.Index(fields=["lease_expires_at"], condition=models.Q(state="running"), name="turn_leases"),
+            models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
+            models.Index(fields=["session", "id"], name="turn_of_session"),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
