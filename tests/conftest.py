@@ -1,0 +1,133 @@
+"""What every test stands on: real databases, no way out of this machine, the scripted model server."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.fakes.model_server import ModelServer
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "rule(*ids): the rules of the protocol that a test proves, such as A53")
+
+
+# --- nothing leaves this machine (and so no test can reach a real model) ---
+
+
+class _Border:
+    """Watches every connection of this process; an audit hook cannot be taken away, only told to look."""
+
+    def __init__(self) -> None:
+        self.crossed: list[str] = []
+        self.own_names = {"localhost", socket.gethostname(), ""}
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "socket.connect":
+            host = arguments[1][0] if isinstance(arguments[1], tuple) else None
+        elif event == "socket.getaddrinfo":
+            host = arguments[0]
+        else:
+            return
+        if isinstance(host, bytes):
+            host = host.decode("ascii", "replace")
+        if isinstance(host, str) and not self._is_here(host, looked_up=event == "socket.getaddrinfo"):
+            self.crossed.append(f"{event} {host}")
+            raise PermissionError(f"tests stay on this machine; this one tried {event} {host}")
+
+    def _is_here(self, host: str, *, looked_up: bool) -> bool:
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return host in self.own_names
+        # Looking up a written address asks nobody.
+        return looked_up or address.is_loopback or address.is_unspecified
+
+
+_border = _Border()
+sys.addaudithook(_border.hook)
+
+
+@pytest.fixture(autouse=True)
+def _stays_on_this_machine() -> Iterator[None]:
+    """Fails the test that tried to leave, even if the code under test swallowed the refusal."""
+    _border.crossed.clear()
+    yield
+    crossed, _border.crossed = _border.crossed, []
+    if crossed:
+        pytest.fail(f"left this machine: {', '.join(sorted(set(crossed)))}")
+
+
+@pytest.fixture
+def crossings() -> list[str]:
+    """For a test about the border itself: what was refused so far. Clear it to be forgiven."""
+    return _border.crossed
+
+
+# --- databases ---
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    request: pytest.FixtureRequest,
+    django_db_modify_db_settings_parallel_suffix: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A database of its own for each test worker, and for each person who runs the tests beside others."""
+    from django.conf import settings
+
+    suffix = os.environ.get("AGENTHOST_TEST_DATABASE_SUFFIX", "")
+    for database in settings.DATABASES.values():
+        test = database.setdefault("TEST", {})
+        if database["ENGINE"].endswith("sqlite3"):
+            # A file, because that is what the product uses: in memory, threads would share one cache and its locks.
+            test["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+        elif suffix:
+            test["NAME"] = f"{test.get('NAME') or 'test_' + database['NAME']}_{suffix}"
+
+
+@pytest.fixture
+def on_postgres() -> bool:
+    from django.db import connection
+
+    return connection.vendor == "postgresql"
+
+
+# --- what a test must not leave behind ---
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_stream_open() -> Iterator[None]:
+    """A feed that nobody reads any more would keep its queue, and its journal reads, for ever."""
+    yield
+    feed = sys.modules.get("sessions_app.core.feed")
+    if feed is None:
+        return
+    until = time.monotonic() + 3
+    while feed.streams_open() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert feed.streams_open() == 0, "streams were left open"
+
+
+# --- the scripted model ---
+
+
+@pytest.fixture(scope="session")
+def _model_server() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def model(_model_server: ModelServer) -> Iterator[ModelServer]:
+    """The scripted model server, with no records of earlier tests."""
+    _model_server.forget()
+    yield _model_server
+    _model_server.forget()
