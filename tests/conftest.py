@@ -14,11 +14,6 @@ import pytest
 
 from tests.fakes.model_server import ModelServer
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "rule(*ids): the rules of the protocol that a test proves, such as A53")
-
-
 # --- nothing leaves this machine (and so no test can reach a real model) ---
 
 
