@@ -73,7 +73,8 @@ def test_a_character_cut_in_two_arrives_whole(model: ModelServer) -> None:
 def test_a_client_that_hangs_up_is_seen_at_a_gate(model: ModelServer) -> None:
     prompt = model.script([steps.text("before"), steps.gate("g"), steps.text("after")])
     with httpx.stream("POST", f"{model.url}/chat/completions", json=body_for(prompt)) as answer:
-        assert next(answer.iter_text())
+        chunks = answer.iter_text()
+        assert next(chunks)
         model.wait_gate("g")
         assert model.streams == 1
     assert model.wait_ended(model.wait_request(prompt)) == "closed"
@@ -94,7 +95,7 @@ def test_the_same_server_runs_as_a_process_of_its_own_controlled_by_http() -> No
     try:
         assert process.stdout is not None
         remote = RemoteModelServer(process.stdout.readline().strip())
-        prompt = remote.script(attempts([steps.gate("g"), steps.text("through")]))
+        prompt = remote.script(attempts([steps.text("first"), steps.gate("g"), steps.text("through")]))
         with httpx.stream("POST", f"{remote.url}/chat/completions", json=body_for(prompt)) as answer:
             remote.wait_gate("g")
             remote.open_gate("g")
