@@ -1,0 +1,1 @@
+"""Commands for whoever runs, tests or releases Agenthost; nothing here is imported by the product."""
