@@ -1,0 +1,84 @@
+"""The rules and the tests name each other, both ways."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+RULES_PAGE = TESTS.parent.parent / "shared" / "aap" / "RULES.md"
+
+
+@cache
+def manifest() -> dict[str, dict[str, str]]:
+    return tomllib.loads((TESTS / "requirements" / "aap.toml").read_text())
+
+
+def marked_rules(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The ids in every ``rule(...)`` mark that stands on a test, a class of tests or a module's ``pytestmark``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            marks = node.decorator_list if node.name.startswith("test_") else []
+        elif isinstance(node, ast.ClassDef):
+            marks = node.decorator_list if node.name.startswith("Test") else []
+        elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
+            marks = [node.value]
+        else:
+            continue
+        for mark in marks:
+            for call in ast.walk(mark):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.rule":
+                    for argument in call.args:
+                        assert isinstance(argument, ast.Constant), "a rule mark names its rules in plain strings"
+                        yield str(argument.value), call.lineno
+
+
+@cache
+def rules_in_tests() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for rule, line in marked_rules(ast.parse(path.read_text())):
+            found.setdefault(rule, []).append(f"{path.relative_to(TESTS)}:{line}")
+    return found
+
+
+def test_every_rule_that_is_called_tested_has_a_test() -> None:
+    tested = {rule for rule, entry in manifest().items() if entry["status"] == "tested"}
+    assert sorted(tested - set(rules_in_tests())) == []
+
+
+def test_no_test_names_an_unknown_rule() -> None:
+    ours = {rule: places for rule, places in rules_in_tests().items() if re.fullmatch(r"A\d+", rule)}
+    assert {rule: places for rule, places in ours.items() if rule not in manifest()} == {}
+
+
+def test_every_entry_has_a_title_and_a_known_status() -> None:
+    for rule, entry in manifest().items():
+        assert set(entry) == {"title", "status"}, rule
+        assert entry["title"].strip(), rule
+        assert entry["status"] == "tested" or entry["status"].startswith("later: "), rule
+
+
+@pytest.mark.skipif(not RULES_PAGE.exists(), reason="the page of the rules is not beside this checkout")
+def test_the_manifest_lists_exactly_the_rules_of_the_page() -> None:
+    assert list(manifest()) == sorted(set(re.findall(r"\*\*(A\d+)\.", RULES_PAGE.read_text())), key=lambda rule: int(rule[1:]))
+
+
+def test_a_mark_is_found_wherever_pytest_would_find_it() -> None:
+    source = """
+import pytest
+pytestmark = [pytest.mark.slow, pytest.mark.rule("A1")]
+@pytest.mark.rule("A2", "A3")
+class TestThing:
+    @pytest.mark.rule("A4")
+    async def test_that(self): ...
+    @pytest.mark.rule("A5")
+    def helper(self): ...
+"""
+    assert [rule for rule, _ in marked_rules(ast.parse(source))] == ["A1", "A2", "A3", "A4"]
