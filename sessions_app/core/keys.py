@@ -1,0 +1,243 @@
+"""API keys: issuing, recognising, revoking.
+
+A key is ``ah_`` and 32 random bytes in 43 letters. It leaves this module once, when it is issued; what is
+kept is its SHA-256, which is enough for a secret of that length: there is nothing to guess from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from sessions_app.core import audit
+from sessions_app.core.caller import SCOPES, Caller, allowed_by_both
+from sessions_app.core.errors import Fault, InvalidInput, NotAuthenticated
+from sessions_app.models import ApiKey, Tenant
+
+log = logging.getLogger(__name__)
+
+PREFIX = "ah_"
+PREFIX_LENGTH = 11
+"""How much of a key is stored to recognise it by: 48 of its 256 bits."""
+
+_FORM = re.compile(r"ah_[A-Za-z0-9_-]{43}")
+_USE_IS_NOTED_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new key. ``raw`` is the only copy there will ever be."""
+
+    key: ApiKey
+    raw: str = field(repr=False)
+
+
+def looks_like_key(raw: str) -> bool:
+    """Whether this could be a key at all; pure and cheap, for those who must not ask the database."""
+    return _FORM.fullmatch(raw) is not None
+
+
+def digest_of(raw: str) -> str:
+    return hashlib.sha256(raw.encode()).hexdigest()
+
+
+def authenticate(raw: str) -> Caller:
+    """Who asks with this key. Every way of being no good is the same NotAuthenticated."""
+    if not looks_like_key(raw):
+        raise NotAuthenticated
+    key = (
+        ApiKey.objects.filter(digest=digest_of(raw), revoked_at=None, tenant__suspended_at=None)
+        .filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
+        .select_related("tenant")
+        .annotate(asked_at=Now())
+        .first()
+    )
+    if key is None:
+        raise NotAuthenticated
+    _note_use(key, key.asked_at)
+    return Caller(
+        tenant=key.tenant_id,
+        key=key.pk,
+        key_prefix=key.prefix,
+        scopes=frozenset(key.scopes),
+        agents=allowed_by_both(key.tenant.allowed_agents, key.allowed_agents),
+    )
+
+
+def _note_use(key: ApiKey, now: datetime) -> None:
+    """Write ``last_used_at``, unless somebody did within the minute or is doing it right now.
+
+    A convenience for operators, so it neither fails a request nor makes it wait: it passes by a row that
+    is locked, and the commit does not wait for the disk.
+    """
+    if key.last_used_at is not None and now - key.last_used_at < _USE_IS_NOTED_EVERY:
+        return
+    mine = ApiKey.objects.filter(pk=key.pk, last_used_at=key.last_used_at)
+    try:
+        if connection.vendor != "postgresql":
+            mine.update(last_used_at=now)
+            return
+        outermost = not connection.in_atomic_block
+        with transaction.atomic():
+            if outermost:
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL synchronous_commit TO off")
+            free = mine.select_for_update(skip_locked=True, no_key=True).values("pk")
+            ApiKey.objects.filter(pk__in=free).update(last_used_at=now)
+    except DatabaseError:
+        log.warning("could not note the use of key %s", key.prefix, exc_info=True)
+
+
+def issue(
+    tenant: Tenant,
+    *,
+    name: str,
+    scopes: Collection[str],
+    expires_at: datetime | None,
+    allowed_agents: Sequence[str] | None,
+    actor: str,
+    address: str = "",
+) -> Issued:
+    """Make a key. InvalidInput names ``name``, ``scopes``, ``expires_at`` or ``allowed_agents``."""
+    faults = _faults(name, scopes, expires_at, allowed_agents)
+    if faults:
+        raise InvalidInput(faults)
+    with transaction.atomic():
+        issued = _create(tenant, name, _in_order(scopes), expires_at, allowed_agents)
+        audit.record(
+            actor=actor,
+            address=address,
+            action=audit.Action.KEY_ISSUED,
+            target=_named(issued.key),
+            tenant=tenant,
+            detail=_rights(issued.key),
+        )
+    return issued
+
+
+def revoke(key: ApiKey, *, actor: str, address: str = "") -> bool:
+    """Refuse the key from now on. False: it had been revoked already."""
+    with transaction.atomic():
+        if not ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()):
+            return False
+        audit.record(actor=actor, address=address, action=audit.Action.KEY_REVOKED, target=_named(key), tenant=key.tenant)
+    key.refresh_from_db(fields=["revoked_at"])
+    return True
+
+
+def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") -> Issued:
+    """A new key with the same rights, for as long as the old one was made for; the old one ends after ``overlap``.
+
+    InvalidInput if the old key is revoked or has expired: that would give rights back which were taken.
+    """
+    if overlap < timedelta(0):
+        raise InvalidInput([Fault(("overlap",), "the overlap cannot be negative")])
+    with transaction.atomic():
+        old = ApiKey.objects.select_for_update(of=("self",)).select_related("tenant").annotate(asked_at=Now()).get(pk=key.pk)
+        now: datetime = old.asked_at
+        if old.revoked_at is not None:
+            raise InvalidInput([Fault(("key",), "a revoked key cannot be rotated; issue a new one")])
+        if old.expires_at is not None and old.expires_at <= now:
+            raise InvalidInput([Fault(("key",), "an expired key cannot be rotated; issue a new one")])
+        lifetime = None if old.expires_at is None else old.expires_at - old.created_at
+        issued = _create(
+            old.tenant,
+            old.name,
+            old.scopes,
+            None if lifetime is None else now + lifetime,
+            old.allowed_agents,
+            rotated_from=old,
+        )
+        ends = now + overlap
+        if old.expires_at is None or ends < old.expires_at:
+            ApiKey.objects.filter(pk=old.pk).update(expires_at=ends)
+        audit.record(
+            actor=actor,
+            address=address,
+            action=audit.Action.KEY_ROTATED,
+            target=_named(old),
+            tenant=old.tenant,
+            detail=f"replaced by {issued.key.prefix}…, overlap {overlap}",
+        )
+        audit.record(
+            actor=actor,
+            address=address,
+            action=audit.Action.KEY_ISSUED,
+            target=_named(issued.key),
+            tenant=old.tenant,
+            detail=f"{_rights(issued.key)}; in place of {old.prefix}…",
+        )
+    key.refresh_from_db(fields=["expires_at"])
+    return issued
+
+
+def state_of(key: ApiKey) -> str:
+    """``active``, ``expired`` or ``revoked``; its tenant's suspension aside."""
+    if key.revoked_at is not None:
+        return "revoked"
+    if key.expires_at is not None and key.expires_at <= timezone.now():
+        return "expired"
+    return "active"
+
+
+def _create(
+    tenant: Tenant,
+    name: str,
+    scopes: list[str],
+    expires_at: datetime | None,
+    allowed_agents: Sequence[str] | None,
+    rotated_from: ApiKey | None = None,
+) -> Issued:
+    raw = PREFIX + secrets.token_urlsafe(32)
+    key = ApiKey.objects.create(
+        tenant=tenant,
+        name=name.strip(),
+        prefix=raw[:PREFIX_LENGTH],
+        digest=digest_of(raw),
+        scopes=scopes,
+        allowed_agents=None if allowed_agents is None else list(allowed_agents),
+        expires_at=expires_at,
+        rotated_from=rotated_from,
+    )
+    return Issued(key, raw)
+
+
+def _faults(name: str, scopes: Collection[str], expires_at: datetime | None, allowed_agents: Sequence[str] | None) -> list[Fault]:
+    faults = []
+    if not name.strip() or len(name) > 200 or "\0" in name:
+        faults.append(Fault(("name",), "a key needs a name of 1 to 200 characters"))
+    if not scopes:
+        faults.append(Fault(("scopes",), "a key needs at least one scope"))
+    known = ", ".join(SCOPES)
+    faults.extend(
+        Fault(("scopes",), f"there is no scope {scope!r}; there are {known}") for scope in scopes if scope not in SCOPES
+    )
+    if expires_at is not None and expires_at <= timezone.now():
+        faults.append(Fault(("expires_at",), "a key must expire in the future"))
+    if allowed_agents is not None and (not allowed_agents or not all(allowed_agents)):
+        faults.append(Fault(("allowed_agents",), "name at least one agent, or leave it out to allow all"))
+    return faults
+
+
+def _in_order(scopes: Collection[str]) -> list[str]:
+    return [scope for scope in SCOPES if scope in scopes]
+
+
+def _named(key: ApiKey) -> str:
+    return f"key {key.prefix}… ({key.name})"
+
+
+def _rights(key: ApiKey) -> str:
+    agents = "all agents" if key.allowed_agents is None else "agents " + ", ".join(key.allowed_agents)
+    until = "no expiry" if key.expires_at is None else f"until {key.expires_at:%Y-%m-%d %H:%M} UTC"
+    return f"scopes {', '.join(key.scopes)}; {agents}; {until}"
