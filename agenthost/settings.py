@@ -1,14 +1,154 @@
-"""Django settings. (Being written: see the wiring helper.)"""
+"""Settings, all of them from the environment through env.py."""
 
-import os
+from __future__ import annotations
+
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from agenthost import env, keepsakes
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-SECRET_KEY = os.environ.get("AGENTHOST_SECRET_KEY", "dev")
+
+# Which process, which shape --------------------------------------------------------------------------
+AGENTHOST_ROLE = env.role()
+AGENTHOST_VAR_DIR: Path = env.path("AGENTHOST_VAR_DIR") or BASE_DIR / "var"
+AGENTHOST_REDIS_URL = env.url("REDIS_URL", ("redis", "rediss", "unix"))
+_database = env.database("DATABASE_URL")
+_clustered = AGENTHOST_REDIS_URL is not None or (_database is not None and _database.vendor == "postgresql")
+AGENTHOST_MODE = (
+    "embedded"
+    if AGENTHOST_ROLE == "embedded"
+    else "production"
+    if _clustered or AGENTHOST_ROLE in ("web", "worker", "beat")
+    else "embedded"
+)
+
+# Secrets ---------------------------------------------------------------------------------------------
+_secret_key = env.text("AGENTHOST_SECRET_KEY")
+AGENTHOST_KEY_RING = env.sealing_keys("AGENTHOST_KEY_RING")
+if AGENTHOST_MODE == "embedded":
+    _secret_key = _secret_key or keepsakes.kept(AGENTHOST_VAR_DIR, "secret_key", keepsakes.new_secret)
+    AGENTHOST_KEY_RING = AGENTHOST_KEY_RING or env.decode_keys(
+        "the file key_ring in AGENTHOST_VAR_DIR", keepsakes.kept(AGENTHOST_VAR_DIR, "key_ring", keepsakes.new_sealing_key)
+    )
+else:
+    _missing = [
+        name for name, value in (("AGENTHOST_SECRET_KEY", _secret_key), ("AGENTHOST_KEY_RING", AGENTHOST_KEY_RING)) if not value
+    ]
+    if _missing:
+        raise ImproperlyConfigured(
+            f"{' and '.join(_missing)} must be set (or given as …_FILE): with DATABASE_URL or REDIS_URL, or in the roles "
+            "web, worker and beat, every process needs the same ones and none are made up."
+        )
+SECRET_KEY = _secret_key
+AGENTHOST_PROVIDER_KEYS: dict[str, str] = {
+    provider: key for provider, key in (("openai-chat", env.text("OPENAI_API_KEY")),) if key
+}
+
+# The server ------------------------------------------------------------------------------------------
 DEBUG = False
-ALLOWED_HOSTS = ["*"]
+AGENTHOST_HOST = env.text("AGENTHOST_HOST", "127.0.0.1" if AGENTHOST_MODE == "embedded" else "0.0.0.0")  # noqa: S104
+AGENTHOST_PORT = env.integer("AGENTHOST_PORT", 8000, most=65535)
+ALLOWED_HOSTS = env.items("AGENTHOST_ALLOWED_HOSTS", ["*"])
+CSRF_TRUSTED_ORIGINS = env.origins("AGENTHOST_CSRF_TRUSTED_ORIGINS", [])
+AGENTHOST_PROXIES = env.text("AGENTHOST_PROXIES", "127.0.0.1")
+AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
+AGENTHOST_PUBLIC_META = env.boolean("AGENTHOST_PUBLIC_META", False)  # noqa: FBT003
+AGENTHOST_MAX_BODY_BYTES = env.integer("AGENTHOST_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024)
+AGENTHOST_BODY_SECONDS = env.duration("AGENTHOST_BODY_SECONDS", 60.0, least=0.1)
+AGENTHOST_KEEPALIVE_SECONDS = env.duration("AGENTHOST_KEEPALIVE_SECONDS", 15.0, least=0.05)
+AGENTHOST_DRAIN_SECONDS = env.duration("AGENTHOST_DRAIN_SECONDS", 600.0)
+
+# Turns and workers -----------------------------------------------------------------------------------
+AGENTHOST_AGENTS_FILE = env.existing_file("AGENTHOST_AGENTS_FILE")
+AGENTHOST_LEASE_SECONDS = env.duration("AGENTHOST_LEASE_SECONDS", 15.0, least=0.2)
+AGENTHOST_RENEW_SECONDS = env.duration("AGENTHOST_RENEW_SECONDS", 5.0, least=0.05)
+if AGENTHOST_RENEW_SECONDS * 2 > AGENTHOST_LEASE_SECONDS:
+    raise ImproperlyConfigured("AGENTHOST_RENEW_SECONDS: it must be at most half of AGENTHOST_LEASE_SECONDS.")
+AGENTHOST_SWEEP_SECONDS = env.duration("AGENTHOST_SWEEP_SECONDS", 1.0, least=0.05)
+AGENTHOST_QUEUE_GRACE_SECONDS = env.duration("AGENTHOST_QUEUE_GRACE_SECONDS", 2.0)
+AGENTHOST_WORKER_CONCURRENCY = env.integer("AGENTHOST_WORKER_CONCURRENCY", 200, least=1, most=10_000)
+AGENTHOST_WORKER_GRACE_SECONDS = env.duration("AGENTHOST_WORKER_GRACE_SECONDS", 30.0)
+AGENTHOST_DATABASE_THREADS = env.integer("AGENTHOST_DATABASE_THREADS", 8, least=1, most=200)
+AGENTHOST_TOOL_THREADS = env.integer("AGENTHOST_TOOL_THREADS", 16, least=1, most=1000)
+AGENTHOST_DURABLE_DELTAS = env.boolean("AGENTHOST_DURABLE_DELTAS", False)  # noqa: FBT003
+AGENTHOST_DELTA_RETENTION_SECONDS = env.duration("AGENTHOST_DELTA_RETENTION_SECONDS", 24 * 3600.0)
+AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECONDS", 30 * 86400.0)
+
+# The database ----------------------------------------------------------------------------------------
+AGENTHOST_DATABASE_POOL_MIN = env.integer("AGENTHOST_DATABASE_POOL_MIN", 1)
+AGENTHOST_DATABASE_POOL_MAX = env.integer("AGENTHOST_DATABASE_POOL_MAX", 20, least=2)
+if AGENTHOST_DATABASE_POOL_MIN > AGENTHOST_DATABASE_POOL_MAX:
+    raise ImproperlyConfigured("AGENTHOST_DATABASE_POOL_MIN: it must not be greater than AGENTHOST_DATABASE_POOL_MAX.")
+_pool_wait = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 10.0, least=0.1)
+_connect_timeout = env.duration("AGENTHOST_DATABASE_CONNECT_TIMEOUT", 5.0, least=1.0)
+_idle_in_transaction = env.duration("AGENTHOST_DATABASE_IDLE_IN_TRANSACTION", 30.0, least=1.0)
+_lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
+
+
+def _postgres(database: env.Database) -> dict[str, Any]:
+    parameters = [f"-c idle_in_transaction_session_timeout={int(_idle_in_transaction * 1000)}", "-c jit=off"]
+    if AGENTHOST_ROLE in ("web", "embedded"):
+        # Somebody waits for the answer. A worker's statements and migrations wait as long as they must.
+        parameters.append(f"-c lock_timeout={int(_lock_timeout * 1000)}")
+    options = dict(database.options)
+    options["options"] = " ".join([*parameters, options.get("options", "")]).strip()
+    options.setdefault("connect_timeout", str(int(_connect_timeout)))
+    options.setdefault("application_name", f"agenthost {AGENTHOST_ROLE}".strip())
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": database.name,
+        "USER": database.user,
+        "PASSWORD": database.password,
+        "HOST": database.host,
+        "PORT": database.port,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            **options,
+            "pool": {
+                "min_size": AGENTHOST_DATABASE_POOL_MIN,
+                "max_size": AGENTHOST_DATABASE_POOL_MAX,
+                "timeout": _pool_wait,
+                "max_idle": 300.0,
+            },
+        },
+    }
+
+
+def _sqlite(path: Path) -> dict[str, Any]:
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": path,
+        "OPTIONS": {
+            # A transaction that first reads and then writes fails at once when another wrote in between,
+            # whatever the timeout; one that says at its start that it will write waits its turn.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+        },
+        # A file, because a database in memory belongs to one thread.
+        "TEST": {"NAME": AGENTHOST_VAR_DIR / "test.sqlite3"},
+    }
+
+
+if _database is not None and _database.vendor == "postgresql":
+    DATABASES = {"default": _postgres(_database)}
+else:
+    AGENTHOST_VAR_DIR.mkdir(parents=True, exist_ok=True)
+    DATABASES = {"default": _sqlite(BASE_DIR / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Announcements and tasks -----------------------------------------------------------------------------
+CHANNEL_LAYERS = {
+    "default": {"BACKEND": "sessions_app.core.broadcast.layer.ChannelLayer", "CONFIG": {"url": AGENTHOST_REDIS_URL}}
+}
+AGENTHOST_BROKER_URL = env.url("CELERY_BROKER_URL", ("redis", "rediss", "unix", "amqp", "amqps")) or AGENTHOST_REDIS_URL
+
+# Django ----------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
+    "agenthost",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -20,22 +160,110 @@ INSTALLED_APPS = [
     "agents_app",
     "sessions_app",
 ]
-USE_TZ = True
-TIME_ZONE = "UTC"
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-ROOT_URLCONF = "agenthost.urls"
-_url = os.environ.get("DATABASE_URL", "")
-if _url:
-    _p = urlsplit(_url)
-    DATABASES = {
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": _p.path.lstrip("/"),
-            "USER": _p.username or "",
-            "PASSWORD": _p.password or "",
-            "HOST": _p.hostname or "",
-            "PORT": str(_p.port or ""),
-        }
+MIDDLEWARE = [
+    "agenthost.middleware.known_request",
+    "django.middleware.security.SecurityMiddleware",
+    "agenthost.middleware.static_files",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
     }
-else:
-    DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "var" / "agenthost.sqlite3"}}
+]
+ROOT_URLCONF = "agenthost.urls"
+ASGI_APPLICATION = "agenthost.asgi.application"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+# The protocol's paths have no trailing slash (A1); the admin adds its own.
+APPEND_SLASH = False
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+STATIC_URL = "/static/"
+# Found where they were installed, once at the first request for one; a fresh clone needs no collectstatic.
+STATIC_ROOT = None
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+WHITENOISE_MAX_AGE = 3600
+# The guard has bounded every body before Django sees it, and answers what is too large in the protocol's words.
+DATA_UPLOAD_MAX_MEMORY_SIZE = None
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 12 * 3600
+CSRF_COOKIE_SAMESITE = "Lax"
+# Behind a proxy that ends TLS the scheme comes from X-Forwarded-Proto, which uvicorn believes only from AGENTHOST_PROXIES.
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.boolean("AGENTHOST_SECURE_COOKIES", False)  # noqa: FBT003
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_PARSER_CLASSES": [],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
+}
+
+# Logs ------------------------------------------------------------------------------------------------
+AGENTHOST_LOG_LEVEL = env.text("AGENTHOST_LOG_LEVEL", "INFO").upper()
+if AGENTHOST_LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+    raise ImproperlyConfigured("AGENTHOST_LOG_LEVEL: one of DEBUG, INFO, WARNING, ERROR, CRITICAL is needed.")
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {
+        "context": {"()": "agenthost.observability.ContextFilter"},
+        "masking": {"()": "agenthost.observability.MaskingFilter"},
+    },
+    "formatters": {
+        "json": {"()": "agenthost.observability.JsonFormatter"},
+        "readable": {"()": "agenthost.observability.ReadableFormatter"},
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "readable" if AGENTHOST_MODE == "embedded" else "json",
+            "filters": ["context", "masking"],
+        },
+        "null": {"class": "logging.NullHandler"},
+    },
+    "root": {"handlers": ["stderr"], "level": AGENTHOST_LOG_LEVEL},
+    "loggers": {
+        # Django's own handlers would write a second line, and its 4xx lines say nothing an operator needs.
+        "django": {"handlers": ["null"], "level": "INFO", "propagate": True},
+        "django.request": {"level": "ERROR"},
+        "django.server": {"handlers": ["null"], "level": "INFO", "propagate": True},
+        "uvicorn": {"level": "INFO"},
+        "uvicorn.error": {"level": "INFO"},
+        "celery": {"level": "WARNING"},
+        "kombu": {"level": "WARNING"},
+        "daphne": {"level": "WARNING"},
+        "aiohttp": {"level": "WARNING"},
+        "psycopg.pool": {"level": "WARNING"},
+    },
+}

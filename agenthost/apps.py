@@ -1,0 +1,13 @@
+"""The wiring as a Django application: its checks, its runserver."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class AgenthostConfig(AppConfig):
+    name = "agenthost"
+
+    def ready(self) -> None:
+        # Registers the checks. Nothing is started here: every management command passes through.
+        from agenthost import checks  # noqa: F401

@@ -1,0 +1,105 @@
+"""Middleware between the guard and the views: the request's id; the pages' static files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.decorators import sync_and_async_middleware
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.responders import StaticFile
+
+from agenthost.guard import new_request_id, sane_request_id
+from sessions_app.core import logcontext
+
+
+def _identify(request: HttpRequest) -> None:
+    if isinstance(request, ASGIRequest):
+        request_id = request.scope.get("agenthost", {}).get("request_id", "")
+    else:
+        # Without the guard: Django's own test client, or a WSGI server.
+        given = request.headers.get("X-Request-Id", "")
+        request_id = given if sane_request_id(given) else ""
+    request.META["agenthost.request_id"] = request_id = request_id or new_request_id()
+    logcontext.bind(request=request_id, tenant="", session="", turn="")
+
+
+@sync_and_async_middleware
+def known_request(get_response: Any) -> Any:
+    """Copies the guard's request id to ``request.META["agenthost.request_id"]`` and to the log lines."""
+    if iscoroutinefunction(get_response):
+
+        async def handle_async(request: HttpRequest) -> HttpResponseBase:
+            _identify(request)
+            response: HttpResponseBase = await get_response(request)
+            response.headers.setdefault("X-Request-Id", request.META["agenthost.request_id"])
+            return response
+
+        return handle_async
+
+    def handle(request: HttpRequest) -> HttpResponseBase:
+        _identify(request)
+        response: HttpResponseBase = get_response(request)
+        response.headers.setdefault("X-Request-Id", request.META["agenthost.request_id"])
+        return response
+
+    return handle
+
+
+class _Catalogue(WhiteNoiseMiddleware):  # type: ignore[misc]  # whitenoise has no types
+    """Every static file of the installed applications, found where it was installed: nothing has to be collected."""
+
+    files: dict[str, StaticFile]
+
+
+@functools.cache
+def _catalogue() -> _Catalogue:
+    return _Catalogue(None)
+
+
+def _static_answer(request: HttpRequest) -> HttpResponse | None:
+    static_file = _catalogue().files.get(request.path_info)
+    if static_file is None:
+        return None
+    found = static_file.get_response(request.method, request.META)
+    # Read whole: these files are small, and an asynchronous server cannot stream from a blocking file.
+    with contextlib.closing(found.file) if found.file is not None else contextlib.nullcontext() as file:
+        body = file.read() if file is not None else b""
+    response = HttpResponse(body, status=int(found.status))
+    del response["Content-Type"]
+    for name, value in found.headers:
+        response[name] = value
+    return response
+
+
+@sync_and_async_middleware
+def static_files(get_response: Any) -> Any:
+    """Serves what stands under STATIC_URL."""
+    if iscoroutinefunction(get_response):
+
+        async def handle_async(request: HttpRequest) -> HttpResponseBase:
+            if request.path_info.startswith(settings.STATIC_URL):
+                answer = await asyncio.to_thread(_static_answer, request)
+                if answer is not None:
+                    return answer
+            response: HttpResponseBase = await get_response(request)
+            return response
+
+        return handle_async
+
+    def handle(request: HttpRequest) -> HttpResponseBase:
+        if request.path_info.startswith(settings.STATIC_URL):
+            answer = _static_answer(request)
+            if answer is not None:
+                return answer
+        response: HttpResponseBase = get_response(request)
+        return response
+
+    return handle

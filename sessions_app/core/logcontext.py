@@ -1,0 +1,40 @@
+"""What a log line is about: the ids of the request, tenant, session and turn that the running code serves.
+
+Public ids and numbers only, never content. The formatter that writes them belongs to the wiring above;
+the variables stand here so that the core can set them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+request_id: ContextVar[str] = ContextVar("agenthost_request_id", default="")
+tenant: ContextVar[str] = ContextVar("agenthost_tenant", default="")
+session: ContextVar[str] = ContextVar("agenthost_session", default="")
+turn: ContextVar[str] = ContextVar("agenthost_turn", default="")
+
+_VARIABLES = {"request": request_id, "tenant": tenant, "session": session, "turn": turn}
+
+
+def bind(**facts: str | int) -> None:
+    """Sets the named facts (request, tenant, session, turn) for the rest of this task or thread."""
+    for name, value in facts.items():
+        _VARIABLES[name].set(str(value))
+
+
+@contextmanager
+def about(**facts: str | int) -> Iterator[None]:
+    """Sets the named facts within the block."""
+    tokens = [(_VARIABLES[name], _VARIABLES[name].set(str(value))) for name, value in facts.items()]
+    try:
+        yield
+    finally:
+        for variable, token in reversed(tokens):
+            variable.reset(token)
+
+
+def facts() -> dict[str, str]:
+    """What is known now, without what is not."""
+    return {name: value for name, variable in _VARIABLES.items() if (value := variable.get())}
