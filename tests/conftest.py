@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 import sys
 import time
@@ -71,21 +70,17 @@ def crossings() -> list[str]:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(
-    request: pytest.FixtureRequest,
-    django_db_modify_db_settings_parallel_suffix: None,
-    tmp_path_factory: pytest.TempPathFactory,
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A database of its own for each test worker, and for each person who runs the tests beside others."""
+    """SQLite's test database goes to this run's own directory, so runs beside each other do not meet.
+
+    On Postgres the worker's number and AGENTHOST_TEST_DATABASE_SUFFIX keep them apart.
+    """
     from django.conf import settings
 
-    suffix = os.environ.get("AGENTHOST_TEST_DATABASE_SUFFIX", "")
     for database in settings.DATABASES.values():
-        test = database.setdefault("TEST", {})
         if database["ENGINE"].endswith("sqlite3"):
-            # A file, because that is what the product uses: in memory, threads would share one cache and its locks.
-            test["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
-        elif suffix:
-            test["NAME"] = f"{test.get('NAME') or 'test_' + database['NAME']}_{suffix}"
+            database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
 
 
 @pytest.fixture

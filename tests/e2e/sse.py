@@ -1,0 +1,147 @@
+"""A strict reader of server-sent events: what A54 and A55 do not allow is an assertion error."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+FIELDS: dict[str, set[str]] = {
+    "turn_start": set(),
+    "text_delta": {"delta"},
+    "thinking_delta": {"delta"},
+    "text": {"text"},
+    "thinking": {"thinking"},
+    "tool_call": {"toolCallId", "name", "input"},
+    "tool_result": {"toolCallId", "content"},
+    "turn_stop": {"stopReason"},
+}
+STOP_REASONS = {"end_turn", "tool_use", "max_tokens", "refusal", "error"}
+
+
+@dataclass(frozen=True)
+class SseEvent:
+    id: str
+    name: str
+    data: dict[str, Any]
+    written: str
+    """The line of data as it came."""
+
+
+class SseParser:
+    """Takes bytes as they arrive, gives events as they are complete."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._lines: list[str] = []
+        self._after_comment = False
+        self.comments = 0
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        assert b"\r" not in data, "lines end in \\n alone"
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        events = []
+        for line in whole:
+            event = self._line(line.decode("utf-8"))
+            if event is not None:
+                events.append(event)
+        return events
+
+    def end(self) -> None:
+        assert self._rest == b"", f"the stream ends within a line: {self._rest!r}"
+        assert self._lines == [], f"the stream ends within an event: {self._lines!r}"
+
+    def _line(self, line: str) -> SseEvent | None:
+        if line.startswith(":"):
+            assert not self._lines, "a comment stands within an event"
+            self.comments += 1
+            self._after_comment = True
+            return None
+        if line == "" and self._after_comment and not self._lines:
+            self._after_comment = False
+            return None
+        self._after_comment = False
+        if line:
+            self._lines.append(line)
+            return None
+        lines, self._lines = self._lines, []
+        return _event(lines)
+
+
+def _event(lines: list[str]) -> SseEvent:
+    assert [line.partition(": ")[0] for line in lines] == ["id", "event", "data"], f"not an event: {lines!r}"
+    position, name, written = (line.partition(": ")[2] for line in lines)
+    assert position, "the position is not empty"
+    assert name in FIELDS, f"unknown event {name!r}"
+    data = json.loads(written)
+    assert isinstance(data, dict)
+    assert set(data) == FIELDS[name], f"{name} has {sorted(data)}"
+    for key in ("delta", "text", "thinking"):
+        assert key not in data or (isinstance(data[key], str) and data[key]), f"{name} says nothing"
+    if name == "tool_call":
+        assert isinstance(data["toolCallId"], str)
+        assert isinstance(data["name"], str)
+        assert isinstance(data["input"], dict)
+    if name == "tool_result":
+        assert isinstance(data["content"], str | list)
+    if name == "turn_stop":
+        assert data["stopReason"] in STOP_REASONS
+    return SseEvent(position, name, data, written)
+
+
+def parse(body: bytes) -> list[SseEvent]:
+    """All events of a stream that has ended."""
+    parser = SseParser()
+    events = parser.feed(body)
+    parser.end()
+    return events
+
+
+def check_turn(events: list[SseEvent]) -> None:
+    """The order of one turn's events (A56, A57)."""
+    names = [event.name for event in events]
+    assert names[:1] == ["turn_start"], names
+    assert names.count("turn_start") == 1, names
+    assert names[-1:] == ["turn_stop"], names
+    assert names.count("turn_stop") == 1, names
+    rank = {"thinking_delta": 0, "thinking": 0, "text_delta": 1, "text": 1, "tool_call": 2}
+    last = 0
+    for event in events[1:-1]:
+        if event.name == "tool_result":
+            last = 0
+            continue
+        assert rank[event.name] >= last, f"{event.name} is out of order in {names}"
+        last = rank[event.name]
+
+
+def rebuilt(events: list[SseEvent]) -> list[dict[str, Any]]:
+    """The messages that a client makes of one turn's events, in the form of A14."""
+    messages: list[dict[str, Any]] = []
+    thinking, text = "", ""
+    calls: list[dict[str, Any]] = []
+
+    def flush() -> None:
+        nonlocal thinking, text, calls
+        content: Any = text
+        if thinking or calls:
+            content = [{"type": "thinking", "thinking": thinking}] if thinking else []
+            content += [{"type": "text", "text": text}] if text else []
+            content += calls
+        if content:
+            messages.append({"role": "assistant", "content": content})
+        thinking, text, calls = "", "", []
+
+    for event in events:
+        match event.name:
+            case "text_delta" | "text":
+                text += event.data.get("delta", event.data.get("text"))
+            case "thinking_delta" | "thinking":
+                thinking += event.data.get("delta", event.data.get("thinking"))
+            case "tool_call":
+                calls.append({"type": "tool_use", **event.data})
+            case "tool_result":
+                flush()
+                messages.append({"role": "tool", **event.data})
+            case "turn_stop":
+                flush()
+    return messages
