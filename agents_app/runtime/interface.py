@@ -173,11 +173,11 @@ class Host(Protocol):
 
     async def step_started(self, step: int) -> None: ...
 
-    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], late: bool) -> None:
+    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
         """``late``: thinking that came after text; it is in no history message, only in the parts."""
         ...
 
-    async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, late: bool) -> None: ...
+    async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None: ...
 
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None: ...
 
@@ -187,15 +187,18 @@ class Host(Protocol):
         """``wanted`` if this session never had it, else a new one."""
         ...
 
-    async def message_done(self, message: StepMessage) -> None:
-        """Commit point: the model's message with its calls and usage."""
+    async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
+        """Commit point: the model's message with its calls and usage. ``end``: the turn is over with it.
+
+        ``error`` is a short public code, never a provider's words.
+        """
         ...
 
     async def call_running(self, call: Call) -> None:
         """Commit point, before the tool starts."""
         ...
 
-    async def call_finished(self, call: Call, content: Content, failed: bool) -> None:
+    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
         """Commit point: a result."""
         ...
 
@@ -207,10 +210,14 @@ class Host(Protocol):
         """What the model gets next, compacted."""
         ...
 
+    async def told(self) -> None:
+        """Returns when a client has answered something since the last ``look``."""
+        ...
+
     async def wait(self) -> bool:
         """Leave the turn to its clients. False: something was answered meanwhile, look again."""
         ...
 
-    async def end(self, reason: EndReason, error: str | None = None) -> None:
-        """Commit point: the turn is over. ``error`` is a short public code, never a provider's words."""
+    async def end(self, reason: EndReason, error: str = "") -> None:
+        """Commit point: the turn is over."""
         ...

@@ -1,0 +1,361 @@
+"""The agent loop: model call, tool calls, results, next model call, until the agent is done.
+
+It drives one run of a turn. Everything that happened goes to the host, which stores it; when a client
+has to be asked, the turn is left and a later run goes on from what the host has stored. The loop holds
+no state that the host could not give back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agents_app import exact_json
+from agents_app.compaction import TooLong
+from agents_app.errors import ProviderError, ToolFailed
+from agents_app.runtime.interface import (
+    Call,
+    EndReason,
+    Finish,
+    FinishReason,
+    Host,
+    Limits,
+    ModelRequest,
+    Opaque,
+    Provider,
+    ProviderEvent,
+    StepMessage,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolSet,
+    Usage,
+)
+from agents_app.runtime.messages import Content, Message, ToolSchema
+from agents_app.runtime.unicode import Mender, storable, storable_value
+
+FAILED = "Tool execution failed: "
+INTERRUPTED = FAILED + "interrupted, it may have run"
+BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
+_MAX_DEPTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run works with; resolved from the agent's definition and the session when it starts.
+
+    ``asks`` tells whether a server tool needs a client's word; ``client_tools`` are the names that
+    the client runs itself. ``provider_failed`` is called with what a provider did wrong, for the log.
+    """
+
+    provider: Provider
+    model: str
+    instructions: str
+    settings: Mapping[str, Any]
+    api_key: str | None = field(repr=False)
+    base_url: str | None
+    headers: Mapping[str, str] = field(repr=False)
+    limits: Limits
+    tools: ToolSet
+    tool_schemas: Sequence[ToolSchema]
+    asks: Callable[[str], bool]
+    client_tools: AbstractSet[str]
+    provider_failed: Callable[[ProviderError], None]
+
+
+async def run(plan: Plan, host: Host, steps_done: int) -> None:
+    """Go on with a turn from its last commit point until it ends or waits."""
+    step = steps_done
+    calls = await host.look()
+    while True:
+        if any(call.state in ("pending", "granted", "running") for call in calls) and not await _settle(plan, host, calls):
+            return
+        if step >= plan.limits.max_steps:
+            await host.end("error", "too_many_steps")
+            return
+        step += 1
+        try:
+            messages = await host.model_messages()
+        except TooLong:
+            await host.end("max_tokens")
+            return
+        said = await _Step(plan, host, step).speak(messages)
+        if said is None:
+            return
+        calls = said
+
+
+# --- tool calls ----------------------------------------------------------------------------------
+
+
+async def _settle(plan: Plan, host: Host, calls: Sequence[Call]) -> bool:
+    """Run what may run; True once every call is final, False when the turn was left to its clients.
+
+    Calls run side by side, and one that a client grants meanwhile starts at once.
+    """
+    running: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            for call in calls:
+                if call.call_id not in running and (job := _job(plan, host, call)) is not None:
+                    running[call.call_id] = asyncio.create_task(job)
+            if unfinished := [task for task in running.values() if not task.done()]:
+                await _first_of(unfinished, host)
+                for task in running.values():
+                    if task.done():
+                        task.result()
+                if any(not task.done() for task in running.values()):
+                    calls = await host.look()
+                    continue
+            calls = await host.look()
+            running = {}
+            if any(call.state in ("granted", "running") or call.runner == "nobody" for call in _open(calls)):
+                continue
+            if not _open(calls):
+                return True
+            if await host.wait():
+                return False
+            calls = await host.look()
+    finally:
+        for task in running.values():
+            task.cancel()
+        for task in running.values():
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+def _open(calls: Sequence[Call]) -> list[Call]:
+    return [call for call in calls if call.state in ("pending", "granted", "running")]
+
+
+async def _first_of(tasks: Sequence[asyncio.Task[None]], host: Host) -> None:
+    """Wait until a task is done or a client has answered something."""
+    told = asyncio.create_task(host.told())
+    try:
+        await asyncio.wait([*tasks, told], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        told.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await told
+
+
+def _job(plan: Plan, host: Host, call: Call) -> Any:
+    """What is to be done about a call now, if anything."""
+    if call.state == "pending" and call.runner == "nobody":
+        return _refuse(plan, host, call)
+    if call.state == "granted":
+        return _run_tool(plan, host, call)
+    if call.state == "running":
+        # Found running by a run that did not start it: whoever did is dead.
+        return _run_tool(plan, host, call) if plan.tools.idempotent(call.name) else _interrupted(host, call)
+    return None
+
+
+async def _interrupted(host: Host, call: Call) -> None:
+    await host.call_finished(call, INTERRUPTED, failed=True)
+
+
+async def _refuse(plan: Plan, host: Host, call: Call) -> None:
+    known = plan.tools.has(call.name) or call.name in plan.client_tools
+    await host.call_finished(call, BAD_ARGUMENTS if known else f"Tool not found: {call.name}", failed=True)
+
+
+async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
+    if not plan.tools.has(call.name):
+        await host.call_finished(call, f"Tool not found: {call.name}", failed=True)
+        return
+    await host.call_running(call)
+    failed = False
+    content: Content
+    try:
+        content = storable_value(await plan.tools.run(call.name, exact_json.loads(call.arguments)))
+    except ToolFailed as error:
+        content, failed = FAILED + storable(error.reason), True
+    await host.call_finished(call, content, failed=failed)
+
+
+def _depth_ok(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _arguments(text: str) -> dict[str, Any] | None:
+    """The argument text as an object; None if it is none. No text at all is an empty object."""
+    if not text.strip():
+        return {}
+    try:
+        value = exact_json.loads(text)
+    except exact_json.NotJSON:
+        return None
+    return storable_value(value) if isinstance(value, dict) and _depth_ok(value) else None
+
+
+# --- one model call ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A call while its arguments still stream in."""
+
+    call_id: str
+    part_id: str
+    name: str
+    arguments: str = ""
+
+
+class _Step:
+    """One model call and what it said."""
+
+    def __init__(self, plan: Plan, host: Host, step: int) -> None:
+        self._plan, self._host, self._step = plan, host, step
+        self._parts: list[tuple[str, Literal["text", "thinking", "call"], list[str]]] = []
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: dict[int, _OpenCall] = {}
+        self._opaque: list[dict[str, Any]] = []
+        self._usage = Usage()
+        self._finish: FinishReason | None = None
+        self._menders: dict[str, Mender] = {"text": Mender(), "thinking": Mender()}
+
+    async def speak(self, messages: Sequence[Message]) -> Sequence[Call] | None:
+        """Call the model once. The calls of its message, or None when the turn is over."""
+        plan, host = self._plan, self._host
+        await host.step_started(self._step)
+        request = ModelRequest(
+            model=plan.model,
+            instructions=plan.instructions,
+            messages=messages,
+            tools=plan.tool_schemas,
+            settings=plan.settings,
+            api_key=plan.api_key,
+            base_url=plan.base_url,
+            headers=plan.headers,
+            limits=plan.limits,
+        )
+        fault: ProviderError | None = None
+        try:
+            async with aclosing(plan.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
+                async for batch in stream:
+                    for event in batch:
+                        await self._take(event)
+            if self._finish is None:
+                fault = ProviderError("broken_stream", "the stream ended without a finish reason")
+        except ProviderError as error:
+            fault = error
+        await self._take_held()
+        if fault is not None:
+            plan.provider_failed(fault)
+            reason: EndReason = "max_tokens" if fault.fault == "context_too_long" else "error"
+            await host.message_done(self._message([], broken=True), reason, "" if reason == "max_tokens" else "provider_failed")
+            return None
+        if self._finish in ("max_tokens", "refusal"):
+            ended: EndReason = "max_tokens" if self._finish == "max_tokens" else "refusal"
+            await host.message_done(self._message([], broken=bool(self._calls)), ended)
+            return None
+        calls = [self._call(each) for _, each in sorted(self._calls.items())]
+        if not calls:
+            await host.message_done(self._message([], broken=False), "end_turn")
+            return None
+        await host.message_done(self._message(calls, broken=False))
+        return calls
+
+    async def _take(self, event: ProviderEvent) -> None:
+        match event:
+            case TextDelta(text):
+                await self._say("text", self._menders["text"].feed(text))
+            case ThinkingDelta(text):
+                await self._say("thinking", self._menders["thinking"].feed(text))
+            case ToolCallDelta():
+                await self._take_call(event)
+            case Opaque(part, data):
+                self._opaque.append({"part": part, "data": data})
+            case Usage():
+                self._usage = event
+            case Finish(reason):
+                self._finish = reason
+
+    async def _take_held(self) -> None:
+        await self._say("thinking", self._menders["thinking"].rest())
+        await self._say("text", self._menders["text"].rest())
+
+    async def _say(self, kind: Literal["text", "thinking"], text: str) -> None:
+        if not text:
+            return
+        # A history message has its thinking first; what is thought after the first word of text
+        # stands in the turn's parts alone.
+        late = kind == "thinking" and bool(self._text)
+        if not self._parts or self._parts[-1][1] != kind:
+            part_id = f"{self._step}.{len(self._parts)}"
+            self._parts.append((part_id, kind, []))
+            await self._host.part_opened(self._step, part_id, kind, late=late)
+        part_id, _, texts = self._parts[-1]
+        texts.append(text)
+        if kind == "text":
+            self._text.append(text)
+        elif not late:
+            self._thinking.append(text)
+        await self._host.delta(self._step, part_id, kind, text, late=late)
+
+    async def _take_call(self, piece: ToolCallDelta) -> None:
+        call = self._calls.get(piece.index)
+        if call is None:
+            call_id = await self._host.free_call_id(piece.id)
+            call = _OpenCall(call_id, f"{self._step}.{len(self._parts)}", storable(piece.name or ""))
+            self._calls[piece.index] = call
+            self._parts.append((call.part_id, "call", [call_id]))
+            await self._host.call_opened(self._step, call.part_id, call_id, call.name)
+        elif piece.name and not call.name:
+            call.name = storable(piece.name)
+        if piece.arguments:
+            call.arguments += piece.arguments
+            await self._host.call_arguments(self._step, call.call_id, storable(piece.arguments))
+
+    def _call(self, each: _OpenCall) -> Call:
+        plan = self._plan
+        arguments = _arguments(each.arguments)
+        runner: Literal["server", "client", "nobody"] = "nobody"
+        if arguments is not None:
+            if plan.tools.has(each.name):
+                runner = "server"
+            elif each.name in plan.client_tools:
+                runner = "client"
+        asks = runner == "server" and plan.asks(each.name)
+        return Call(
+            call_id=each.call_id,
+            name=each.name,
+            arguments=exact_json.dumps(arguments or {}),
+            runner=runner,
+            state="granted" if runner == "server" and not asks else "pending",
+            asks=asks,
+            part_id=each.part_id,
+        )
+
+    def _message(self, calls: Sequence[Call], *, broken: bool) -> StepMessage:
+        kept = {call.call_id for call in calls}
+        parts = [
+            (part_id, kind, "".join(texts)) for part_id, kind, texts in self._parts if kind != "call" or texts[0] in kept
+        ]
+        return StepMessage(
+            step=self._step,
+            text="".join(self._text),
+            thinking="".join(self._thinking),
+            parts=parts,
+            calls=calls,
+            provider_data=exact_json.dumps({"model": self._plan.model, "items": self._opaque}) if self._opaque else None,
+            usage=self._usage,
+            broken=broken,
+        )

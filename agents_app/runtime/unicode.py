@@ -1,0 +1,46 @@
+"""Text that any store can hold: what a model or a tool wrote, less U+0000 and lone surrogates (A96)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_REPLACEMENT = "\ufffd"
+
+
+def storable(text: str) -> str:
+    """U+0000 and lone surrogates become U+FFFD; surrogate halves that belong together are joined."""
+    if "\0" in text:
+        text = text.replace("\0", _REPLACEMENT)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def storable_value(value: Any) -> Any:
+    """The same for every string of a JSON value, keys included."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list):
+        return [storable_value(item) for item in value]
+    if isinstance(value, dict):
+        return {storable(key): storable_value(item) for key, item in value.items()}
+    return value
+
+
+class Mender:
+    """Cleans a stream of texts in which a surrogate pair may be cut in two."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        text, self._held = self._held + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._held = text[:-1], text[-1]
+        return storable(text)
+
+    def rest(self) -> str:
+        held, self._held = self._held, ""
+        return storable(held)

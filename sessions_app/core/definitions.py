@@ -1,0 +1,49 @@
+"""Resolved agent definitions as rows, addressed by digest.
+
+A turn names one, so a worker runs what was in force when the turn began, whatever agents file it has
+loaded itself. Secrets of the operator (API keys, headers) stand sealed beside the document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+from agents_app import exact_json
+from agents_app import spec as agent_spec
+from agents_app.spec import AgentSpec
+from sessions_app.core import secrets
+from sessions_app.models import AgentDefinition
+
+_known: dict[str, int] = {}
+
+
+def _digest(document: str, hidden: dict[str, str]) -> str:
+    # A plain digest over a weak secret could be guessed from the row, hence keyed fingerprints.
+    marks = {name: secrets.fingerprint(value) for name, value in sorted(hidden.items())}
+    return hashlib.sha256(exact_json.dumps([document, marks]).encode()).hexdigest()
+
+
+def resolve(spec: AgentSpec) -> int:
+    """The row of this definition, made if it is new. Runs inside the caller's transaction."""
+    public, hidden = agent_spec.to_document(spec)
+    document = exact_json.dumps(public)
+    digest = _digest(document, hidden)
+    if (known := _known.get(digest)) is not None and AgentDefinition.objects.filter(pk=known, digest=digest).exists():
+        return known
+    sealed = secrets.seal(exact_json.dumps(hidden), ["definition", digest]) if hidden else None
+    row, _ = AgentDefinition.objects.get_or_create(
+        digest=digest, defaults={"agent_name": spec.name, "document": document, "sealed": sealed}
+    )
+    _known[digest] = row.pk
+    return row.pk
+
+
+@lru_cache(maxsize=256)
+def _parse(digest: str, document: str, sealed: bytes | None) -> AgentSpec:
+    hidden = exact_json.loads(secrets.unseal(sealed, ["definition", digest])) if sealed else {}
+    return agent_spec.from_document(exact_json.loads(document), hidden)
+
+
+def load(definition: AgentDefinition) -> AgentSpec:
+    return _parse(definition.digest, definition.document, bytes(definition.sealed) if definition.sealed else None)

@@ -1,0 +1,375 @@
+"""The records of a turn: the one module that writes messages, tool calls and a turn's parts.
+
+A commit point of a run is a list of SQL statements with its events (a journal Unit); a web
+transaction runs the same statements through ``journal.execute``. Reading histories is here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db.models import Max, Q
+
+from agents_app import compaction, exact_json, registry
+from agents_app import options as agent_options
+from agents_app.runtime.interface import Call, StepMessage
+from agents_app.runtime.messages import Content, Message, ToolSchema
+from sessions_app import models
+from sessions_app.core import options, session_settings
+from sessions_app.core.events import Happening, Kind
+from sessions_app.core.journal.types import Statement
+from sessions_app.models import CallRunner, CallState, Origin, Session, ToolCall, Turn, TurnState
+
+DENIED = "Tool call denied"
+CANCELLED = "Tool call denied: cancelled"
+REPLACED = "Tool call denied: the user sent a new message instead"
+INTERRUPTED = "Tool execution failed: interrupted, it may have run"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message as histories show it. ``content`` is JSON text."""
+
+    role: str
+    content: str
+    tool_call_id: str | None
+
+
+def denial(reason: str) -> str:
+    return f"{DENIED}: {reason}" if reason else DENIED
+
+
+# --- content -------------------------------------------------------------------------------------
+
+
+def assistant_content(text: str, thinking: str, calls: Sequence[Call]) -> Content | None:
+    """A14: a plain string, or blocks in the order thinking, text, calls; None if there is nothing."""
+    if not thinking and not calls:
+        return text or None
+    blocks: list[dict[str, Any]] = []
+    if thinking:
+        blocks.append({"type": "thinking", "thinking": thinking})
+    if text:
+        blocks.append({"type": "text", "text": text})
+    for call in calls:
+        blocks.append(
+            {"type": "tool_use", "toolCallId": call.call_id, "name": call.name, "input": exact_json.loads(call.arguments)}
+        )
+    return blocks
+
+
+# --- statements ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record belongs."""
+
+    tenant: int
+    session: int
+    turn: int
+    run: int
+    step: int
+
+
+def message(
+    place: Place,
+    role: str,
+    content: Content,
+    at: datetime,
+    *,
+    origin: Origin,
+    tool_call_id: str | None = None,
+    provider_data: str | None = None,
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+) -> Statement:
+    """The next line of the history. The session's live turn is the only writer, so positions cannot collide."""
+    return Statement(
+        "insert into sessions_app_message (tenant_id, session_id, position, role, content, tool_call_id, origin, turn_id, run, step,"
+        " provider_data, input_tokens, output_tokens, cut_at, created_at)"
+        " values (%s, %s, (select coalesce(max(position), 0) + 1 from sessions_app_message where session_id = %s),"
+        " %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, null, %s)",
+        (
+            place.tenant,
+            place.session,
+            place.session,
+            role,
+            exact_json.dumps(content),
+            tool_call_id,
+            origin.value,
+            place.turn,
+            place.run,
+            place.step,
+            provider_data,
+            input_tokens,
+            output_tokens,
+            at,
+        ),
+    )
+
+
+def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datetime) -> Statement:
+    """A call as the model made it. One that needs nobody's word is granted by the session's setting."""
+    free = call.runner == "server" and not call.asks
+    return Statement(
+        "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step, ordinal,"
+        " idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at)"
+        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, null, null, null)",
+        (
+            place.tenant,
+            place.session,
+            place.turn,
+            call.call_id,
+            call.name,
+            call.arguments,
+            call.runner,
+            (CallState.GRANTED if free else CallState.PENDING).value,
+            place.step,
+            ordinal,
+            idempotent,
+            False,
+            False,
+            "setting" if free else "",
+            at,
+        ),
+    )
+
+
+def call_running(place: Place, call_id: str, at: datetime) -> Statement:
+    return Statement(
+        "update sessions_app_toolcall set state = 'running', started_at = %s"
+        " where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running')",
+        (at, place.session, call_id),
+    )
+
+
+def call_final(
+    place: Place,
+    call_id: str,
+    state: Literal[CallState.DONE, CallState.DENIED],
+    content: Content,
+    at: datetime,
+    *,
+    failed: bool = False,
+    reason: str = "",
+    by: str = "",
+    stored: bool = True,
+) -> Statement:
+    """The call's end. ``stored`` false: its message is written by the run that finds it (it is running now)."""
+    return Statement(
+        "update sessions_app_toolcall set state = %s, result = %s, failed = %s, reason = %s, stored = %s, finished_at = %s,"
+        " decided_by = case when %s = '' then decided_by else %s end, decided_at = coalesce(decided_at, %s), turn_id = %s"
+        " where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running')",
+        (
+            state.value,
+            exact_json.dumps(content),
+            failed,
+            reason,
+            stored,
+            at,
+            by,
+            by,
+            at,
+            place.turn,
+            place.session,
+            call_id,
+        ),
+    )
+
+
+def call_stored(place: Place, call_id: str) -> Statement:
+    return Statement(
+        "update sessions_app_toolcall set stored = %s where session_id = %s and call_id = %s",
+        (True, place.session, call_id),
+    )
+
+
+def call_granted(place: Place, call_id: str, by: str, at: datetime) -> Statement:
+    return Statement(
+        "update sessions_app_toolcall set state = 'granted', decided_by = %s, decided_at = %s, turn_id = %s"
+        " where session_id = %s and call_id = %s and state = 'pending'",
+        (by, at, place.turn, place.session, call_id),
+    )
+
+
+def turn_after_step(turn: int, fence: int, step: int, parts: Sequence[dict[str, Any]], tokens: tuple[int, int, int]) -> Statement:
+    """Parts and tokens after a model message. ``tokens`` are this step's: input, output, read from cache."""
+    return Statement(
+        "update sessions_app_turn set step = %s, parts = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
+        " cache_read_tokens = cache_read_tokens + %s where id = %s and fence = %s",
+        (step, exact_json.dumps(list(parts)), *tokens, turn, fence),
+    )
+
+
+def turn_left_waiting(turn: int, fence: int) -> Statement:
+    return Statement(
+        "update sessions_app_turn set state = 'waiting', worker = '', lease_expires_at = null where id = %s and fence = %s",
+        (turn, fence),
+    )
+
+
+def turn_handed_over(turn: int, fence: int, at: datetime) -> Statement:
+    """Back into the queue, at a commit point, by a worker that is going away."""
+    return Statement(
+        "update sessions_app_turn set state = 'queued', worker = '', lease_expires_at = null, queued_at = %s"
+        " where id = %s and fence = %s",
+        (at, turn, fence),
+    )
+
+
+def turn_over(turn: int, fence: int, state: TurnState, stop_reason: str, error: str, at: datetime) -> Statement:
+    return Statement(
+        "update sessions_app_turn set state = %s, stop_reason = %s, error = %s, ended_at = %s, lease_expires_at = null"
+        " where id = %s and fence = %s",
+        (state.value, stop_reason, error, at, turn, fence),
+    )
+
+
+def compacted(place: Place, through: int, at: datetime) -> Statement:
+    return Statement(
+        "insert into sessions_app_compaction (tenant_id, session_id, covers_through, summary, created_at)"
+        " values (%s, %s, %s, null, %s) on conflict do nothing",
+        (place.tenant, place.session, through, at),
+    )
+
+
+# --- a model's message ---------------------------------------------------------------------------
+
+
+def parts_of(step: StepMessage) -> list[dict[str, Any]]:
+    """A step's parts as ``Turn.parts`` keeps them; a call's part only refers to its row."""
+    return [
+        {"id": part, "kind": kind, "call": value} if kind == "call" else {"id": part, "kind": kind, "text": value}
+        for part, kind, value in step.parts
+    ]
+
+
+def said(turn: str, step: int, text: str, thinking: str) -> list[Happening]:
+    """What a model's message says, whole."""
+    happenings = []
+    if thinking:
+        happenings.append(Happening(Kind.THINKING_DONE, {"turn": turn, "step": step, "thinking": thinking}))
+    if text:
+        happenings.append(Happening(Kind.TEXT_DONE, {"turn": turn, "step": step, "text": text}))
+    return happenings
+
+
+def denied(turn: str, call_id: str, reason: str, content: Content, *, shown: bool) -> Happening:
+    return Happening(Kind.CALL_DENIED, {"turn": turn, "call": call_id, "reason": reason, "content": content, "shown": shown})
+
+
+def finished(
+    turn: str, call_id: str, content: Content, *, failed: bool, by: Literal["server", "client"], shown: bool
+) -> Happening:
+    return Happening(
+        Kind.CALL_FINISHED,
+        {"turn": turn, "call": call_id, "content": content, "failed": failed, "by": by, "shown": shown},
+    )
+
+
+# --- the seed ------------------------------------------------------------------------------------
+
+
+def add_seed(session: Session, seed: Sequence[dict[str, Any]], client_tools: AbstractSet[str], at: datetime) -> None:
+    """The start of a history, with the calls in it; those of its last assistant message may be pending (A90)."""
+    models.Message.objects.bulk_create(
+        [
+            models.Message(
+                tenant_id=session.tenant_id,
+                session=session,
+                position=position,
+                role=line["role"],
+                content=exact_json.dumps(line["content"]),
+                tool_call_id=line.get("toolCallId"),
+                origin=Origin.SEED,
+                created_at=at,
+            )
+            for position, line in enumerate(seed, 1)
+        ],
+        batch_size=500,
+    )
+    answered = {line["toolCallId"] for line in seed if line["role"] == "tool"}
+    speakers = [index for index, line in enumerate(seed) if line["role"] != "tool"]
+    last = speakers[-1] if speakers else -1
+    rows: dict[str, ToolCall] = {}
+    for index, line in enumerate(seed):
+        if line["role"] != "assistant" or isinstance(line["content"], str):
+            continue
+        calls = [block for block in line["content"] if block["type"] == "tool_use"]
+        for ordinal, block in enumerate(calls):
+            open_end = index == last and block["toolCallId"] not in answered
+            done = block["toolCallId"] in answered
+            rows[block["toolCallId"]] = ToolCall(
+                tenant_id=session.tenant_id,
+                session=session,
+                call_id=block["toolCallId"],
+                name=block["name"],
+                arguments=exact_json.dumps(block["input"]),
+                runner=CallRunner.CLIENT if block["name"] in client_tools else CallRunner.SERVER,
+                state=CallState.PENDING if open_end else CallState.DONE if done else CallState.DENIED,
+                stored=not open_end,
+                ordinal=ordinal,
+                created_at=at,
+                finished_at=None if open_end else at,
+            )
+    ToolCall.objects.bulk_create(rows.values(), batch_size=500)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def as_model_message(row: models.Message) -> Message:
+    return Message(
+        role=row.role,  # type: ignore[arg-type]  # the column holds the four roles alone
+        content=exact_json.loads(row.content),
+        tool_call_id=row.tool_call_id,
+        provider_data=row.provider_data,
+        turn=row.turn_id,
+        step=row.step,
+        position=row.position,
+    )
+
+
+def for_model(session: int) -> list[Message]:
+    """What the newest compaction leaves: its messages and every system message."""
+    covered = models.Compaction.objects.filter(session_id=session).aggregate(through=Max("covers_through"))["through"] or 0
+    rows = models.Message.objects.filter(session_id=session, cut_at=None).filter(Q(position__gt=covered) | Q(role="system"))
+    return [as_model_message(row) for row in rows.order_by("position")]
+
+
+def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:
+    """The whole history, or what the model would be given now (A37, A38)."""
+    if kind == "full":
+        rows = models.Message.objects.filter(session=session, cut_at=None).order_by("position")
+        return [Line(*row) for row in rows.values_list("role", "content", "tool_call_id")]
+    messages = for_model(session.pk)
+    spec = registry.find(session.agent_name)
+    if spec is not None and spec.context_tokens is not None:
+        live = Turn.objects.filter(session=session, state__in=models.LIVE_STATES).values_list("pk", flat=True).first()
+        values = agent_options.effective(spec, options.shown([session.pk]).get(session.pk, {}))
+        decided = session_settings.settings_of(session)
+        schemas = [
+            ToolSchema(tool.name, tool.description, tool.parameters, tool.title)
+            for tool in spec.tools
+            if not tool.expose or tool.name in decided.enabled
+        ] + decided.client_schemas()
+        try:
+            compact = compaction.compact(
+                messages, agent_options.fill(spec.instructions, values), schemas, spec.context_tokens, live
+            )
+        except compaction.TooLong:
+            pass
+        else:
+            messages = list(compact.messages)
+    return [Line(line.role, exact_json.dumps(line.content), line.tool_call_id) for line in messages]
+
+
+def of_run(turn: int, run: int) -> list[Line]:
+    """What the server made in one run of a turn, in order (A61, A62)."""
+    rows = models.Message.objects.filter(turn_id=turn, run=run, origin=Origin.SERVER).order_by("position")
+    return [Line(*row) for row in rows.values_list("role", "content", "tool_call_id")]

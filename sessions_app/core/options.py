@@ -1,0 +1,85 @@
+"""Option values of a session: stored one row a value, secret ones sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from agents_app.spec import AgentSpec
+from sessions_app.core import secrets
+from sessions_app.models import OptionValue, Session
+
+
+def _place(tenant: int, session: int, name: str) -> list[str | int]:
+    return ["option", tenant, session, name]
+
+
+def store(session: Session, spec: AgentSpec, given: Mapping[str, str]) -> None:
+    """Merge values that were found valid into the session's.
+
+    A secret given as "***" stays as it is (a client sends back what it was shown); an empty secret
+    means the operator's default, so its row goes.
+    """
+    if not given:
+        return
+    rows = {row.name: row for row in OptionValue.objects.filter(session=session)}
+    position = max((row.position for row in rows.values()), default=0)
+    for name, value in given.items():
+        option = spec.option(name)
+        secret = option is not None and option.type == "secret"
+        if secret and value == secrets.MASK:
+            continue
+        if secret and value == "":
+            OptionValue.objects.filter(session=session, name=name).delete()
+            continue
+        position += 1
+        sealed = secrets.seal(value, _place(session.tenant_id, session.pk, name)) if secret else None
+        OptionValue.objects.update_or_create(
+            session=session,
+            name=name,
+            defaults={"value": None if secret else value, "sealed": sealed},
+            create_defaults={
+                "tenant_id": session.tenant_id,
+                "value": None if secret else value,
+                "sealed": sealed,
+                "position": position,
+            },
+        )
+
+
+def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
+    """What clients may see, by session: secrets are masked without being opened."""
+    found: dict[int, dict[str, str]] = {}
+    rows = OptionValue.objects.filter(session_id__in=list(sessions)).order_by("session_id", "position")
+    for session, name, value in rows.values_list("session_id", "name", "value"):
+        found.setdefault(session, {})[name] = secrets.MASK if value is None else value
+    return found
+
+
+def opened(session: Session) -> dict[str, str]:
+    """The true values, for a run."""
+    return {
+        row.name: row.value
+        if row.value is not None
+        else secrets.unseal(bytes(row.sealed or b""), _place(row.tenant_id, session.pk, row.name))
+        for row in OptionValue.objects.filter(session=session).order_by("position")
+    }
+
+
+def reseal(batch: int) -> int:
+    """Seal values of older keys anew; how many were done. Run until it answers 0, then drop the old key."""
+    newest, done = secrets.newest_key_id(), 0
+    last = 0
+    while done < batch:
+        rows = list(OptionValue.objects.filter(sealed__isnull=False, pk__gt=last).order_by("pk")[:500])
+        if not rows:
+            break
+        for row in rows:
+            last = row.pk
+            old = bytes(row.sealed or b"")
+            if secrets.key_id_of(old) == newest:
+                continue
+            place = _place(row.tenant_id, row.session_id, row.name)
+            fresh = secrets.seal(secrets.unseal(old, place), place)
+            # Only if nobody set the option meanwhile.
+            done += OptionValue.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
+    return done

@@ -1,0 +1,113 @@
+"""What a session's client decides about its runs: tools, trust, options.
+
+Checked against the agent's definition, stored in the session's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from agents_app import exact_json
+from agents_app import options as agent_options
+from agents_app.runtime.messages import ToolSchema
+from agents_app.spec import AgentSpec
+from sessions_app.core import definitions, options
+from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.models import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a turn's request changes in its session, for good (A50). None: nothing."""
+
+    tool_refs: list[dict[str, Any]] | None = None
+    options: dict[str, str] | None = None
+    client_tools: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a session's client decides about its runs."""
+
+    tool_refs: list[dict[str, Any]] | None
+    client_tools: list[dict[str, Any]]
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        return frozenset(ref["name"] for ref in self.tool_refs or [])
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        return frozenset(ref["name"] for ref in self.tool_refs or [] if ref.get("trust"))
+
+    def client_schemas(self) -> list[ToolSchema]:
+        return [
+            ToolSchema(tool["name"], tool["description"], tool["parameters"], tool.get("title")) for tool in self.client_tools
+        ]
+
+
+def settings_of(session: Session) -> Settings:
+    return Settings(
+        None if session.tool_refs is None else exact_json.loads(session.tool_refs), exact_json.loads(session.client_tools)
+    )
+
+
+def faults(
+    spec: AgentSpec,
+    *,
+    tool_refs: Sequence[Mapping[str, Any]] | None,
+    given_options: Mapping[str, str],
+    client_tools: Sequence[Mapping[str, Any]] | None,
+    before: Settings | None,
+) -> list[Fault]:
+    """A81, A82, A83: what was given, judged together with what holds already."""
+    exposed = {tool.name for tool in spec.exposed_tools}
+    found = [
+        Fault(("agent", "tools", index, "name"), "the agent exposes no tool with this name")
+        for index, ref in enumerate(tool_refs or [])
+        if ref["name"] not in exposed
+    ]
+    found += [Fault(("agent", "options", name), detail) for name, detail in agent_options.faults(spec, given_options)]
+    if client_tools and not spec.client_tools:
+        found.append(Fault(("tools",), "this agent takes no client tools"))
+    if found:
+        return found
+    refs = tool_refs if tool_refs is not None else (before.tool_refs if before else None) or []
+    tools = client_tools if client_tools is not None else (before.client_tools if before else [])
+    taken = {ref["name"] for ref in refs if ref["name"] in exposed} | {tool.name for tool in spec.tools if not tool.expose}
+    for index, tool in enumerate(tools):
+        if tool["name"] in taken:
+            found.append(
+                Fault(("tools", index, "name"), "a server tool of this session has this name")
+                if client_tools is not None
+                else Fault(("agent", "tools"), f"a client tool of this session is named {tool['name']} too")
+            )
+    return found
+
+
+def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> int:
+    """Check and store what a turn's request changes (A50), inside its transaction, the session locked.
+
+    Answers the definition that the turn will run by.
+    """
+    found = faults(
+        spec,
+        tool_refs=overrides.tool_refs,
+        given_options=overrides.options or {},
+        client_tools=overrides.client_tools,
+        before=settings_of(session),
+    )
+    if found:
+        raise InvalidInput(found)
+    if overrides.tool_refs is not None:
+        session.tool_refs = exact_json.dumps(overrides.tool_refs)
+    if overrides.client_tools is not None:
+        session.client_tools = exact_json.dumps(overrides.client_tools)
+    session.modified_at = timezone.now()
+    session.save(update_fields=["tool_refs", "client_tools", "modified_at"])
+    options.store(session, spec, overrides.options or {})
+    return definitions.resolve(spec)

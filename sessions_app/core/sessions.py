@@ -1,0 +1,160 @@
+"""Sessions: made, described, listed, deleted."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+
+from agents_app import exact_json, registry
+from sessions_app.core import access, agents, events, history, journal, session_settings, turns
+from sessions_app.core import options as session_options
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import BadCursor, InvalidInput
+from sessions_app.core.identifiers import new_id
+from sessions_app.core.journal.types import NewEvent
+from sessions_app.models import OptionValue, Session
+
+PAGE = 50
+"""Sessions a page (A33)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What a client may know of a session; secrets are masked."""
+
+    public_id: str
+    agent_name: str
+    tool_refs: list[dict[str, Any]] | None
+    options: dict[str, str]
+    client_tools: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[SessionFacts]
+    next: str | None
+
+
+def create(
+    caller: Caller,
+    *,
+    agent: str,
+    tool_refs: list[dict[str, Any]] | None,
+    options: Mapping[str, str],  # noqa: A002 - the protocol's word
+    client_tools: list[dict[str, Any]],
+    seed: list[dict[str, Any]],
+) -> Session:
+    """A session with its seed; the model is not called. ``seed`` was checked by content.seed_messages."""
+    spec = agents.for_creation(caller, agent)
+    faults = session_settings.faults(spec, tool_refs=tool_refs, given_options=options, client_tools=client_tools, before=None)
+    if faults:
+        raise InvalidInput(faults)
+    now = timezone.now()
+    with journal.transaction() as tx:
+        session = Session.objects.create(
+            tenant_id=caller.tenant,
+            public_id=new_id("sess"),
+            agent_name=agent,
+            tool_refs=None if tool_refs is None else exact_json.dumps(tool_refs),
+            client_tools=exact_json.dumps(client_tools),
+            created_by_id=caller.key,
+            created_at=now,
+            modified_at=now,
+        )
+        journal.create_tail(session.pk)
+        session_options.store(session, spec, options)
+        history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
+        created = events.Happening(events.Kind.SESSION_CREATED, {"session": session.public_id, "agent": agent})
+        tx.append(NewEvent(caller.tenant, session.pk, created))
+        counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
+        tx.append(NewEvent(caller.tenant, None, counted, sessions=1))
+    return session
+
+
+def _shown_refs(session: Session) -> list[dict[str, Any]] | None:
+    if session.tool_refs is None:
+        return None
+    refs: list[dict[str, Any]] = exact_json.loads(session.tool_refs)
+    spec = registry.find(session.agent_name)
+    if spec is None:
+        return refs
+    exposed = {tool.name for tool in spec.exposed_tools}
+    return [ref for ref in refs if ref["name"] in exposed]
+
+
+def _describe(rows: Sequence[Session]) -> list[SessionFacts]:
+    shown = session_options.shown(row.pk for row in rows)
+    return [
+        SessionFacts(row.public_id, row.agent_name, _shown_refs(row), shown.get(row.pk, {}), exact_json.loads(row.client_tools))
+        for row in rows
+    ]
+
+
+def facts(session: Session) -> SessionFacts:
+    return _describe([session])[0]
+
+
+# --- lists: a cursor is a position in the order (creation time, id), so pages stay stable (A35) ---
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_CURSOR = struct.Struct(">QQ")
+_MARK_BYTES = 8
+
+
+def _mark(tenant: int, body: bytes) -> bytes:
+    return hmac.digest(settings.SECRET_KEY.encode(), b"cursor\0%d\0" % tenant + body, hashlib.sha256)[:_MARK_BYTES]
+
+
+def _cursor(tenant: int, row: Session) -> str:
+    body = _CURSOR.pack((row.created_at - _EPOCH) // timedelta(microseconds=1), row.pk)
+    return base64.urlsafe_b64encode(body + _mark(tenant, body)).rstrip(b"=").decode()
+
+
+def _read_cursor(tenant: int, cursor: str) -> tuple[datetime, int]:
+    try:
+        raw = base64.b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise BadCursor from error
+    body, mark = raw[: _CURSOR.size], raw[_CURSOR.size :]
+    if len(body) != _CURSOR.size or not hmac.compare_digest(mark, _mark(tenant, body)):
+        raise BadCursor
+    micros, row = _CURSOR.unpack(body)
+    return _EPOCH + timedelta(microseconds=micros), row
+
+
+def page(caller: Caller, after: str | None) -> Page:
+    """The tenant's sessions, newest first."""
+    rows = Session.objects.filter(tenant_id=caller.tenant).order_by("-created_at", "-pk")
+    if after is not None:
+        at, row = _read_cursor(caller.tenant, after)
+        # The first comparison alone can use the index; the second settles equal times.
+        rows = rows.filter(created_at__lte=at).filter(Q(created_at__lt=at) | Q(pk__lt=row))
+    found = list(rows[: PAGE + 1])
+    shown = found[:PAGE]
+    return Page(_describe(shown), _cursor(caller.tenant, shown[-1]) if len(found) > PAGE else None)
+
+
+def delete(caller: Caller, row: Session) -> None:
+    """Gone at once from everywhere; what was running stops. The rows themselves go in the background."""
+    with journal.transaction() as tx:
+        session = access.lock_session(caller, row)
+        now = timezone.now()
+        Session.objects.filter(pk=session.pk).update(deleted_at=now, client_tools="[]", tool_refs=None)
+        OptionValue.objects.filter(session_id=session.pk).delete()
+        stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
+        gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id})
+        tx.append(NewEvent(session.tenant_id, session.pk, gone))
+        counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
+        tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))
+    turns.tell_worker(stopped)
