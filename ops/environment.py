@@ -27,7 +27,7 @@ BASE_PYTHON: str = getattr(sys, "_base_executable", sys.executable)
 RUNTIME, DEV = "requirements.lock", "requirements-dev.lock"
 
 
-class CannotInstall(Exception):
+class InstallationError(Exception):
     """The environment could not be made; the text says what to do."""
 
 
@@ -69,22 +69,27 @@ def works() -> bool:
     if not PYTHON.exists():
         return False
     probe = "import pip, sys; sys.exit(sys.version_info < (3, 11))"
-    return subprocess.run([PYTHON, "-I", "-c", probe], capture_output=True).returncode == 0
+    return subprocess.run([PYTHON, "-I", "-c", probe], check=False, capture_output=True).returncode == 0
 
 
 def make() -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     say(f"making .venv with Python {version} …")
-    if HOME.is_symlink() or not has_ensurepip():
-        raise CannotInstall(f"{HOME} is a symbolic link; remove it first" if HOME.is_symlink() else no_venv(version))
+    if HOME.is_symlink() or not can_make():
+        raise InstallationError(f"{HOME} is a symbolic link; remove it first" if HOME.is_symlink() else no_venv(version))
     shutil.rmtree(HOME, ignore_errors=True)
-    made = subprocess.run([BASE_PYTHON, "-I", "-m", "venv", HOME], capture_output=True, text=True)
+    made = subprocess.run([BASE_PYTHON, "-I", "-m", "venv", HOME], check=False, capture_output=True, text=True)
     if made.returncode:
-        raise CannotInstall(f"python -m venv failed: {(made.stdout + made.stderr).strip()[-800:]}")
+        raise InstallationError(f"python -m venv failed: {(made.stdout + made.stderr).strip()[-800:]}")
 
 
 def has_ensurepip() -> bool:
-    if subprocess.run([BASE_PYTHON, "-I", "-c", "import ensurepip, venv"], capture_output=True).returncode == 0:
+    command = [BASE_PYTHON, "-I", "-c", "import ensurepip, venv"]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def can_make() -> bool:
+    if has_ensurepip():
         return True
     # Debian splits venv off its Python. As root we may put it back; anyone else is told how.
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -92,10 +97,11 @@ def has_ensurepip() -> bool:
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
     say(f"installing Debian's {package} …")
     for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-qq", "-y", package]):
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=quiet)
         if done.returncode:
-            raise CannotInstall(f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}")
-    return subprocess.run([BASE_PYTHON, "-I", "-c", "import ensurepip, venv"], capture_output=True).returncode == 0
+            raise InstallationError(f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}")
+    return has_ensurepip()
 
 
 def no_venv(version: str) -> str:
@@ -106,9 +112,9 @@ def install(lock: str) -> None:
     say(f"installing {lock} (the first time this takes a minute) …")
     # -I: what stands on the caller's PYTHONPATH must not count as installed.
     command = [PYTHON, "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
-    done = subprocess.run([*command, "--require-hashes", "-r", ROOT / lock], stdin=subprocess.DEVNULL)
+    done = subprocess.run([*command, "--require-hashes", "-r", ROOT / lock], check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise CannotInstall(f"pip could not install {lock}; see above. Run this again when the cause is gone")
+        raise InstallationError(f"pip could not install {lock}; see above. Run this again when the cause is gone")
     STAMP.write_text(digest(lock) + "\n")
 
 
@@ -126,7 +132,7 @@ def main() -> int:
                 make()
             # A folder that once had the dev packages keeps them current, or a check would run with yesterday's.
             install(DEV if dev or stamp().startswith(DEV) else RUNTIME)
-    except CannotInstall as error:
+    except InstallationError as error:
         say(f"{error}.")
         return 1
     say("ready.")

@@ -1,0 +1,39 @@
+"""The part of ops/test that works inside pytest: which tests a run takes, and what it counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+# The core and every face promise the same on both databases; tests elsewhere say so with the marker `both_databases`.
+BOTH_DATABASES = ("tests/sessions_app/", "tests/faces/")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ops/test")
+    group.addoption("--only-both-databases", action="store_true", help="leave out tests that are about Postgres and Redis")
+    group.addoption("--tally", type=Path, help="write how many tests passed, failed and were skipped to this file")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--only-both-databases"):
+        return
+    left_out = [item for item in items if not on_both(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if on_both(item)]
+
+
+def on_both(item: pytest.Item) -> bool:
+    where = item.path.relative_to(item.config.rootpath).as_posix()
+    return where.startswith(BOTH_DATABASES) or item.get_closest_marker("both_databases") is not None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    path: Path | None = config.getoption("--tally")
+    if path is not None:
+        reports = terminalreporter.stats
+        counts = {kind: len(reports.get(kind, ())) for kind in ("passed", "failed", "error", "skipped", "xfailed")}
+        path.write_text(json.dumps(counts))

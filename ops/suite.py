@@ -1,0 +1,154 @@
+"""Runs the test suite twice: all of it on Postgres and Redis, then the parts for both databases on SQLite without Redis."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+from ops import services
+
+ROOT = Path(__file__).resolve().parent.parent
+# A developer's own settings must not decide what the tests find; the suffix only names the test database.
+KEPT = {"AGENTHOST_TEST_DATABASE_SUFFIX"}
+NOT_INHERITED = ("AGENTHOST_", "DATABASE_URL", "REDIS_URL", "CELERY_", "DJANGO_", "OPENAI_", "PYTEST_ADDOPTS")
+NO_TESTS = 5
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error
+    """Somebody wants the tests to stop; servers are stopped first."""
+
+
+def say(text: str) -> None:
+    print(f"ops/test: {text}", file=sys.stderr, flush=True)
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(NOT_INHERITED)}
+    # A key ring and a secret of this run: with DATABASE_URL set the settings refuse to make any up.
+    key_ring = base64.b64encode(secrets.token_bytes(32)).decode()
+    return {
+        **kept,
+        "AGENTHOST_VAR_DIR": str(home / "var"),
+        "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
+        "AGENTHOST_KEY_RING": key_ring,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def check_given(database_url: str) -> None:
+    """The server that DATABASE_URL names answers, and lets us make a test database."""
+    import psycopg
+
+    if urlsplit(database_url).scheme not in ("postgres", "postgresql"):
+        raise services.ServiceMissingError("DATABASE_URL: the tests need a Postgres; unset it and one is started")
+    try:
+        with psycopg.connect(database_url, connect_timeout=5) as connection:
+            row = connection.execute("select rolcreatedb or rolsuper from pg_roles where rolname = current_user").fetchone()
+    except psycopg.Error as error:
+        raise services.ServiceMissingError(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from None
+    if row is None or not row[0]:
+        raise services.ServiceMissingError("DATABASE_URL: its user may not create databases, and the tests need their own")
+
+
+def chosen(arguments: list[str], *, everything: bool) -> list[str]:
+    """What pytest is told beyond the caller's own arguments, which come last and win."""
+    named_files = [argument for argument in arguments if Path(argument.partition("::")[0]).is_file()]
+    by_hand = any(argument in ("--pdb", "--trace", "-s") or argument.startswith(("-n", "--dist")) for argument in arguments)
+    parallel = [] if named_files or by_hand else ["-n", "2", "--dist", "loadfile"]
+    tier = [] if everything or any(argument.startswith("-m") for argument in arguments) else ["-m", "not slow"]
+    return [*parallel, *tier, "-p", "ops.pytest_runs", "--timeout=300", *arguments]
+
+
+class Runs:
+    """The pytest runs one after the other, and what they counted together."""
+
+    def __init__(self, home: Path) -> None:
+        self.counts: Counter[str] = Counter()
+        self.codes: list[int] = []
+        self._tally = home / "tally.json"
+        self._child: subprocess.Popen[bytes] | None = None
+        self.interrupted = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.interrupted = True
+        if self._child is None:
+            raise Interrupted
+        # Ctrl-C reaches pytest by itself; it finishes its teardown, and only then do the servers go.
+        if number != signal.SIGINT:
+            self._child.send_signal(signal.SIGINT)
+
+    def run(self, title: str, arguments: list[str], variables: dict[str, str]) -> int:
+        say(title)
+        self._tally.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", *arguments, f"--tally={self._tally}"]
+        self._child = subprocess.Popen(command, cwd=ROOT, env=variables)
+        code = self._child.wait()
+        self._child = None
+        if self._tally.exists():
+            self.counts.update(json.loads(self._tally.read_text()))
+        self.codes.append(code)
+        if self.interrupted:
+            raise Interrupted
+        return code
+
+    def verdict(self) -> int:
+        failed = self.counts["failed"] + self.counts["error"]
+        skipped = self.counts["skipped"] + self.counts["xfailed"]
+        print(f"{self.counts['passed']} passed, {failed} failed, {skipped} skipped", flush=True)
+        # A second run that had nothing to do is fine; a first one is a mistyped argument.
+        bad = [code for place, code in enumerate(self.codes) if code and not (code == NO_TESTS and place > 0)]
+        return bad[0] if bad else (1 if failed else 0)
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    everything = "--all" in arguments
+    arguments = chosen([argument for argument in arguments if argument != "--all"], everything=everything)
+    started = time.monotonic()
+    with ExitStack() as stack:
+        home = stack.enter_context(services.folder())
+        runs = Runs(home)
+        try:
+            variables = environment(home)
+            database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+            if database_url:
+                check_given(database_url)
+            else:
+                postgres = services.Postgres(home)
+                stack.callback(postgres.stop)
+                postgres.start()
+                database_url = postgres.url()
+            if not redis_url:
+                redis = services.Redis(home)
+                stack.callback(redis.stop)
+                redis.start()
+                redis_url = redis.url()
+            on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
+            first = runs.run("the suite on Postgres and Redis", arguments, on_servers)
+            if first != NO_TESTS:
+                runs.run("the parts for both databases, on SQLite", [*arguments, "--only-both-databases"], variables)
+        except services.ServiceMissingError as error:
+            say(f"{error}.")
+            return 1
+        except Interrupted:
+            say("stopped.")
+            return 130
+    say(f"done in {time.monotonic() - started:.0f} s")
+    return runs.verdict()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
