@@ -1,0 +1,164 @@
+"""The agents of the black-box suite, as an operator's file that points at the scripted model server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DEFAULT_KEY = "sk-operators-canary-0b5e"
+"""The operator's default for the secret option: it may be seen by the model server alone."""
+HEADER_SECRET = "hdr-operators-canary-77aa"
+
+FULL = """
+history = ["compacted", "full"]
+stream = ["delta", "message", "none"]
+client_tools = true
+images = ["http", "data"]
+"""
+
+FILE = """
+[[agents]]
+name = "echo"
+title = "Echo"
+version = "1.0.0"
+description = "Says what the script says."
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-echo"
+instructions = "You are the echo."
+{full}
+
+[[agents]]
+name = "pilot"
+title = "Harbour Pilot"
+version = "0.9.2"
+description = "Knows tides and berths."
+model = "openai-chat:{{brain}}"
+base_url = "{model}"
+api_key = "{{model_key}}"
+instructions = "Tone: {{tone}}. Units: {{units}}."
+settings = {{ temperature = 0.25 }}
+headers = {{ X-Team = "{header}" }}
+{full}
+[[agents.options]]
+type = "select"
+name = "units"
+options = ["metric", "imperial"]
+default = "metric"
+[[agents.options]]
+type = "text"
+name = "tone"
+description = "How to speak"
+default = "brief"
+[[agents.options]]
+type = "select"
+name = "brain"
+title = "Brain"
+options = ["gpt-test", "gpt-other"]
+default = "gpt-test"
+[[agents.options]]
+type = "secret"
+name = "model_key"
+title = "Model key"
+default = "{default_key}"
+[[agents.tools]]
+python = "tests.fakes.tools:tide_table"
+[[agents.tools]]
+python = "tests.fakes.tools:order_rope"
+[[agents.tools]]
+python = "tests.fakes.tools:fail"
+[[agents.tools]]
+python = "tests.fakes.tools:inventory"
+[[agents.tools]]
+python = "tests.fakes.tools:unprintable"
+[[agents.tools]]
+python = "tests.fakes.tools:verbose"
+[[agents.tools]]
+python = "tests.fakes.tools:hang"
+[[agents.tools]]
+python = "tests.fakes.tools:block"
+timeout = 100
+[[agents.tools]]
+python = "tests.fakes.tools:block_again"
+timeout = 100
+idempotent = true
+[[agents.tools]]
+python = "tests.fakes.tools:whisper"
+expose = false
+[[agents.tools]]
+builtin = "calculator"
+
+[[agents]]
+name = "hasty"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-hasty"
+{full}
+[[agents.tools]]
+python = "tests.fakes.tools:block"
+timeout = 0.5
+
+[[agents]]
+name = "bare"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-bare"
+history = ["full"]
+stream = ["delta"]
+client_tools = false
+images = []
+
+[[agents]]
+name = "mute"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-mute"
+history = []
+stream = ["none"]
+client_tools = false
+images = ["http"]
+
+[[agents]]
+name = "forgetful"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-forgetful"
+instructions = "Keep it short."
+context_tokens = 600
+{full}
+[[agents.tools]]
+python = "tests.fakes.tools:verbose"
+
+[[agents]]
+name = "climber"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-climber"
+max_steps = 3
+{full}
+[[agents.tools]]
+python = "tests.fakes.tools:tide_table"
+
+[[agents]]
+name = "unreachable"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "http://127.0.0.1:9/v1"
+api_key = "sk-unreachable"
+{full}
+"""
+
+
+def write(path: Path, model_url: str, *, without: str | None = None, **replaced: str) -> Path:
+    """Write the file; ``without`` leaves one agent out, ``replaced`` exchanges texts, both for files that change."""
+    agents = FILE.format(model=model_url, full=FULL.strip(), default_key=DEFAULT_KEY, header=HEADER_SECRET).split("[[agents]]\n")
+    kept = [agent for agent in agents if without is None or f'name = "{without}"\n' not in agent.split("[[", 1)[0]]
+    text = "[[agents]]\n".join(kept)
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    path.write_text(text)
+    return path

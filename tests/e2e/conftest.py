@@ -1,0 +1,35 @@
+"""Servers for the black-box suite: one of each shape for a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import server as servers
+from tests.e2e.client import Client
+from tests.e2e.server import Server
+from tests.fakes.model_server import ModelServer
+
+
+@pytest.fixture(scope="session", params=servers.shapes())
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
+) -> Iterator[Server]:
+    """The server that the tests share; each makes its own sessions, and its own tenant if it looks at lists."""
+    with servers.running(request.param, tmp_path_factory.mktemp(request.param), _model_server.url, webs=1) as running:
+        yield running
+
+
+@pytest.fixture
+def alice(server: Server) -> Iterator[Client]:
+    client = Client(server.origin(), server.keys.alice)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def bob(server: Server) -> Iterator[Client]:
+    client = Client(server.origin(), server.keys.bob)
+    yield client
+    client.close()

@@ -1,0 +1,313 @@
+"""Agenthost as it runs for real: processes of ``ops/entrypoint``, embedded or in the production shape."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psycopg
+
+from ops.services import Redis, free_port
+from tests.e2e import agents_file
+from tests.e2e.client import Client
+from tests.fakes.tools import DIRECTORY_VARIABLE, ToolBox
+
+ROOT = Path(__file__).parent.parent.parent
+START_SECONDS = 60.0
+SHORT_LEASES = {
+    "AGENTHOST_LEASE_SECONDS": "2",
+    "AGENTHOST_RENEW_SECONDS": "0.5",
+    "AGENTHOST_SWEEP_SECONDS": "0.25",
+    "AGENTHOST_QUEUE_GRACE_SECONDS": "0.5",
+    "AGENTHOST_WORKER_GRACE_SECONDS": "2",
+    "AGENTHOST_DRAIN_SECONDS": "2",
+}
+MAKE_KEYS = """
+import sys, django
+django.setup()
+from django.core.management import call_command
+from io import StringIO
+tenants = sys.argv[1].split(",")
+for tenant in tenants:
+    call_command("create_tenant", tenant, stdout=StringIO())
+for wanted in sys.argv[2:]:
+    tenant, name, scopes, agents = wanted.split("/")
+    out = StringIO()
+    call_command("create_key", tenant, name=name, scopes=scopes, stdout=out, **({"agents": agents} if agents else {}))
+    print(out.getvalue().strip().splitlines()[-1])
+"""
+
+
+@dataclass
+class Keys:
+    """The cast: two tenants with every right, and keys of the first one with fewer."""
+
+    alice: str
+    bob: str
+    reader: str
+    nobody: str
+    """A good key with no scope for this protocol."""
+    echo_only: str
+
+
+class Process:
+    """One role, with its log in a file."""
+
+    def __init__(self, role: str, environment: Mapping[str, str], log: Path) -> None:
+        self.role = role
+        self.log = log
+        with log.open("ab") as output:
+            self.popen = subprocess.Popen(
+                [str(ROOT / "ops" / "entrypoint"), role],
+                env=dict(environment),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # A group of its own: kill -9 takes the role's children along, as a machine that dies does.
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def kill(self) -> None:
+        """kill -9, and gone when this returns."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait(10)
+
+    def terminate(self) -> None:
+        """Ask it to drain; does not wait."""
+        with contextlib.suppress(ProcessLookupError):
+            self.popen.terminate()
+
+    def stop(self, timeout: float = 15.0) -> None:
+        self.terminate()
+        try:
+            self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+
+
+@dataclass
+class Server:
+    """A running installation. ``shape`` is ``embedded`` or ``production``."""
+
+    shape: str
+    directory: Path
+    environment: dict[str, str]
+    tools: ToolBox
+    keys: Keys = field(default_factory=lambda: Keys("", "", "", "", ""))
+    ports: list[int] = field(default_factory=list)
+    webs: list[Process] = field(default_factory=list)
+    workers: list[Process] = field(default_factory=list)
+    redis: Redis | None = None
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _clients: list[Client] = field(default_factory=list)
+
+    # --- its processes ---
+
+    def _start(self, role: str, **extra: str) -> Process:
+        log = self.directory / f"{role}-{next(self._numbers)}.log"
+        return Process(role, {**self.environment, **extra}, log)
+
+    def start_web(self, index: int | None = None) -> Process:
+        """A web process (embedded: the one process); ``index`` starts one again on its old port."""
+        role = "embedded" if self.shape == "embedded" else "web"
+        if index is None:
+            self.ports.append(free_port())
+            index = len(self.ports) - 1
+        process = self._start(role, AGENTHOST_PORT=str(self.ports[index]))
+        if index < len(self.webs):
+            self.webs[index] = process
+        else:
+            self.webs.append(process)
+        return process
+
+    def start_worker(self) -> Process:
+        process = self._start("worker")
+        self.workers.append(process)
+        return process
+
+    def start(self, *, webs: int = 1, workers: int = 1) -> None:
+        """Everything, from nothing or after ``stop``; returns when it is ready."""
+        old = len(self.ports)
+        for index in range(max(old, webs)):
+            self.start_web(index if index < old else None)
+        if self.shape == "production":
+            for _ in range(workers):
+                self.start_worker()
+        for index in range(len(self.webs)):
+            self.wait_ready(index)
+
+    def wait_ready(self, index: int = 0, timeout: float = START_SECONDS) -> None:
+        until = time.monotonic() + timeout
+        while True:
+            process = self.webs[index]
+            assert process.alive, f"{process.role} ended while it started:\n{process.log.read_text()[-4000:]}"
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(self.origin(index) + "/readyz", timeout=5, trust_env=False).status_code == 200:
+                    return
+            assert time.monotonic() < until, f"not ready within {timeout} s:\n{self.log_text()[-4000:]}"
+            time.sleep(0.05)
+
+    def kill_workers(self) -> None:
+        """kill -9 to whatever runs turns: the workers, or the whole embedded process."""
+        for process in self.workers if self.shape == "production" else self.webs:
+            process.kill()
+        self.workers.clear()
+
+    def stop(self) -> None:
+        processes = [*self.webs, *self.workers]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.stop()
+        self.workers.clear()
+
+    def kill(self) -> None:
+        for process in [*self.webs, *self.workers]:
+            process.kill()
+        self.workers.clear()
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.stop()
+
+    # --- talking to it ---
+
+    def origin(self, index: int = 0) -> str:
+        return f"http://127.0.0.1:{self.ports[index]}"
+
+    def client(self, key: str | None, index: int = 0) -> Client:
+        client = Client(self.origin(index), key)
+        self._clients.append(client)
+        return client
+
+    @property
+    def alice(self) -> Client:
+        return self.client(self.keys.alice)
+
+    # --- what operators do ---
+
+    def manage(self, *arguments: str, code: str | None = None) -> str:
+        """A management command, or ``code`` run with Django's settings; its stdout."""
+        command = [sys.executable, "-c", code, *arguments] if code else [sys.executable, "manage.py", *arguments]
+        environment = {**self.environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"}
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def make_keys(self, *wanted: str) -> list[str]:
+        """Keys, each wanted as tenant/name/scopes/agents; makes the tenants too."""
+        tenants = ",".join(sorted({one.split("/")[0] for one in wanted}))
+        return self.manage(tenants, *wanted, code=MAKE_KEYS).split()
+
+    def new_tenant(self) -> Client:
+        """Somebody whose list is empty."""
+        return self.client(self.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0])
+
+    def log_text(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.directory.glob("*.log")))
+
+    def database(self) -> psycopg.Connection[tuple[object, ...]]:
+        """Postgres, beside the server's own connections."""
+        return psycopg.connect(self.environment["DATABASE_URL"], autocommit=True, application_name="the test")
+
+
+def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
+    keep = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "TMPDIR", "TZ")
+    inherited = {name: os.environ[name] for name in keep if name in os.environ}
+    return {
+        **inherited,
+        **SHORT_LEASES,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "default",
+        "PYTHONUNBUFFERED": "1",
+        "AGENTHOST_HOST": "127.0.0.1",
+        "AGENTHOST_VAR_DIR": str(directory / "var"),
+        "AGENTHOST_AGENTS_FILE": str(directory / "agents.toml"),
+        DIRECTORY_VARIABLE: str(tools.directory),
+    }
+
+
+@contextlib.contextmanager
+def running(
+    shape: str,
+    directory: Path,
+    model_url: str,
+    *,
+    webs: int = 1,
+    workers: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """A fresh installation with its own database, the agents of the suite and the cast's keys."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tools = ToolBox(directory / "tools")
+    agents_file.write(directory / "agents.toml", model_url)
+    with contextlib.ExitStack() as stack:
+        server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools)
+        if shape == "production":
+            server.environment |= stack.enter_context(own_services(server))
+        subprocess_environment = server.environment
+        migrated = subprocess.run(
+            [str(ROOT / "ops" / "entrypoint"), "migrate"],
+            env=subprocess_environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert migrated.returncode == 0, migrated.stdout + migrated.stderr
+        wanted = ["alice/all/*/", "bob/all/*/", "alice/read/meta:read,sessions:read/", "alice/none/ahp/", "alice/echo/*/echo"]
+        server.keys = Keys(*server.make_keys(*wanted))
+        stack.callback(server.close)
+        server.start(webs=webs, workers=workers)
+        yield server
+
+
+@contextlib.contextmanager
+def own_services(server: Server) -> Iterator[dict[str, str]]:
+    """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
+    given = os.environ["DATABASE_URL"]
+    name = f"agenthost_e2e_{secrets.token_hex(6)}"
+    server.redis = Redis(server.directory)
+    server.redis.start()
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    address, _, _ = given.partition("?")
+    try:
+        yield {
+            "DATABASE_URL": f"{address.rpartition('/')[0]}/{name}",
+            "REDIS_URL": server.redis.url(),
+            "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
+            "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
+        }
+    finally:
+        server.redis.stop()
+        with psycopg.connect(given, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def shapes() -> Sequence[str]:
+    """Production only where a Postgres is given, as ops/test does."""
+    given = os.environ.get("DATABASE_URL", "").startswith("postgres")
+    return ["embedded", "production"] if given else ["embedded"]
