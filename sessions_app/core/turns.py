@@ -105,12 +105,12 @@ class CancelReceipt:
 class Stop:
     """Why a turn is stopped from outside its run, and what its stream says."""
 
-    cause: Literal["client", "deleted", "suspended", "limit", "interrupted"]
+    cause: Literal["client", "deleted", "suspended", "limit", "interrupted", "internal"]
     reason: Literal["end_turn", "error"]
 
     @property
     def state(self) -> TurnState:
-        return TurnState.ERROR if self.cause in ("limit", "interrupted") else TurnState.CANCELLED
+        return TurnState.ERROR if self.cause in ("limit", "interrupted", "internal") else TurnState.CANCELLED
 
     @property
     def closing_of_running(self) -> str:

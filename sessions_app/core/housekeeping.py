@@ -1,0 +1,56 @@
+"""What has to go, goes in batches: pruned events, the rows of deleted sessions, workers long dead."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from sessions_app.core import journal, presence
+from sessions_app.models import Session
+
+log = logging.getLogger(__name__)
+
+BATCH = 1000
+_DEAD_WORKERS_AFTER = timedelta(hours=1)
+_SESSIONS_A_RUN = 200
+
+
+def run() -> None:
+    """One round. Interrupted at any point it loses nothing: the next round goes on."""
+    now = timezone.now()
+    events = journal.prune(
+        now - timedelta(seconds=settings.AGENTHOST_DELTA_RETENTION_SECONDS),
+        now - timedelta(seconds=settings.AGENTHOST_EVENT_RETENTION_SECONDS),
+        BATCH,
+    )
+    sessions = sum(remove_session(pk) for pk in _deleted())
+    presence.forget_dead(_DEAD_WORKERS_AFTER)
+    if events or sessions:
+        log.info("housekeeping removed %s events and %s deleted sessions", events, sessions)
+
+
+def _deleted() -> list[int]:
+    rows = Session.with_deleted.filter(deleted_at__isnull=False).order_by("deleted_at").values_list("pk", flat=True)
+    return list(rows[:_SESSIONS_A_RUN])
+
+
+_OWNED = ("sessions_app_message", "sessions_app_toolcall", "sessions_app_compaction", "sessions_app_optionvalue", "sessions_app_turn")
+
+
+def remove_session(session: int) -> bool:
+    """Delete a deleted session's rows, a batch a statement, so that nobody waits for a long transaction."""
+    with connection.cursor() as cursor:
+        for table in _OWNED:
+            while True:
+                cursor.execute(
+                    f"delete from {table} where id in (select id from {table} where session_id = %s limit {BATCH})", [session]
+                )
+                if cursor.rowcount < BATCH:
+                    break
+    journal.forget_session(session)
+    Session.with_deleted.filter(pk=session, deleted_at__isnull=False).delete()
+    return True

@@ -1,0 +1,379 @@
+"""One claimed run: loads what it needs, drives the agent loop, stores what happens.
+
+``Run`` is the loop's host. Every commit point is one unit for the process's journal writer; a unit that
+comes back stale means that the turn is no longer ours, and the run stops without a further write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from django.utils import timezone
+
+from agents_app import compaction, exact_json
+from agents_app.errors import ProviderError, RunLost
+from agents_app.runtime import loop
+from agents_app.runtime.assemble import assemble
+from agents_app.runtime.interface import Call, EndReason, StepMessage
+from agents_app.runtime.messages import Content, Message
+from agents_app.runtime.unicode import storable
+from agents_app.spec import AgentSpec
+from agents_app.tools.threads import FairPool
+from sessions_app.core import database, definitions, history, journal, logcontext, options, session_settings
+from sessions_app.core.events import Happening, Kind
+from sessions_app.core.history import Place
+from sessions_app.core.identifiers import new_id
+from sessions_app.core.journal.types import Statement, Unit
+from sessions_app.core.session_settings import Settings
+from sessions_app.core.turns import Claimed
+from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, Turn, TurnState
+
+log = logging.getLogger(__name__)
+
+_LONGEST_CALL_ID = 256
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Everything a run reads before it begins."""
+
+    public_id: str
+    session_public_id: str
+    run: int
+    step: int
+    parts: list[dict[str, object]]
+    spec: AgentSpec
+    options: dict[str, str] = field(repr=False)
+    settings: Settings
+    messages: list[Message] = field(repr=False)
+    tokens: tuple[int, int, int]
+
+
+def load(claimed: Claimed) -> Loaded:
+    turn = Turn.objects.select_related("definition", "session").get(pk=claimed.turn_id)
+    return Loaded(
+        public_id=turn.public_id,
+        session_public_id=turn.session.public_id,
+        run=turn.run,
+        step=turn.step,
+        parts=exact_json.loads(turn.parts),
+        spec=definitions.load(turn.definition),
+        options=options.opened(turn.session),
+        settings=session_settings.settings_of(turn.session),
+        messages=history.for_model(turn.session_id),
+        tokens=(turn.input_tokens, turn.output_tokens, turn.cache_read_tokens),
+    )
+
+
+def _looked_at(turn_id: int) -> list[ToolCall]:
+    """Calls that are open, or answered while this run was busy and not yet in the history."""
+    rows = ToolCall.objects.filter(turn_id=turn_id).exclude(state__in=[CallState.DONE, CallState.DENIED], stored=True)
+    return list(rows.order_by("step", "ordinal", "pk"))
+
+
+def _call_id_is_taken(session: int, call_id: str) -> bool:
+    return ToolCall.objects.filter(session_id=session, call_id=call_id).exists()
+
+
+class Run:
+    """One run of one turn; lives in the worker's loop."""
+
+    def __init__(self, claimed: Claimed, loaded: Loaded, writer: journal.Writer, pool: FairPool) -> None:
+        self.claimed = claimed
+        self._loaded = loaded
+        self._writer = writer
+        self._pool = pool
+        self._messages = list(loaded.messages)
+        self._parts = list(loaded.parts)
+        self._step = loaded.step
+        self._told = asyncio.Event()
+        self._compacted_through = 0
+        self._call_ids: set[str] = set()
+        self._hand_over = False
+        self._tokens = loaded.tokens
+        self._plan = self._make_plan()
+
+    def _make_plan(self) -> loop.Plan:
+        spec, decided = self._loaded.spec, self._loaded.settings
+        assembled = assemble(
+            spec,
+            self._loaded.options,
+            decided.enabled,
+            self._pool,
+            self.claimed.tenant,
+            decided.client_schemas() if spec.client_tools else [],
+        )
+        unexposed = {tool.name for tool in spec.tools if not tool.expose}
+        free = unexposed | decided.trusted
+        return loop.Plan(
+            provider=assembled.provider,
+            model=assembled.model,
+            instructions=assembled.instructions,
+            settings=assembled.settings,
+            api_key=assembled.api_key,
+            base_url=assembled.base_url,
+            headers=assembled.headers,
+            limits=assembled.limits,
+            tools=assembled.tools,
+            tool_schemas=assembled.tool_schemas,
+            asks=lambda name: name not in free,
+            client_tools={tool["name"] for tool in decided.client_tools} if spec.client_tools else frozenset(),
+            provider_failed=self._provider_failed,
+        )
+
+    async def drive(self) -> None:
+        """Run until the turn ends or waits. RunLost: it is no longer ours. TimeoutError: it took too long."""
+        logcontext.bind(session=self._loaded.session_public_id, turn=self._loaded.public_id)
+        async with asyncio.timeout(self._plan.limits.run):
+            await loop.run(self._plan, self, self._step)
+
+    def tell(self) -> None:
+        """A client has answered something."""
+        self._told.set()
+
+    def hand_over(self) -> None:
+        """Give the turn back to the queue at the next commit point: this worker is going away."""
+        self._hand_over = True
+
+    def _provider_failed(self, error: ProviderError) -> None:
+        log.warning("the provider failed: %s: %s", error.fault, error.detail)
+
+    # --- storing ---
+
+    def _place(self, step: int) -> Place:
+        return Place(self.claimed.tenant, self.claimed.session, self.claimed.turn_id, self._loaded.run, step)
+
+    def _unit(
+        self, happenings: Sequence[Happening], statements: Sequence[Statement] = (), *, unless_answered: bool = False
+    ) -> Unit:
+        return Unit(
+            tenant=self.claimed.tenant,
+            session=self.claimed.session,
+            turn=self.claimed.turn_id,
+            fence=self.claimed.fence,
+            happenings=happenings,
+            statements=statements,
+            unless_answered=unless_answered,
+        )
+
+    async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
+        if await self._writer.submit(self._unit(happenings, statements)) != "stored":
+            raise RunLost
+
+    async def _hand_over_if_asked(self) -> None:
+        """Only where no tool of ours is running: whoever goes on could not tell how it ended."""
+        if self._hand_over:
+            over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence, timezone.now())
+            await self._commit([], [over])
+            raise RunLost
+
+    async def _stream(self, happening: Happening) -> None:
+        await self._writer.put(self._unit([happening]))
+
+    def _remember(self, message: Message) -> None:
+        self._messages.append(message)
+
+    def _next_position(self) -> int:
+        return self._messages[-1].position + 1 if self._messages else 1
+
+    # --- the host's side of the loop ---
+
+    async def step_started(self, step: int) -> None:
+        await self._hand_over_if_asked()
+        self._step = step
+        self._call_ids.clear()
+        await self._stream(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
+
+    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
+        payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, **({"late": True} if late else {})}
+        await self._stream(Happening(Kind.TEXT_OPENED if kind == "text" else Kind.THINKING_OPENED, payload))
+
+    async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None:
+        payload = {
+            "turn": self._loaded.public_id,
+            "step": step,
+            "part": part_id,
+            "delta": text,
+            **({"late": True} if late else {}),
+        }
+        await self._stream(Happening(Kind.TEXT_DELTA if kind == "text" else Kind.THINKING_DELTA, payload, join=part_id))
+
+    async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
+        payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, "call": call_id, "name": name}
+        await self._stream(Happening(Kind.CALL_OPENED, payload))
+
+    async def call_arguments(self, step: int, call_id: str, text: str) -> None:  # noqa: ARG002 - the interface's
+        payload = {"turn": self._loaded.public_id, "call": call_id, "delta": text}
+        await self._stream(Happening(Kind.CALL_ARGUMENTS, payload, join=call_id))
+
+    async def free_call_id(self, wanted: str | None) -> str:
+        clean = storable(wanted) if wanted else ""
+        usable = bool(clean) and len(clean) <= _LONGEST_CALL_ID and clean not in self._call_ids
+        if not usable or await database.run(_call_id_is_taken, self.claimed.session, clean):
+            clean = new_id("call")
+        self._call_ids.add(clean)
+        return clean
+
+    async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
+        now = timezone.now()
+        turn, place = self._loaded.public_id, self._place(message.step)
+        content = history.assistant_content(message.text, message.thinking, message.calls)
+        usage = message.usage
+        statements: list[Statement] = []
+        if content is not None:
+            statements.append(
+                history.message(
+                    place,
+                    "assistant",
+                    content,
+                    now,
+                    origin=Origin.SERVER,
+                    provider_data=message.provider_data,
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                )
+            )
+        statements += [
+            history.new_call(place, call, ordinal, self._plan.tools.idempotent(call.name), now)
+            for ordinal, call in enumerate(message.calls)
+        ]
+        self._parts += history.parts_of(message)
+        tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+        statements.append(history.turn_after_step(self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens))
+        if self._compacted_through:
+            statements.append(history.compacted(place, self._compacted_through, now))
+            self._compacted_through = 0
+        happenings = history.said(turn, message.step, message.text, message.thinking)
+        happenings += [
+            Happening(
+                Kind.CALL_READY,
+                {
+                    "turn": turn,
+                    "step": message.step,
+                    "call": call.call_id,
+                    "name": call.name,
+                    "input": exact_json.loads(call.arguments),
+                    "runner": call.runner,
+                    "asks": call.asks,
+                },
+            )
+            for call in message.calls
+        ]
+        total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
+        sums = {"input_tokens": total[0], "output_tokens": total[1], "cache_read_tokens": total[2]}
+        happenings.append(Happening(Kind.STEP_DONE, {"turn": turn, "step": message.step, "usage": sums}))
+        if end is not None:
+            over, statement = self._over(end, error)
+            await self._commit([*happenings, over], [*statements, statement])
+            return
+        if content is not None:
+            self._remember(
+                Message(
+                    "assistant",
+                    content,
+                    provider_data=message.provider_data,
+                    turn=self.claimed.turn_id,
+                    step=message.step,
+                    position=self._next_position(),
+                )
+            )
+        await self._commit(happenings, statements)
+        await self._hand_over_if_asked()
+
+    async def call_running(self, call: Call) -> None:
+        happening = Happening(Kind.CALL_RUNNING, {"turn": self._loaded.public_id, "call": call.call_id})
+        await self._commit([happening], [history.call_running(self._place(self._step), call.call_id, timezone.now())])
+
+    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
+        now, place = timezone.now(), self._place(self._step)
+        statements = [
+            history.call_final(place, call.call_id, CallState.DONE, content, now, failed=failed),
+            history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
+        ]
+        self._remember_result(call.call_id, content)
+        happening = history.finished(self._loaded.public_id, call.call_id, content, failed=failed, by="server", shown=True)
+        await self._commit([happening], statements)
+
+    def _remember_result(self, call_id: str, content: Content) -> None:
+        self._remember(
+            Message(
+                "tool",
+                content,
+                tool_call_id=call_id,
+                turn=self.claimed.turn_id,
+                step=self._step,
+                position=self._next_position(),
+            )
+        )
+
+    async def look(self) -> list[Call]:
+        self._told.clear()
+        rows = await database.run(_looked_at, self.claimed.turn_id)
+        for row in rows:
+            if row.state not in OPEN_CALL_STATES:
+                await self._store_answer(row)
+        return [
+            Call(
+                call_id=row.call_id,
+                name=row.name,
+                arguments=row.arguments,
+                runner=row.runner,  # type: ignore[arg-type]  # the column holds the three words alone
+                state=row.state,  # type: ignore[arg-type]
+                asks=row.runner == CallRunner.SERVER,
+            )
+            for row in rows
+            if row.state in OPEN_CALL_STATES
+        ]
+
+    async def _store_answer(self, row: ToolCall) -> None:
+        """An answer that came while this run was busy becomes a message now."""
+        place = self._place(row.step)
+        content = exact_json.loads(row.result or '""')
+        origin = Origin.SERVER if row.state == CallState.DENIED else Origin.CLIENT
+        self._remember_result(row.call_id, content)
+        await self._commit(
+            [],
+            [
+                history.message(place, "tool", content, timezone.now(), origin=origin, tool_call_id=row.call_id),
+                history.call_stored(place, row.call_id),
+            ],
+        )
+
+    async def model_messages(self) -> Sequence[Message]:
+        messages = compaction.for_model(self._messages)
+        limit = self._loaded.spec.context_tokens
+        if limit is None:
+            return messages
+        compact = compaction.compact(messages, self._plan.instructions, self._plan.tool_schemas, limit, self.claimed.turn_id)
+        if compact.dropped_through is not None:
+            self._compacted_through = max(self._compacted_through, compact.dropped_through)
+        return compact.messages
+
+    async def told(self) -> None:
+        await self._told.wait()
+
+    async def wait(self) -> bool:
+        paused = Happening(Kind.RUN_PAUSED, {"turn": self._loaded.public_id, "run": self._loaded.run})
+        statement = history.turn_left_waiting(self.claimed.turn_id, self.claimed.fence)
+        outcome = await self._writer.submit(self._unit([paused], [statement], unless_answered=True))
+        if outcome == "stale":
+            raise RunLost
+        return outcome == "stored"
+
+    def _over(self, reason: EndReason, error: str) -> tuple[Happening, Statement]:
+        payload = {"turn": self._loaded.public_id, "run": self._loaded.run, "in_run": True}
+        if reason == "error":
+            happening = Happening(Kind.TURN_FAILED, {**payload, "error": error})
+        else:
+            happening = Happening(Kind.TURN_ENDED, {**payload, "reason": reason})
+        state = TurnState.ERROR if reason == "error" else TurnState.DONE
+        over = history.turn_over(self.claimed.turn_id, self.claimed.fence, state, reason, error, timezone.now())
+        return happening, over
+
+    async def end(self, reason: EndReason, error: str = "") -> None:
+        over, statement = self._over(reason, error)
+        await self._commit([over], [statement])

@@ -1,0 +1,320 @@
+"""A worker process: one asyncio loop shared by all its runs, its leases, its sweep.
+
+Celery's thread calls ``wake``, which claims the next queued turn, runs it in the loop and returns when
+the run is over. A thread of its own renews all leases with one statement, after it has seen that the
+loop answers; a worker that could not renew for too long stops its runs itself, before anybody else may
+take them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError
+from django.db.models.functions import Now
+
+from agents_app.errors import RunLost
+from agents_app.tools.threads import FairPool
+from sessions_app.core import broadcast, database, journal, logcontext, presence, runner, sweep, turns
+from sessions_app.core.turns import Claimed, Stop
+from sessions_app.models import Turn, TurnState
+
+log = logging.getLogger(__name__)
+
+_LOOP_ANSWERS_WITHIN = 2.0
+_STOP_PATIENCE = 5.0
+
+
+@dataclass(slots=True)
+class _Live:
+    """A run that this worker is driving."""
+
+    claimed: Claimed
+    task: asyncio.Task[None]
+    run: runner.Run | None = None
+    stopped: bool = False
+
+
+class Worker:
+    """Runs turns until it is stopped. ``start`` and ``stop`` are called once each, from any thread."""
+
+    def __init__(self) -> None:
+        self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="runs", daemon=True)
+        self._renewer = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
+        self._live: dict[int, _Live] = {}
+        self._started = threading.Event()
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._sweeper = sweep.Sweeper(self.name)
+        self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
+        self._writer: journal.Writer | None = None
+        self._idle: asyncio.Event | None = None
+
+    # --- life, called from outside the loop ---
+
+    def start(self) -> None:
+        """Start the loop; returns when the worker can run turns."""
+        presence.announce(self.name)
+        database.release()
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            raise RuntimeError("the worker could not start") from self._failure
+        self._renewer.start()
+        log.info("worker %s is ready", self.name)
+
+    def wake(self) -> None:
+        """Claim the next queued turn and run it; returns when the run is over, or at once if there is none."""
+        if self._stopping.is_set():
+            return
+        future = asyncio.run_coroutine_threadsafe(self._claim_and_run(), self._loop)
+        with contextlib.suppress(concurrent.futures.CancelledError):
+            future.result()
+
+    def stop(self, grace: float) -> None:
+        """Claim no more; let runs finish for ``grace`` seconds, then hand them over at commit points."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        if self._loop.is_running():
+            asyncio.run_coroutine_threadsafe(self._wind_down(grace), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_STOP_PATIENCE)
+        try:
+            self._expire_leases()
+            presence.leave(self.name)
+        except DatabaseError:
+            log.warning("the database is away; the leases of this worker run out by themselves")
+        finally:
+            database.release()
+        log.info("worker %s has stopped", self.name)
+
+    # --- the loop ---
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._open())
+        except BaseException as error:
+            self._failure = error
+            self._started.set()
+            return
+        self._started.set()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._close())
+            self._loop.close()
+
+    async def _open(self) -> None:
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._writer = journal.Writer()
+        self._writer.on_stale(self._is_stale)
+        await self._writer.start()
+        self._background = [
+            asyncio.create_task(self._sweep_for_ever(), name="sweep"),
+            asyncio.create_task(self._listen(), name="listen"),
+        ]
+
+    async def _close(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._writer is not None:
+            await self._writer.close()
+        self._pool.close()
+        await self._loop.shutdown_asyncgens()
+
+    async def _listen(self) -> None:
+        async with broadcast.listen_worker(self.name, self._hear):
+            await asyncio.Event().wait()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        live = self._live.get(message.get("turn", 0))
+        if live is None:
+            return
+        if message.get("what") == "stopped":
+            self._drop(live)
+        elif live.run is not None:
+            live.run.tell()
+
+    def _is_stale(self, turn_id: int) -> None:
+        if (live := self._live.get(turn_id)) is not None:
+            self._drop(live)
+
+    def _drop(self, live: _Live) -> None:
+        """Stop a run that is no longer ours: its model call and tools are closed, nothing more is written."""
+        if not live.stopped:
+            live.stopped = True
+            live.task.cancel()
+
+    # --- claiming ---
+
+    async def _claim_and_run(self) -> None:
+        if self._stopping.is_set() or len(self._live) >= settings.AGENTHOST_WORKER_CONCURRENCY:
+            return
+        claimed = await database.run(turns.claim, self.name)
+        if claimed is not None:
+            await asyncio.wait([self._begin(claimed)])
+
+    def _begin(self, claimed: Claimed) -> asyncio.Task[None]:
+        task = self._loop.create_task(self._drive(claimed), name=f"turn {claimed.turn_id}")
+        self._live[claimed.turn_id] = _Live(claimed, task)
+        assert self._idle is not None
+        self._idle.clear()
+        task.add_done_callback(lambda _: self._forget(claimed))
+        return task
+
+    def _forget(self, claimed: Claimed) -> None:
+        live = self._live.get(claimed.turn_id)
+        if live is not None and live.claimed == claimed:
+            del self._live[claimed.turn_id]
+        if not self._live and self._idle is not None:
+            self._idle.set()
+
+    async def _drive(self, claimed: Claimed) -> None:
+        """One run from its claim to its end; whatever goes wrong in it, its turn ends."""
+        assert self._writer is not None
+        live = self._live[claimed.turn_id]
+        failed: Stop | None = None
+        try:
+            with logcontext.about(tenant=claimed.tenant):
+                loaded = await database.run(runner.load, claimed)
+                live.run = runner.Run(claimed, loaded, self._writer, self._pool)
+                await live.run.drive()
+            return
+        except RunLost:
+            live.stopped = True
+        except TimeoutError:
+            log.warning("turn %s ran longer than its agent's limit", claimed.turn_id)
+            failed = Stop(cause="limit", reason="error")
+        except asyncio.CancelledError:
+            if not live.stopped:
+                raise
+        except DatabaseError:
+            log.exception("the database failed under turn %s; its lease runs out and it is taken over", claimed.turn_id)
+            return
+        except Exception:
+            log.exception("turn %s failed inside the server", claimed.turn_id)
+            failed = Stop(cause="internal", reason="error")
+        if failed is not None:
+            await database.run(turns.stop, claimed.turn_id, failed)
+        with contextlib.suppress(DatabaseError):
+            await database.run(turns.provider_closed, claimed.turn_id)
+
+    # --- sweeping ---
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            try:
+                await self._sweep()
+            except DatabaseError:
+                self._sweeper.lost_contact()
+                log.warning("the sweep cannot reach the database", exc_info=True)
+            except Exception:
+                log.exception("the sweep failed")
+            await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
+
+    async def _sweep(self) -> None:
+        if self._stopping.is_set():
+            return
+        for claimed in await database.run(self._sweeper.abandoned):
+            self._begin(claimed)
+        while len(self._live) < settings.AGENTHOST_WORKER_CONCURRENCY and not self._stopping.is_set():
+            queued = await database.run(self._sweeper.queued)
+            if queued is None:
+                break
+            self._begin(queued)
+        if self._live:
+            before = list(self._live.values())
+            mine = await database.run(sweep.still_mine, self.name)
+            for live in before:
+                if live.run is not None and mine.get(live.claimed.turn_id) != live.claimed.fence and not live.task.done():
+                    self._drop(live)
+                elif live.run is not None:
+                    live.run.tell()
+
+    # --- leases ---
+
+    def _renew_for_ever(self) -> None:
+        last = time.monotonic()
+        give_up_after = settings.AGENTHOST_LEASE_SECONDS * 2 / 3
+        while not self._stopping.wait(settings.AGENTHOST_RENEW_SECONDS):
+            try:
+                if not self._loop_answers():
+                    log.error("the loop of worker %s has not answered; its leases are not renewed", self.name)
+                else:
+                    self._renew()
+                    last = time.monotonic()
+            except DatabaseError:
+                log.warning("the leases of worker %s could not be renewed", self.name, exc_info=True)
+            except Exception:
+                log.exception("renewing leases failed")
+            finally:
+                database.release()
+            if time.monotonic() - last > give_up_after:
+                self._loop.call_soon_threadsafe(self._drop_all)
+
+    def _loop_answers(self) -> bool:
+        answered = threading.Event()
+        self._loop.call_soon_threadsafe(answered.set)
+        return answered.wait(_LOOP_ANSWERS_WITHIN)
+
+    def _renew(self) -> None:
+        lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
+        Turn.objects.filter(worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=lease)
+        presence.announce(self.name)
+
+    def _expire_leases(self) -> None:
+        """Whatever could not be handed over is free for others at once."""
+        Turn.objects.filter(worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=Now() - timedelta(seconds=1))
+
+    def _drop_all(self) -> None:
+        for live in list(self._live.values()):
+            self._drop(live)
+
+    # --- going away ---
+
+    async def _wind_down(self, grace: float) -> None:
+        assert self._idle is not None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), grace)
+        for live in list(self._live.values()):
+            if live.run is not None:
+                live.run.hand_over()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), min(_STOP_PATIENCE, grace))
+        self._drop_all()
+        remaining = [live.task for live in self._live.values()]
+        if remaining:
+            await asyncio.wait(remaining, timeout=_STOP_PATIENCE)
+
+
+_current: Worker | None = None
+
+
+def use(worker: Worker | None) -> None:
+    """The worker of this process, which Celery's task wakes."""
+    global _current
+    _current = worker
+
+
+def wake() -> None:
+    if _current is None:
+        log.warning("a wake-up came to a process without a worker")
+        return
+    _current.wake()
