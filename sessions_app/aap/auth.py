@@ -1,0 +1,37 @@
+"""Who asks: from the Authorization header to a caller (A2)."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from sessions_app.core import keys
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import NotAuthenticated
+
+ANYBODY = Caller(tenant=0, key=0, key_prefix="", scopes=frozenset({"meta:read"}))
+"""Whoever reads a public /meta without a key. No row belongs to tenant 0."""
+
+
+class KeyAuthentication(BaseAuthentication):
+    """``request.auth`` is the caller; without a good key there is none, and NotAuthenticated is raised."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Caller]:
+        scheme, _, raw = request.headers.get("Authorization", "").strip().partition(" ")
+        if scheme.lower() != "bearer":
+            raise NotAuthenticated
+        return AnonymousUser(), keys.authenticate(raw.strip())
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
+        return "Bearer"
+
+
+class PublicMetaAuthentication(KeyAuthentication):
+    """As everywhere; where the operator made /meta public, no key at all is fine too. A wrong one is not."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Caller]:
+        if settings.AGENTHOST_PUBLIC_META and "Authorization" not in request.headers:
+            return AnonymousUser(), ANYBODY
+        return super().authenticate(request)

@@ -1,0 +1,42 @@
+"""The body of a JSON answer to a turn: white space while the agent works, then one object (A61)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from agents_app import exact_json
+from sessions_app.aap.stream import stop_reason
+from sessions_app.core import database, feed, history
+from sessions_app.core.errors import PositionPruned
+from sessions_app.core.history import Line
+from sessions_app.core.turns import Accepted
+
+KEEP_ALIVE = b"\n"
+
+
+async def body(
+    tenant: int, session: int, accepted: Accepted, answer: Callable[[str, list[Line]], dict[str, Any]], keep_alive: float
+) -> AsyncIterator[bytes]:
+    """``answer`` makes the object of the stop reason and what the server made in this run."""
+    now = asyncio.get_running_loop().time
+    quiet_until = now() + keep_alive
+    reason: str | None = None
+    while reason is None:
+        entered = False
+        try:
+            async with feed.follow(tenant, session, accepted.start) as reader:
+                while reason is None:
+                    events = await reader.next(timeout=max(0.0, quiet_until - now()))
+                    entered = True
+                    reason = next((found for event in events or [] if (found := stop_reason(event)) is not None), None)
+                    if now() >= quiet_until:
+                        yield KEEP_ALIVE
+                        quiet_until = now() + keep_alive
+        except PositionPruned:
+            # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
+            if not entered:
+                raise
+    lines = await database.run(history.of_run, accepted.turn_id, accepted.run)
+    yield exact_json.dumps(answer(reason, lines)).encode()

@@ -1,0 +1,190 @@
+"""Refusals as problem documents: the one table from errors to statuses (A6).
+
+Whatever goes wrong leaves this face through here. A problem says what the client did and where in its
+body; never a secret's value, a whole body, or anything of the server's insides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework import exceptions as rest
+
+from agents_app import exact_json
+from sessions_app.core import errors
+from sessions_app.core.content import UNSTORABLE
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "application/problem+json"
+
+TITLES: Mapping[int, str] = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+_MOST_FAULTS = 100
+_LONGEST_NAME = 200
+
+
+class BodyTooLarge(rest.APIException):
+    """A body over the limit (A93)."""
+
+    status_code = 413
+    default_detail = "The body is too large."
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An answer that refuses. ``faults``: what is wrong with the body."""
+
+    status: int
+    detail: str
+    faults: tuple[errors.Fault, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- the table ---
+
+
+def _invalid_input(error: errors.InvalidInput) -> Problem:
+    return Problem(422, _sentence(error.detail), error.faults)
+
+
+def _not_authenticated(_error: errors.NotAuthenticated) -> Problem:
+    return Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _scope_missing(error: errors.ScopeMissing) -> Problem:
+    return Problem(403, f"This key lacks the scope {error.scope}.")
+
+
+def _history_kind_undeclared(error: errors.HistoryKindUndeclared) -> Problem:
+    return Problem(404, f"This agent offers no {error.kind} history.")
+
+
+def _agent_gone(error: errors.AgentGone) -> Problem:
+    return Problem(422, f"The agent {error.agent} is not available any more; this session can be read but not continued.")
+
+
+def _not_ready(error: errors.NotReady) -> Problem:
+    return Problem(503, "The server cannot do this right now.", headers={"Retry-After": str(error.retry_after)})
+
+
+def _always(status: int, detail: str) -> Callable[[Any], Problem]:
+    return lambda _error: Problem(status, detail)
+
+
+TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
+    errors.InvalidInput: _invalid_input,
+    errors.NotAuthenticated: _not_authenticated,
+    errors.ScopeMissing: _scope_missing,
+    errors.SessionNotFound: _always(404, "There is no such session."),
+    errors.HistoryKindUndeclared: _history_kind_undeclared,
+    errors.AgentGone: _agent_gone,
+    errors.TurnAlreadyRunning: _always(409, "A turn is already running in this session."),
+    errors.BadCursor: _always(400, "The cursor in `after` was not made by this server."),
+    errors.UnknownPosition: _always(400, "This session never gave this position."),
+    errors.PositionPruned: _always(
+        410, "The events after this position are no longer kept. The session's history has what they came to."
+    ),
+    errors.NotReady: _not_ready,
+}
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """The refusal for an error; None if it was not meant for a client."""
+    if isinstance(error, errors.DomainError):
+        return next(TABLE[kind](error) for kind in type(error).__mro__ if kind in TABLE)
+    if isinstance(error, OperationalError | InterfaceError):
+        log.error("the database failed a request", exc_info=error)
+        return _not_ready(errors.NotReady())
+    if isinstance(error, Http404 | rest.NotFound):
+        return Problem(404, "There is nothing at this address.")
+    if isinstance(error, RequestDataTooBig):
+        return Problem(413, BodyTooLarge.default_detail)
+    if isinstance(error, SuspiciousOperation):
+        return Problem(400, "The request cannot be read.")
+    if isinstance(error, rest.APIException):
+        return Problem(error.status_code, _sentence(str(error.detail)))
+    return None
+
+
+# --- from a problem to an answer ---
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """RFC 6901. Stops before a name too long to be repeated."""
+    steps = []
+    for step in path:
+        text = UNSTORABLE.sub("\ufffd", str(step))
+        if len(text) > _LONGEST_NAME:
+            break
+        steps.append("/" + text.replace("~", "~0").replace("/", "~1"))
+    return "".join(steps)
+
+
+def document(problem: Problem, request_id: str) -> bytes:
+    """The body of the answer."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": TITLES.get(problem.status, "Error"),
+        "status": problem.status,
+        "detail": problem.detail,
+    }
+    if request_id:
+        body["instance"] = request_id
+    if problem.faults:
+        body["errors"] = [{"pointer": pointer(fault.path), "detail": fault.detail} for fault in problem.faults[:_MOST_FAULTS]]
+    return UNSTORABLE.sub("\ufffd", exact_json.dumps(body)).encode()
+
+
+def response(problem: Problem, request: HttpRequest) -> HttpResponse:
+    return HttpResponse(
+        document(problem, request.META.get("agenthost.request_id", "")),
+        status=problem.status,
+        content_type=CONTENT_TYPE,
+        headers=dict(problem.headers),
+    )
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# --- what Django calls where no view of this face is reached ---
+
+
+@csrf_exempt
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001 - Django's signature
+    return response(Problem(404, "There is nothing at this address."), request)
+
+
+def handler400(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001 - Django's signature
+    return response(Problem(400, "The request cannot be read."), request)
+
+
+def handler500(request: HttpRequest) -> HttpResponse:
+    """Tells nothing but the id by which the operator finds the log line."""
+    return response(Problem(500, "Something went wrong on the server."), request)

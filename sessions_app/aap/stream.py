@@ -1,0 +1,139 @@
+"""Server-sent events out of core events.
+
+Pure: events go in, bytes come out. Reading events and sending bytes is sse.py's. Holds no rule of the
+business but the protocol's: what is shown in which mode (A55), where a run begins, where it ends (A56).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import orjson
+
+from agents_app import exact_json
+from sessions_app.core.events import RUN_START_KINDS, Kind
+from sessions_app.core.journal.types import Event
+
+Mode = Literal["delta", "message"]
+StopReason = str
+
+KEEP_ALIVE = b": keep-alive\n"
+"""A comment line alone: a parser that splits at empty lines meets no empty event."""
+
+
+def stop_reason(event: Event) -> StopReason | None:
+    """Why the run stopped, if this event ends one. A turn that ends while it waits has no run (in_run false)."""
+    match event.kind:
+        case Kind.RUN_PAUSED:
+            return "tool_use"
+        case Kind.TURN_ENDED | Kind.TURN_FAILED | Kind.TURN_CANCELLED:
+            payload = orjson.loads(event.data)
+            if not payload["in_run"]:
+                return None
+            return "error" if event.kind == Kind.TURN_FAILED else payload["reason"]
+    return None
+
+
+class SSEEncoder:
+    """One reader's view of a session's events. ``position`` writes an event's number for this session."""
+
+    def __init__(self, mode: Mode, position: Callable[[int], str]) -> None:
+        self._position = position
+        self._shown = _SHOWN_IN[mode]
+
+    def opening(self, seq: int) -> bytes:
+        """The ``turn_start`` of the run that began with event ``seq``."""
+        return self._framed(seq, b"turn_start", b"{}")
+
+    def encode(self, event: Event) -> bytes:
+        """The event as it goes over the wire; nothing if this mode does not show it."""
+        shown = self._shown.get(event.kind)
+        if shown is None:
+            return b""
+        name, data_of = shown
+        data = data_of(event)
+        if data is None:
+            return b""
+        return self._framed(event.seq, name, data)
+
+    def _framed(self, seq: int, name: bytes, data: bytes) -> bytes:
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (self._position(seq).encode(), name, data)
+
+
+class RunEnd:
+    """Tells when a stream is over: at the first moment, at or after ``bound``, when no run is open.
+
+    ``inside``: the reader's position is within a run that has not ended. ``bound`` None: never over.
+    """
+
+    def __init__(self, bound: int | None, *, inside: bool = False) -> None:
+        self._bound = bound
+        self._inside = inside
+
+    def reached(self, event: Event) -> bool:
+        if event.kind in RUN_START_KINDS:
+            self._inside = True
+        elif stop_reason(event) is not None:
+            self._inside = False
+        return self._bound is not None and not self._inside and event.seq >= self._bound
+
+
+# --- an event's data, by kind: JSON on one line, or None if there is nothing to show ---
+
+
+def _start(_event: Event) -> bytes | None:
+    return b"{}"
+
+
+def _delta(event: Event) -> bytes | None:
+    payload = orjson.loads(event.data)
+    # Late: thinking that came when text had begun; the order of A57 has no place for it.
+    if payload.get("late") or not payload["delta"]:
+        return None
+    return orjson.dumps({"delta": payload["delta"]})
+
+
+def _whole(member: str) -> Callable[[Event], bytes | None]:
+    def data(event: Event) -> bytes | None:
+        text = orjson.loads(event.data)[member]
+        return orjson.dumps({member: text}) if text else None
+
+    return data
+
+
+def _call(event: Event) -> bytes | None:
+    payload = exact_json.loads(event.data)
+    return _exact({"toolCallId": payload["call"], "name": payload["name"], "input": payload["input"]})
+
+
+def _result(event: Event) -> bytes | None:
+    payload = exact_json.loads(event.data)
+    return _exact({"toolCallId": payload["call"], "content": payload["content"]}) if payload["shown"] else None
+
+
+def _stop(event: Event) -> bytes | None:
+    reason = stop_reason(event)
+    return None if reason is None else orjson.dumps({"stopReason": reason})
+
+
+def _exact(data: dict[str, Any]) -> bytes:
+    return exact_json.dumps(data).encode()
+
+
+_Shown = dict[str, tuple[bytes, Callable[[Event], bytes | None]]]
+_BOTH: _Shown = {
+    Kind.TURN_STARTED: (b"turn_start", _start),
+    Kind.TURN_RESUMED: (b"turn_start", _start),
+    Kind.CALL_READY: (b"tool_call", _call),
+    Kind.CALL_DENIED: (b"tool_result", _result),
+    Kind.CALL_FINISHED: (b"tool_result", _result),
+    Kind.RUN_PAUSED: (b"turn_stop", _stop),
+    Kind.TURN_ENDED: (b"turn_stop", _stop),
+    Kind.TURN_FAILED: (b"turn_stop", _stop),
+    Kind.TURN_CANCELLED: (b"turn_stop", _stop),
+}
+_SHOWN_IN: dict[str, _Shown] = {
+    "delta": {**_BOTH, Kind.TEXT_DELTA: (b"text_delta", _delta), Kind.THINKING_DELTA: (b"thinking_delta", _delta)},
+    "message": {**_BOTH, Kind.TEXT_DONE: (b"text", _whole("text")), Kind.THINKING_DONE: (b"thinking", _whole("thinking"))},
+}

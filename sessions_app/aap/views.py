@@ -1,0 +1,259 @@
+"""The endpoints of AAP: authenticate, find the session, parse, one core call, encode.
+
+Synchronous: the database work is done and its connection given back before a streaming body starts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from agents_app import exact_json
+from agents_app.spec import AgentSpec
+from sessions_app.aap import json_form, positions, problems, sse
+from sessions_app.aap.auth import KeyAuthentication, PublicMetaAuthentication
+from sessions_app.aap.body import read_object
+from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
+from sessions_app.aap.versions import v3
+from sessions_app.core import access, agents, database, history, journal, sessions, turns
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import AgentGone, HistoryKindUndeclared
+from sessions_app.models import Session
+
+_UNBUFFERED = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+
+
+class JSONAlone(BaseRenderer):
+    """Stands where DRF wants a renderer; the views write their own answers."""
+
+    media_type = "application/json"
+    format = "json"
+
+
+class NoNegotiation(BaseContentNegotiation):
+    """A8: ``Accept`` chooses nothing, so nothing is ever not acceptable."""
+
+    def select_parser(self, request: Request, parsers: Sequence[Any]) -> None:  # noqa: ARG002 - DRF's signature
+        return None
+
+    def select_renderer(
+        self,
+        request: Request,  # noqa: ARG002 - DRF's signature
+        renderers: Sequence[BaseRenderer],
+        format_suffix: str | None = None,  # noqa: ARG002 - DRF's signature
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type or ""
+
+
+class Endpoint(APIView):
+    """What all endpoints share: key and scope are judged before anything else is looked at (A2)."""
+
+    authentication_classes: ClassVar[Sequence[type[BaseAuthentication]]] = [KeyAuthentication]
+    permission_classes = []
+    parser_classes = []
+    renderer_classes = [JSONAlone]
+    throttle_classes = []
+    content_negotiation_class = NoNegotiation
+    http_method_names = ["get", "head", "post", "delete"]
+    scopes: ClassVar[Mapping[str, str]] = {
+        "GET": "sessions:read",
+        "HEAD": "sessions:read",
+        "POST": "sessions:write",
+        "DELETE": "sessions:write",
+    }
+
+    def check_permissions(self, request: Request) -> None:
+        scope = self.scopes.get(request.method or "")
+        if scope is not None:
+            caller_of(request).require(scope)
+
+    def handle_exception(self, exc: Exception) -> HttpResponse:  # type: ignore[override]  # problems are plain answers
+        problem = problems.problem_of(exc)
+        if problem is None:
+            raise exc
+        return problems.response(problem, self.request)
+
+
+class Meta(Endpoint):
+    authentication_classes = [PublicMetaAuthentication]
+    scopes = {"GET": "meta:read", "HEAD": "meta:read"}
+
+    def get(self, request: Request) -> HttpResponse:
+        return _json(v3.meta(agents.visible(caller_of(request))))
+
+
+class Sessions(Endpoint):
+    def get(self, request: Request) -> HttpResponse:
+        return _json(v3.sessions(sessions.page(caller_of(request), request.GET.get("after"))))
+
+    def post(self, request: Request) -> HttpResponse:
+        caller = caller_of(request)
+        wanted = v3.creation(read_object(request), functools.partial(agents.for_creation, caller))
+        session = sessions.create(
+            caller,
+            agent=wanted.agent,
+            tool_refs=wanted.tool_refs,
+            options=wanted.options,
+            client_tools=wanted.client_tools,
+            seed=wanted.seed,
+        )
+        answer = _json(v3.created(session.public_id), status=201)
+        answer["Location"] = reverse("aap-v3-session", args=[session.public_id])
+        return answer
+
+
+class OneSession(Endpoint):
+    def get(self, request: Request, session_id: str) -> HttpResponse:
+        return _json(v3.session(sessions.facts(access.session(caller_of(request), session_id))))
+
+    def delete(self, request: Request, session_id: str) -> HttpResponse:
+        caller = caller_of(request)
+        sessions.delete(caller, access.session(caller, session_id))
+        return _no_content()
+
+
+class History(Endpoint):
+    def get(self, request: Request, session_id: str) -> HttpResponse:
+        caller = caller_of(request)
+        session = access.session(caller, session_id)
+        kind = v3.history_kind(request.GET)
+        spec = _spec_if_any(caller, session)
+        if spec is not None and kind not in spec.history:
+            raise HistoryKindUndeclared(kind)
+        return _json(v3.history(kind, history.read(session, kind)))
+
+
+class Turns(Endpoint):
+    def post(self, request: Request, session_id: str) -> HttpResponseBase:
+        caller = caller_of(request)
+        session = access.session(caller, session_id)
+        body = read_object(request)
+        wanted = v3.turn(body, session.agent_name, agents.for_turn(caller, session))
+        if wanted.content is not None:
+            accepted = turns.start(caller, session, content=wanted.content, overrides=wanted.overrides)
+        else:
+            accepted = turns.answer(caller, session, answers=wanted.answers, overrides=wanted.overrides)
+        if wanted.mode == "none":
+            body_of_answer = json_form.body(
+                caller.tenant, session.pk, accepted, v3.turn_answer, settings.AGENTHOST_KEEPALIVE_SECONDS
+            )
+            answer = _streaming(body_of_answer, "application/json")
+        else:
+            answer = _events(session, wanted.mode, accepted.start, RunEnd(accepted.start, inside=True), starts=True)
+        answer["X-Turn-Id"] = accepted.public_id
+        return answer
+
+
+class EventStream(Endpoint):
+    """Joining a stream (A120)."""
+
+    def get(self, request: Request, session_id: str) -> HttpResponseBase:
+        caller = caller_of(request)
+        session = access.session(caller, session_id)
+        mode = v3.joining_mode(request.GET, _spec_if_any(caller, session))
+        follows = v3.follows(request.GET)
+        given = request.headers.get("Last-Event-ID") or request.GET.get("after")
+        # Read in this order, a run that begins meanwhile is either seen or still to come.
+        newest = journal.tail(session.pk).seq
+        before_run = turns.position_of_run(session)
+        starts = False
+        if given is not None:
+            after = positions.read(_signing_key(), session.public_id, given)
+            if before_run is None and not follows:
+                newest = journal.tail(session.pk).seq
+                if not self._anything_to_show(session, mode, after):
+                    return _no_content()
+            else:
+                # Raises now, while there still is a status to say it with, if these events are gone.
+                journal.read_session(caller.tenant, session.pk, after, limit=1)
+        elif before_run is not None:
+            after, starts = before_run + 1, True
+        elif follows:
+            after = newest
+        else:
+            return _no_content()
+        if follows:
+            end = RunEnd(None)
+        elif before_run is None:
+            end = RunEnd(newest)
+        else:
+            end = RunEnd(before_run + 1, inside=after > before_run)
+        if request.method == "HEAD":
+            return HttpResponse(content_type="text/event-stream", headers=_UNBUFFERED)
+        return _events(session, mode, after, end, starts=starts)
+
+    @staticmethod
+    def _anything_to_show(session: Session, mode: Mode, after: int) -> bool:
+        encoder = _encoder(session, mode)
+        more = True
+        while more:
+            read = journal.read_session(session.tenant_id, session.pk, after)
+            if any(encoder.encode(event) for event in read.events):
+                return True
+            more = read.more
+            after = read.events[-1].seq if read.events else after
+        return False
+
+
+class Cancel(Endpoint):
+    def post(self, request: Request, session_id: str) -> HttpResponse:
+        caller = caller_of(request)
+        session = access.session(caller, session_id)
+        reason = v3.cancel_reason(read_object(request, required=False))
+        return _json(v3.cancelled(turns.cancel(caller, session, reason)))
+
+
+def caller_of(request: Request) -> Caller:
+    caller = request.auth
+    assert isinstance(caller, Caller), "every endpoint authenticates"
+    return caller
+
+
+def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:
+    """The agent as it is now. None if the operator took it away: what was said can still be read (A43)."""
+    try:
+        return agents.for_turn(caller, session)
+    except AgentGone:
+        return None
+
+
+def _signing_key() -> bytes:
+    return positions.signing_key(settings.SECRET_KEY)
+
+
+def _encoder(session: Session, mode: Mode) -> SSEEncoder:
+    return SSEEncoder(mode, functools.partial(positions.write, _signing_key(), session.public_id))
+
+
+def _events(session: Session, mode: Mode, after: int, end: RunEnd, *, starts: bool) -> StreamingHttpResponse:
+    """``starts``: the event at ``after`` itself is the run's ``turn_start`` and is shown first."""
+    encoder = _encoder(session, mode)
+    opening = encoder.opening(after) if starts else b""
+    body = sse.body(session.tenant_id, session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
+    return _streaming(body, "text/event-stream")
+
+
+def _streaming(body: Any, content_type: str) -> StreamingHttpResponse:
+    database.release()
+    return StreamingHttpResponse(body, content_type=content_type, headers=_UNBUFFERED)
+
+
+def _json(value: dict[str, Any], status: int = 200) -> HttpResponse:
+    return HttpResponse(exact_json.dumps(value), status=status, content_type="application/json", headers=_UNBUFFERED)
+
+
+def _no_content() -> HttpResponse:
+    answer = HttpResponse(status=204)
+    del answer["Content-Type"]
+    return answer
