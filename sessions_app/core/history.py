@@ -55,10 +55,10 @@ def assistant_content(text: str, thinking: str, calls: Sequence[Call]) -> Conten
         blocks.append({"type": "thinking", "thinking": thinking})
     if text:
         blocks.append({"type": "text", "text": text})
-    for call in calls:
-        blocks.append(
-            {"type": "tool_use", "toolCallId": call.call_id, "name": call.name, "input": exact_json.loads(call.arguments)}
-        )
+    blocks += [
+        {"type": "tool_use", "toolCallId": call.call_id, "name": call.name, "input": exact_json.loads(call.arguments)}
+        for call in calls
+    ]
     return blocks
 
 
@@ -90,8 +90,8 @@ def message(
 ) -> Statement:
     """The next line of the history. The session's live turn is the only writer, so positions cannot collide."""
     return Statement(
-        "insert into sessions_app_message (tenant_id, session_id, position, role, content, tool_call_id, origin, turn_id, run, step,"
-        " provider_data, input_tokens, output_tokens, cut_at, created_at)"
+        "insert into sessions_app_message (tenant_id, session_id, position, role, content, tool_call_id, origin, turn_id, run,"
+        " step, provider_data, input_tokens, output_tokens, cut_at, created_at)"
         " values (%s, %s, (select coalesce(max(position), 0) + 1 from sessions_app_message where session_id = %s),"
         " %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, null, %s)",
         (
@@ -117,8 +117,8 @@ def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datet
     """A call as the model made it. One that needs nobody's word is granted by the session's setting."""
     free = call.runner == "server" and not call.asks
     return Statement(
-        "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step, ordinal,"
-        " idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at)"
+        "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step,"
+        " ordinal, idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at)"
         " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, null, null, null)",
         (
             place.tenant,
@@ -200,8 +200,8 @@ def call_granted(place: Place, call_id: str, by: str, at: datetime) -> Statement
 def turn_after_step(turn: int, fence: int, step: int, parts: Sequence[dict[str, Any]], tokens: tuple[int, int, int]) -> Statement:
     """Parts and tokens after a model message. ``tokens`` are this step's: input, output, read from cache."""
     return Statement(
-        "update sessions_app_turn set step = %s, parts = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
-        " cache_read_tokens = cache_read_tokens + %s where id = %s and fence = %s",
+        "update sessions_app_turn set step = %s, parts = %s, input_tokens = input_tokens + %s,"
+        " output_tokens = output_tokens + %s, cache_read_tokens = cache_read_tokens + %s where id = %s and fence = %s",
         (step, exact_json.dumps(list(parts)), *tokens, turn, fence),
     )
 

@@ -38,7 +38,13 @@ def _deleted() -> list[int]:
     return list(rows[:_SESSIONS_A_RUN])
 
 
-_OWNED = ("sessions_app_message", "sessions_app_toolcall", "sessions_app_compaction", "sessions_app_optionvalue", "sessions_app_turn")
+_OWNED = (
+    "sessions_app_message",
+    "sessions_app_toolcall",
+    "sessions_app_compaction",
+    "sessions_app_optionvalue",
+    "sessions_app_turn",
+)
 
 
 def remove_session(session: int) -> bool:

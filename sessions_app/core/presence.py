@@ -18,9 +18,7 @@ STUCK_AFTER_SECONDS = 5
 def announce(worker: str) -> None:
     """Say that this worker lives; called at its start and with each renewal of its leases."""
     defaults = {"host": socket.gethostname()[:200], "pid": os.getpid(), "seen_at": Now()}
-    WorkerPresence.objects.update_or_create(
-        worker=worker, defaults=defaults, create_defaults={**defaults, "started_at": Now()}
-    )
+    WorkerPresence.objects.update_or_create(worker=worker, defaults=defaults, create_defaults={**defaults, "started_at": Now()})
 
 
 def leave(worker: str) -> None:

@@ -51,7 +51,7 @@ def create(
     *,
     agent: str,
     tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],  # noqa: A002 - the protocol's word
+    options: Mapping[str, str],
     client_tools: list[dict[str, Any]],
     seed: list[dict[str, Any]],
 ) -> Session:

@@ -193,9 +193,15 @@ def start(caller: Caller, session: Session, *, content: Content, overrides: Over
             *_close_calls(place, live or turn, calls, history.REPLACED, history.REPLACED, now, shown=True),
         ]
         journal.execute([history.message(place, "user", content, now, origin=Origin.CLIENT)])
-        first = [tx.append(NewEvent(session.tenant_id, session.pk, happening)) for happening in happenings][0]
+        for happening in happenings:
+            tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.after_commit(tasks.wake)
-    return Accepted(turn.pk, turn.public_id, 1, tx.stored[first].seq)
+    return Accepted(turn.pk, turn.public_id, 1, _start_of(tx, happenings))
+
+
+def _start_of(tx: journal.Transaction, happenings: Sequence[Happening]) -> int:
+    """The number of the first of the events appended last."""
+    return tx.stored[-len(happenings)].seq
 
 
 def _end_waiting(tx: journal.Transaction, turn: Turn, now: datetime) -> None:
@@ -257,9 +263,10 @@ def answer(caller: Caller, session: Session, *, answers: Sequence[Answer], overr
             began = Happening(Kind.TURN_RESUMED, {"turn": turn.public_id, "run": turn.run})
         place = Place(session.tenant_id, session.pk, turn.pk, turn.run, step=0)
         happenings = [began, *_store_answers(place, turn, calls, answers, f"key:{caller.key_prefix}", now, stored=True)]
-        first = [tx.append(NewEvent(session.tenant_id, session.pk, happening)) for happening in happenings][0]
+        for happening in happenings:
+            tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.after_commit(tasks.wake)
-    return Accepted(turn.pk, turn.public_id, turn.run, tx.stored[first].seq)
+    return Accepted(turn.pk, turn.public_id, turn.run, _start_of(tx, happenings))
 
 
 def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> None:
@@ -336,15 +343,13 @@ def _store_answers(
             continue
         if each.granted:
             journal.execute([history.call_granted(place, each.call_id, by, now)])
-            happenings.append(Happening(Kind.CALL_GRANTED, {"turn": turn.public_id, "call": by_id[each.call_id].call_id, "by": by}))
+            happenings.append(
+                Happening(Kind.CALL_GRANTED, {"turn": turn.public_id, "call": by_id[each.call_id].call_id, "by": by})
+            )
             continue
         text = history.denial(each.reason)
         journal.execute(
-            [
-                history.call_final(
-                    place, each.call_id, CallState.DENIED, text, now, reason=each.reason, by=by, stored=stored
-                )
-            ]
+            [history.call_final(place, each.call_id, CallState.DENIED, text, now, reason=each.reason, by=by, stored=stored)]
         )
         if stored:
             journal.execute([history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=each.call_id)])
@@ -506,9 +511,7 @@ def _stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
     if content is not None:
         journal.execute([history.message(place, "assistant", content, now, origin=Origin.SERVER)])
     calls = list(
-        ToolCall.objects.select_for_update()
-        .filter(turn=turn, state__in=OPEN_CALL_STATES)
-        .order_by("step", "ordinal", "pk")
+        ToolCall.objects.select_for_update().filter(turn=turn, state__in=OPEN_CALL_STATES).order_by("step", "ordinal", "pk")
     )
     unstored = list(ToolCall.objects.filter(turn=turn, state__in=[CallState.DONE, CallState.DENIED], stored=False))
     for call in unstored:
@@ -603,16 +606,16 @@ def cancel(caller: Caller, session: Session, reason: str = "") -> CancelReceipt:
         session = access.lock_session(caller, session)
         stopped = stop_live_turn(tx, session, Stop(cause="client", reason="end_turn"))
     if stopped is None:
-        return CancelReceipt(False)
+        return CancelReceipt(cancelled=False)
     if not stopped.worker:
-        return CancelReceipt(True, provider_closed=True)
+        return CancelReceipt(cancelled=True, provider_closed=True)
     tell_worker(stopped)
     deadline = time.monotonic() + _PROVIDER_CLOSE_WAIT
     while True:
         if Turn.objects.filter(pk=stopped.turn_id, provider_closed_at__isnull=False).exists():
-            return CancelReceipt(True, provider_closed=True)
+            return CancelReceipt(cancelled=True, provider_closed=True)
         if time.monotonic() >= deadline:
-            return CancelReceipt(True, provider_closed=False)
+            return CancelReceipt(cancelled=True, provider_closed=False)
         time.sleep(_PROVIDER_CLOSE_LOOK)
 
 

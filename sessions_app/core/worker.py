@@ -276,7 +276,9 @@ class Worker:
 
     def _renew(self) -> None:
         lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
-        Turn.objects.filter(worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=lease)
+        # Only what is really driven here: a run that failed under this worker has to be taken over.
+        driven = list(self._live)
+        Turn.objects.filter(pk__in=driven, worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=lease)
         presence.announce(self.name)
 
     def _expire_leases(self) -> None:

@@ -1,0 +1,54 @@
+"""The journal: everything that happened, numbered, one counter a tenant.
+
+Numbers events and reads them back. Delivering them is core.broadcast's work; meaning is core.events'.
+"""
+
+from sessions_app.core.journal.barrier import barrier, barrier_async, close
+from sessions_app.core.journal.errors import BadUnit, JournalError, MissingTail, StaleFence, WriterClosed
+from sessions_app.core.journal.reading import (
+    Tail,
+    counters,
+    gaps,
+    knows_position,
+    latest_run_start,
+    open_step,
+    read_session,
+    read_tenant,
+    snapshot,
+    tail,
+)
+from sessions_app.core.journal.transactions import (
+    Transaction,
+    create_counter,
+    create_tail,
+    execute,
+    lock_counter,
+    transaction,
+)
+
+__all__ = [
+    "BadUnit",
+    "JournalError",
+    "MissingTail",
+    "StaleFence",
+    "Tail",
+    "Transaction",
+    "WriterClosed",
+    "barrier",
+    "barrier_async",
+    "close",
+    "counters",
+    "create_counter",
+    "create_tail",
+    "execute",
+    "gaps",
+    "knows_position",
+    "latest_run_start",
+    "lock_counter",
+    "open_step",
+    "read_session",
+    "read_tenant",
+    "snapshot",
+    "tail",
+    "transaction",
+]
