@@ -41,9 +41,9 @@ def announce(announcements: Sequence[Announcement]) -> None:
         for tenant, of_tenant in messages.items():
             if not layer.publish(_tenant_group(tenant), of_tenant):
                 _count_dropped()
-    except Exception:
+    except Exception as error:
         # What is announced has been stored: nothing that goes wrong here may become its writer's error.
-        _failed()
+        _count_failure(error)
 
 
 def tell_worker(worker: str, message: dict[str, Any]) -> None:
@@ -51,8 +51,8 @@ def tell_worker(worker: str, message: dict[str, Any]) -> None:
     try:
         if not _layer().publish(_worker_group(worker), [{"type": "worker.told", "of": message}]):
             _count_dropped()
-    except Exception:
-        _failed()
+    except Exception as error:
+        _count_failure(error)
 
 
 @asynccontextmanager
@@ -138,9 +138,9 @@ def _count_dropped() -> None:
     _dropped += 1
 
 
-def _failed() -> None:
+def _count_failure(error: Exception) -> None:
     global _complained
     _count_dropped()
     if not _complained:
         _complained = True
-        log.exception("a message could not be sent; later failures are only counted")
+        log.error("a message could not be sent; later failures are only counted", exc_info=error)

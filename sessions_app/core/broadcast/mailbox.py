@@ -1,0 +1,137 @@
+"""A bounded queue that any thread fills and any loop waits on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import orjson
+
+_A_TAKE = 256 * 1024
+"""Bytes decoded in one go; more would hold the receiving loop for milliseconds."""
+
+
+class Mailbox:
+    """Holds payloads (JSON arrays of messages) for one channel.
+
+    What does not fit is dropped, and the receiver is told that something was lost, at the place in
+    the order where it was. Decoding happens in the receiver's loop, so a carrier's thread only appends.
+    """
+
+    def __init__(self, capacity: int, max_bytes: int, *, lost: bool = False) -> None:
+        self._capacity, self._max_bytes = capacity, max_bytes
+        self._lock = threading.Lock()
+        self._payloads: deque[bytes] = deque()
+        self._bytes = 0
+        self._lost = lost
+        self._opened: deque[dict[str, Any]] = deque()
+        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._attended = time.monotonic()
+
+    def put(self, payload: bytes) -> bool:
+        """False if it was dropped. After a loss nothing is taken until the receiver has heard of it."""
+        with self._lock:
+            fits = len(self._payloads) < self._capacity and self._bytes + len(payload) <= self._max_bytes
+            if not self._lost and (fits or not self._payloads):
+                self._payloads.append(payload)
+                self._bytes += len(payload)
+                put = True
+            else:
+                self._lost = True
+                put = False
+        self._wake()
+        return put
+
+    def mark_lost(self) -> None:
+        """Messages for this channel may have been lost on their way."""
+        with self._lock:
+            self._lost = True
+        self._wake()
+
+    def unattended_seconds(self) -> float:
+        """How long nobody has received here; 0 while somebody waits."""
+        with self._lock:
+            return 0.0 if self._waiters else time.monotonic() - self._attended
+
+    async def take(self) -> tuple[list[dict[str, Any]], bool]:
+        """Wait, then all the messages there are, up to a bound, and whether some were lost after them."""
+        while True:
+            with self._lock:
+                messages, payloads = list(self._opened), self._pop()
+                self._opened.clear()
+                lost = self._lost and not self._payloads
+                if lost:
+                    self._lost = False
+                self._attended = time.monotonic()
+            for payload in payloads:
+                messages += orjson.loads(payload)
+            if messages or lost:
+                return messages, lost
+            await self._wait()
+
+    async def take_one(self) -> dict[str, Any] | None:
+        """Wait for one message; None stands where some were lost."""
+        while True:
+            with self._lock:
+                self._attended = time.monotonic()
+                if not self._opened and self._payloads:
+                    payload = self._payloads.popleft()
+                    self._bytes -= len(payload)
+                    self._opened.extend(orjson.loads(payload))
+                if self._opened:
+                    return self._opened.popleft()
+                if self._lost and not self._payloads:
+                    self._lost = False
+                    return None
+            await self._wait()
+
+    def _pop(self) -> list[bytes]:
+        popped: list[bytes] = []
+        size = 0
+        while self._payloads and size < _A_TAKE:
+            popped.append(self._payloads.popleft())
+            size += len(popped[-1])
+        self._bytes -= size
+        return popped
+
+    def _has_news(self) -> bool:
+        return bool(self._opened or self._payloads or self._lost)
+
+    async def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        with self._lock:
+            if self._has_news():
+                return
+            self._waiters.append((loop, woken))
+        try:
+            await woken
+        finally:
+            with self._lock:
+                waits = (loop, woken) in self._waiters
+                if waits:
+                    self._waiters.remove((loop, woken))
+                news = self._has_news()
+            if not waits and news and woken.cancelled():
+                # This one was woken and gave up before it could look: the news is for the next.
+                self._wake()
+
+    def _wake(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiters:
+                    return
+                loop, woken = self._waiters.popleft()
+            try:
+                loop.call_soon_threadsafe(_set, woken)
+            except RuntimeError:
+                continue  # That loop is closed: its receiver is gone.
+            return
+
+
+def _set(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
