@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -35,15 +33,7 @@ def say(text: str) -> None:
 
 def environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(NOT_INHERITED)}
-    # A key ring and a secret of this run: with DATABASE_URL set the settings refuse to make any up.
-    key_ring = base64.b64encode(secrets.token_bytes(32)).decode()
-    return {
-        **kept,
-        "AGENTHOST_VAR_DIR": str(home / "var"),
-        "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
-        "AGENTHOST_KEY_RING": key_ring,
-        "PYTHONUNBUFFERED": "1",
-    }
+    return {**kept, "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
 
 
 def check_given(database_url: str) -> None:

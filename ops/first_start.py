@@ -1,0 +1,149 @@
+"""What ops/quickstart does once the environment stands: database, first tenant, key and admin, then the server.
+
+It always runs the embedded server: a database or broker that the shell happens to name is not touched. Each thing is made
+only if it is missing, so a start that was cut off is completed by the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+TENANT, KEY_NAME, ADMIN = "local", "quickstart", "admin"
+ELSEWHERE = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def stay_embedded(port: int) -> None:
+    set_elsewhere = [name for name in ELSEWHERE for name in (name, f"{name}_FILE") if os.environ.pop(name, "")]
+    if set_elsewhere:
+        say(f"Not using {', '.join(set_elsewhere)}: the quickstart is one process on SQLite. For those see README, Production.")
+    os.environ.update(AGENTHOST_ROLE="embedded", AGENTHOST_PORT=str(port), DJANGO_SETTINGS_MODULE="agenthost.settings")
+    os.environ.pop("AGENTHOST_PORT_FILE", None)
+
+
+def refusal(host: str, port: int) -> str | None:
+    """Why the server could not listen there; asked before anything is made or printed."""
+    try:
+        with socket.create_server((host, port)):
+            return None
+    except PermissionError:
+        return f"Port {port} is not for this user; choose one above 1023: ops/quickstart --port 8000"
+    except OSError as error:
+        free = next((other for other in range(port + 1, min(port + 50, 65536)) if is_free(host, other)), 0)
+        hint = f"; choose another: ops/quickstart --port {free}" if free else ""
+        return f"Port {port} of {host} cannot be used: {error.strerror.lower() if error.strerror else error}{hint}"
+
+
+def is_free(host: str, port: int) -> bool:
+    try:
+        with socket.create_server((host, port)):
+            return True
+    except OSError:
+        return False
+
+
+def prepare(base: str) -> None:
+    """Database, tenant, key, admin; says what the person needs to know."""
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    from sessions_app.core import keys, tenants
+    from sessions_app.models import ApiKey
+
+    call_command("migrate", verbosity=0, interactive=False)
+    tenant, _ = tenants.create(TENANT, "This machine", actor="quickstart")
+    users = get_user_model().objects
+    say("")
+    if not users.filter(is_superuser=True).exists():
+        password = secrets.token_urlsafe(12)
+        users.create_superuser(ADMIN, password=password)
+        say(f"  Admin     {base}/admin/   user {ADMIN}, password {password}")
+    else:
+        say(f"  Admin     {base}/admin/   (forgotten: .venv/bin/python manage.py changepassword {ADMIN})")
+    say(f"  Protocol  {base}/aap/v3   health: {base}/readyz")
+    first = ApiKey.objects.filter(tenant=tenant).order_by("created_at").first()
+    if first is None:
+        issued = keys.issue(tenant, name=KEY_NAME, scopes=["*"], expires_at=None, allowed_agents=None, actor="quickstart")
+        say(f"  Key       {issued.raw}")
+        say("            Keep it: it is shown this once. The admin's password too.")
+        raw = issued.raw
+    else:
+        say(f"  Key       was shown at the first start, {first.created_at:%Y-%m-%d %H:%M} UTC; it began with {first.prefix}…")
+        say(f"            a new one: .venv/bin/python manage.py create_key {TENANT} --name mine")
+        raw = "YOUR_KEY"
+    say("")
+    say("Talk to it from another terminal:")
+    say("")
+    for line in conversation(base, raw):
+        say(f"  {line}")
+    say("")
+
+
+def conversation(base: str, key: str) -> list[str]:
+    """Lines for a shell: a session, a streamed turn, what is remembered of it."""
+    sessions, bearer, json = f"{base}/aap/v3/sessions", '-H "Authorization: Bearer $KEY"', "-H 'Content-Type: application/json'"
+    id_alone = r"""sed -E 's/.*"sessionId": ?"([^"]+)".*/\1/'"""
+    agent, message = '{"agent":{"name":"demo"}}', '{"messages":[{"role":"user","content":"Hello!"}],"stream":"delta"}'
+    return [
+        f"KEY={key}",
+        f"SESSION=$(curl -s {sessions} {bearer} {json} -d '{agent}' | {id_alone}); echo $SESSION",
+        f"curl -sN {sessions}/$SESSION/turns {bearer} {json} -d '{message}'",
+        f'curl -s "{sessions}/$SESSION/history?type=full" {bearer}',
+    ]
+
+
+def serve() -> NoReturn:
+    say("Starting; Ctrl-C stops it.")
+    os.execv(ROOT / "ops" / "entrypoint", ["ops/entrypoint", "embedded"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ops/quickstart", description="A running server with a key, from nothing.")
+    parser.add_argument("--port", type=int, default=8000, help="where it listens (default: 8000)")
+    port: int = parser.parse_args().port
+    if not 0 < port < 65536:
+        parser.error("--port: a number from 1 to 65535 is needed")
+    stay_embedded(port)
+    # What is made from here on (the database, the secrets beside it) is this user's alone.
+    os.umask(0o077)
+
+    import django
+    from django.core.exceptions import ImproperlyConfigured
+    from django.core.management import call_command
+    from django.core.management.base import SystemCheckError
+
+    try:
+        django.setup()
+        from django.conf import settings
+
+        host: str = settings.AGENTHOST_HOST
+        # Before a key is shown: a broken agents file would stop the server right after.
+        call_command("check", stdout=io.StringIO())
+    except (ImproperlyConfigured, SystemCheckError) as error:
+        print(f"ops/quickstart: {error}", file=sys.stderr)
+        return 1
+    reason = refusal(host, port)
+    if reason is not None:
+        print(f"ops/quickstart: {reason}", file=sys.stderr)
+        return 1
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+    prepare(f"http://{shown}:{port}")
+    serve()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,94 @@
+"""Whether the previous release runs on the new schema.
+
+During an upgrade the old processes still work on the migrated database. So a column that they read must stay, and a column
+that they do not know must have a value when they insert. What an operation breaks is judged by its kind and by the state
+before it; a new constraint that old rows or old code violate is beyond this check, and so is SQL written by hand.
+
+`released_migrations.txt` lists what the last release shipped; only newer ones are judged. A migration that must break a
+rule says why in `breaks_previous_release = "reason"`, and the changelog tells whoever upgrades.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from django.db.migrations import Migration
+from django.db.migrations import operations as kinds
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+from django.db.models import Field, ManyToManyField
+from django.db.models.fields import NOT_PROVIDED
+
+RELEASED = Path(__file__).with_name("released_migrations.txt")
+GONE = (kinds.RemoveField, kinds.DeleteModel, kinds.RenameField, kinds.RenameModel, kinds.AlterModelTable)
+
+
+def optional_for_old_code(field: Field) -> bool:  # type: ignore[type-arg]  # any field
+    """An INSERT that does not name the column works: a Python default is not known to the database."""
+    return field.null or field.db_default is not NOT_PROVIDED or isinstance(field, ManyToManyField)
+
+
+def faults_of(operation: Operation, app: str, before: ProjectState) -> Iterator[str]:
+    if isinstance(operation, GONE):
+        yield f"{operation.describe()}: the previous release still uses it"
+    if isinstance(operation, kinds.AddField) and not optional_for_old_code(operation.field):
+        yield f"{operation.describe()}: rows that the previous release inserts have no value for it (null or db_default)"
+    if isinstance(operation, kinds.AlterField):
+        old = before.models[app, operation.model_name_lower].fields[operation.name]
+        if optional_for_old_code(old) and not optional_for_old_code(operation.field):
+            yield f"{operation.describe()}: the previous release may leave it empty"
+
+
+def faults(migration: Migration, before: ProjectState) -> list[str]:
+    """What this migration would break; `before` is the state it starts from."""
+    name = f"{migration.app_label}.{migration.name}"
+    found = [f"{name}: {fault}" for fault in _walk(migration, before.clone())]
+    if found and getattr(migration, "breaks_previous_release", ""):
+        found = []
+    if _of_kind(migration.operations, kinds.RunPython) and not all(
+        isinstance(operation, kinds.RunPython) for operation in migration.operations
+    ):
+        found.append(f"{name}: schema and data steps stand apart; move RunPython to a migration of its own")
+    return found
+
+
+def _walk(migration: Migration, state: ProjectState) -> Iterator[str]:
+    created: set[str] = set()
+    for operation in migration.operations:
+        if isinstance(operation, kinds.CreateModel):
+            created.add(operation.name_lower)
+        # A table that is made here is unknown to the previous release.
+        if getattr(operation, "model_name_lower", None) not in created:
+            yield from faults_of(operation, migration.app_label, state)
+        operation.state_forwards(migration.app_label, state)
+
+
+def _of_kind(operations: Sequence[Operation], kind: type[Operation]) -> bool:
+    return any(isinstance(operation, kind) for operation in operations)
+
+
+def main() -> int:
+    import django
+
+    django.setup()
+    from django.db.migrations.loader import MigrationLoader
+
+    loader = MigrationLoader(None, ignore_no_initial=True)
+    ours = {"sessions_app"}
+    released = {line.strip() for line in RELEASED.read_text().splitlines() if line.strip() and not line.startswith("#")}
+    found = [f"{app}: two heads, {' and '.join(names)}" for app, names in loader.detect_conflicts().items() if app in ours]
+    known = {f"{app}.{name}" for app, name in loader.disk_migrations}
+    found += [f"{name}: was released and is gone" for name in sorted(released - known)]
+    # Before the first release there is nothing to stay compatible with.
+    if released and not found:
+        for (app, name), migration in sorted(loader.disk_migrations.items()):
+            if app in ours and f"{app}.{name}" not in released:
+                found += faults(migration, loader.project_state((app, name), at_end=False))
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
