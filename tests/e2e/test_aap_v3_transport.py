@@ -136,7 +136,7 @@ def test_a_reading_key_reads_and_does_not_write(server: Server, alice: Client) -
 @pytest.mark.rule("A2")
 @pytest.mark.parametrize("authorization", ["", "Authorization: Bearer !!\r\n", "Authorization: Basic YTpi\r\n"])
 def test_a_missing_or_malformed_key_is_refused_before_the_body_is_read(server: Server, authorization: str) -> None:
-    head = f"POST /aap/v3/sessions HTTP/1.1\r\nHost: x\r\n{authorization}Content-Type: application/json\r\nContent-Length: 9000\r\n\r\n"
+    head = f"POST /aap/v3/sessions HTTP/1.1\r\nHost: x\r\n{authorization}Content-Length: 9000\r\n\r\n"
     assert exchange(server, head.encode()).startswith(b"HTTP/1.1 401")
 
 
@@ -265,10 +265,9 @@ def test_unknown_fields_and_null_are_ignored_at_every_level(alice: Client) -> No
         stream="nonsense",
         more={"a": []},
     )
-    assert alice.session(session) == {
-        "sessionId": session,
-        "agent": {"name": "pilot", "tools": [{"name": "tide_table"}]},
-    } or alice.session(session)["agent"]["tools"] == [{"name": "tide_table", "trust": False}]
+    config = alice.session(session)["agent"]
+    assert set(config) == {"name", "tools"}
+    assert config["tools"] in ([{"name": "tide_table"}], [{"name": "tide_table", "trust": False}])
     assert alice.history(session) == [user([{"type": "text", "text": "hi"}])]
     outcome = alice.turn(session, {**user("again"), "extra": True}, stream=None, agent=None, tools=None, x=[])
     assert outcome.stop == "end_turn"

@@ -1,0 +1,175 @@
+"""A cast for the core's tests: two tenants, an agent on the scripted model, a real worker in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from agents_app import registry
+from agents_app.runtime.interface import Limits
+from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
+from sessions_app.core import database, journal, sessions, turns, worker
+from sessions_app.core.caller import Caller
+from sessions_app.core.session_settings import Overrides
+from sessions_app.models import Session, Tenant, Turn
+from tests.fakes.model_server import ModelServer
+
+WAIT = 20.0
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    """What ``condition`` gives once it is true; a look every few milliseconds, with a bound."""
+    until = time.monotonic() + WAIT
+    while True:
+        if value := condition():
+            return value
+        assert time.monotonic() < until, f"never happened: {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class World:
+    """One tenant's view of the server."""
+
+    caller: Caller
+    agent: str = "sailor"
+
+    def session(
+        self,
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        client_tools: Sequence[dict[str, Any]] = (),
+        seed: Sequence[dict[str, Any]] = (),
+        options: dict[str, str] | None = None,
+    ) -> Session:
+        return sessions.create(
+            self.caller,
+            agent=self.agent,
+            tool_refs=None if tools is None else list(tools),
+            options=options or {},
+            client_tools=list(client_tools),
+            seed=list(seed),
+        )
+
+    def say(self, session: Session, text: str, overrides: Overrides | None = None) -> turns.Accepted:
+        return turns.start(self.caller, session, content=text, overrides=overrides or Overrides())
+
+    def answer(self, session: Session, *answers: turns.Answer) -> turns.Accepted:
+        return turns.answer(self.caller, session, answers=answers, overrides=Overrides())
+
+
+def turn_of(accepted: turns.Accepted) -> Turn:
+    return Turn.objects.get(pk=accepted.turn_id)
+
+
+def wait_for_state(accepted: turns.Accepted, *states: str) -> Turn:
+    def reached() -> Turn | None:
+        turn = turn_of(accepted)
+        return turn if turn.state in states else None
+
+    found: Turn = wait_for(reached, f"turn in {states}")
+    return found
+
+
+def kinds(session: Session) -> list[str]:
+    """The session's events in order, by kind."""
+    read = journal.read_session(session.tenant_id, session.pk, 0, limit=10_000)
+    return [event.kind for event in read.events]
+
+
+def make_tenant(slug: str) -> Caller:
+    tenant = Tenant.objects.create(slug=slug)
+    with journal.transaction():
+        journal.create_counter(tenant.pk)
+    from sessions_app.core import keys
+
+    issued = keys.issue(tenant, name="test", scopes=["*"], expires_at=None, allowed_agents=None, actor="tests", address="")
+    return keys.authenticate(issued.raw)
+
+
+def make_spec(model: ModelServer, **given: Any) -> AgentSpec:
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    fields: dict[str, Any] = {
+        "name": "sailor",
+        "model": "openai-chat:test",
+        "base_url": f"{model.url}",
+        "api_key": "{key}",
+        "instructions": "Speak {tone}.",
+        "client_tools": True,
+        "images": ("http", "data"),
+        "options": (
+            OptionSpec("secret", "key", default="sk-default"),
+            OptionSpec("text", "tone", default="plainly"),
+        ),
+        "tools": (
+            ToolSpec("add_one", "python:tests.sessions_app.core.tools:add_one", description="Adds one", parameters=number),
+            ToolSpec("blow_up", "python:tests.sessions_app.core.tools:blow_up", description="Fails", parameters=number),
+            ToolSpec("block", "python:tests.sessions_app.core.tools:block", description="Waits", parameters=number),
+            ToolSpec(
+                "hidden",
+                "python:tests.sessions_app.core.tools:hidden",
+                description="Runs inline",
+                parameters=number,
+                expose=False,
+            ),
+        ),
+        "limits": Limits(connect=5, first_output=30, between_outputs=30, run=60, max_steps=6, tool_seconds=20),
+    }
+    return AgentSpec(**{**fields, **given})
+
+
+@pytest.fixture
+def quick(settings: Any) -> None:
+    """Short leases: a test waits for what happens, and it should happen soon."""
+    settings.AGENTHOST_LEASE_SECONDS = 1.5
+    settings.AGENTHOST_RENEW_SECONDS = 0.4
+    settings.AGENTHOST_SWEEP_SECONDS = 0.05
+    settings.AGENTHOST_QUEUE_GRACE_SECONDS = 0.0
+
+
+@pytest.fixture
+def agents(model: ModelServer) -> Iterator[Callable[..., AgentSpec]]:
+    """Put an agent on the scripted model into the registry; call it again to change the definition."""
+    with ExitStack() as stack:
+
+        def use(**given: Any) -> AgentSpec:
+            spec = make_spec(model, **given)
+            stack.enter_context(registry.use([spec]))
+            return spec
+
+        use()
+        yield use
+
+
+@pytest.fixture
+def alice(transactional_db: None, quick: None, agents: Callable[..., AgentSpec]) -> Iterator[World]:
+    yield World(make_tenant("alice"))
+    database.shut_down()
+
+
+@pytest.fixture
+def bob(alice: World) -> World:
+    return World(make_tenant("bob"))
+
+
+@pytest.fixture
+def start_worker(alice: World) -> Iterator[Callable[[], worker.Worker]]:
+    """Start a real worker in this process; all are stopped at the end."""
+    started: list[worker.Worker] = []
+
+    def start() -> worker.Worker:
+        one = worker.Worker()
+        one.start()
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.stop(grace=0.2)
+    connection.close()
