@@ -23,7 +23,7 @@ NOT_INHERITED = ("AGENTHOST_", "DATABASE_URL", "REDIS_URL", "CELERY_", "DJANGO_"
 NO_TESTS = 5
 
 
-class Interrupted(Exception):  # noqa: N818 - it is no error
+class Interrupted(Exception):
     """Somebody wants the tests to stop; servers are stopped first."""
 
 

@@ -1,0 +1,34 @@
+# One image for every role: docker run IMAGE ROLE, with a role of ops/entrypoint. Without arguments: the embedded server.
+ARG PYTHON=python:3.12-slim
+
+FROM ${PYTHON} AS build
+WORKDIR /app
+# The environment alone: it changes with the lock, the code with every commit.
+COPY requirements.lock ./
+RUN python -m venv .venv \
+    && .venv/bin/python -I -m pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+
+FROM ${PYTHON}
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    AGENTHOST_HOST=0.0.0.0 \
+    AGENTHOST_VAR_DIR=/app/var
+WORKDIR /app
+# A number, so that a cluster that asks for a non-root user can see that it is one.
+RUN groupadd --system --gid 10001 agenthost \
+    && useradd --system --uid 10001 --gid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin agenthost \
+    && install -d -o 10001 -g 10001 -m 0700 /app/var
+COPY --from=build /app/.venv .venv
+COPY manage.py pyproject.toml README.md CHANGELOG.md ./
+COPY ops/entrypoint ops/entrypoint
+COPY agents_app agents_app
+COPY sessions_app sessions_app
+COPY agenthost agenthost
+RUN .venv/bin/python -m compileall -q agents_app sessions_app agenthost
+USER 10001:10001
+EXPOSE 8000
+# The embedded server's data; the other roles write nothing that must be kept.
+VOLUME ["/app/var"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["ops/entrypoint"]
+CMD ["embedded"]

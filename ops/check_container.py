@@ -1,0 +1,180 @@
+"""Whether the Dockerfile and compose.yaml are sound, as far as that can be told without an engine.
+
+Reads both, and lays out the folder that the image would hold: the code starts there, so nothing that it needs was left out.
+With `--install` the layout also gets an environment of its own from the lock, as the image's build does. It is not a build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+ROLES = ("web", "worker", "beat", "migrate", "embedded")
+KNOWN = {"ARG", "FROM", "WORKDIR", "COPY", "ADD", "RUN", "ENV", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+# The layout is checked with the embedded settings, whatever the caller's shell is set to.
+NOT_INHERITED = ("AGENTHOST_", "DATABASE_", "REDIS_", "CELERY_", "DJANGO_", "PYTHON")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    name: str
+    rest: str
+
+
+def instructions(text: str) -> list[Instruction]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n", " ", "\n".join(lines))
+    return [
+        Instruction(name.upper(), rest.strip())
+        for name, _, rest in (line.strip().partition(" ") for line in joined.splitlines() if line.strip())
+    ]
+
+
+def names_a_host(image: str) -> bool:
+    first, slash, _ = image.partition("/")
+    return bool(slash) and ("." in first or ":" in first or first == "localhost")
+
+
+def copies(stage: list[Instruction]) -> list[tuple[str, str]]:
+    """Source and target of everything that comes from the checkout."""
+    found = []
+    for instruction in stage:
+        if instruction.name in ("COPY", "ADD") and not instruction.rest.startswith("--from="):
+            *sources, target = [word for word in instruction.rest.split() if not word.startswith("--")]
+            found += [(source, target) for source in sources]
+    return found
+
+
+def stages(found: list[Instruction]) -> list[list[Instruction]]:
+    result: list[list[Instruction]] = []
+    for instruction in found:
+        if instruction.name == "FROM":
+            result.append([])
+        if result:
+            result[-1].append(instruction)
+    return result
+
+
+def dockerfile_faults(text: str, let_in: set[str]) -> list[str]:
+    found = instructions(text)
+    faults = [f"unknown instruction {one.name}" for one in found if one.name not in KNOWN]
+    arguments = dict(one.rest.split("=", 1) for one in found if one.name == "ARG" and "=" in one.rest)
+    for one in found:
+        if one.name == "FROM":
+            image = re.sub(r"\$\{(\w+)\}", lambda match: arguments.get(match[1], ""), one.rest.split()[0])
+            if not image or names_a_host(image):
+                faults.append(f"FROM {one.rest}: a base image without a registry's host is wanted")
+        if one.name == "ADD":
+            faults.append("ADD fetches and unpacks; COPY is meant")
+        if one.name == "RUN" and "pip install" in one.rest and "--require-hashes" not in one.rest:
+            faults.append(f"RUN {one.rest}: packages are installed without their hashes")
+    for source, _ in copies(found):
+        if not (ROOT / source).exists():
+            faults.append(f"COPY {source}: there is no such file")
+        elif source not in let_in:
+            faults.append(f"COPY {source}: .dockerignore keeps it out")
+    last = {one.name: one.rest for one in stages(found)[-1]}
+    if last.get("USER", "root").split(":")[0] in ("root", "0"):
+        faults.append("the image runs as root")
+    if json.loads(last.get("ENTRYPOINT", "[]")) != ["ops/entrypoint"]:
+        faults.append("ENTRYPOINT is not ops/entrypoint")
+    if json.loads(last.get("CMD", "[]")) not in [[role] for role in ROLES]:
+        faults.append("CMD is not a role")
+    return [f"Dockerfile: {fault}" for fault in faults]
+
+
+def compose_faults(text: str) -> list[str]:
+    document: dict[str, Any] = yaml.safe_load(text)
+    services: dict[str, dict[str, Any]] = document["services"]
+    secrets, volumes = set(document.get("secrets", {})), set(document.get("volumes", {}))
+    settings = (ROOT / "agenthost" / "settings.py").read_text()
+    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded"} - set(services)]
+    for name, service in services.items():
+        if names_a_host(service.get("image", "")):
+            faults.append(f"{name}: its image names a registry's host")
+        if "build" in service and service.get("command") not in [[role] for role in ROLES]:
+            faults.append(f"{name}: its command is not a role")
+        if str(service.get("user", "")).split(":")[0] in ("root", "0") or service.get("privileged"):
+            faults.append(f"{name}: runs as root")
+        waits_for: dict[str, dict[str, str]] = service.get("depends_on", {})
+        for other, how in waits_for.items():
+            if other not in services:
+                faults.append(f"{name}: waits for {other}, which is not there")
+            elif how["condition"] == "service_healthy" and "healthcheck" not in services[other]:
+                faults.append(f"{name}: waits for {other}'s health, which nobody checks")
+        faults += [f"{name}: the secret {one} is not defined" for one in service.get("secrets", []) if one not in secrets]
+        for mount in service.get("volumes", []):
+            volume = mount.partition(":")[0]
+            if not volume.startswith((".", "/")) and volume not in volumes:
+                faults.append(f"{name}: the volume {volume} is not defined")
+        if "build" in service:
+            for variable, value in service.get("environment", {}).items():
+                if f'"{variable.removesuffix("_FILE")}"' not in settings:
+                    faults.append(f"{name}: {variable} is no setting")
+                if variable.endswith("_FILE") and Path(value).name not in service.get("secrets", []):
+                    faults.append(f"{name}: {variable} names no secret of this service")
+    return [f"ops/compose.yaml: {fault}" for fault in faults]
+
+
+def layout_faults(text: str, *, install: bool) -> list[str]:
+    """Starts the code in the folder that the image would hold."""
+    with tempfile.TemporaryDirectory() as scratch:
+        app = Path(scratch) / "app"
+        app.mkdir()
+        # What COPY takes is what git tracks: files of this machine alone would make the layout look complete.
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+        tracked = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+        for source, target in copies(stages(instructions(text))[-1]):
+            for name in tracked:
+                if name == source or name.startswith(f"{source}/"):
+                    place = app / (name if target == "./" else target + name.removeprefix(source))
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(ROOT / name, place)
+        python = Path(sys.executable)
+        if install:
+            python = app / ".venv" / "bin" / "python"
+            subprocess.run([sys.executable, "-I", "-m", "venv", app / ".venv"], check=True)
+            lock = ROOT / "requirements.lock"
+            subprocess.run([python, "-I", "-m", "pip", "install", "-qq", "--require-hashes", "-r", lock], check=True)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
+        variables = {**clean, "AGENTHOST_VAR_DIR": str(Path(scratch) / "var"), "PYTHONDONTWRITEBYTECODE": "1"}
+        faults = []
+        for command in ("check --fail-level WARNING", "makemigrations --check --dry-run"):
+            line = [python, "manage.py", *command.split()]
+            done = subprocess.run(line, check=False, cwd=app, env=variables, capture_output=True, text=True)
+            if done.returncode:
+                faults.append(f"manage.py {command} fails in the image's folder: {(done.stdout + done.stderr).strip()[-1500:]}")
+        entrypoint = app / "ops" / "entrypoint"
+        if not entrypoint.exists() or not os.access(entrypoint, os.X_OK):
+            faults.append("ops/entrypoint is not an executable file in the image's folder")
+        return [f"Dockerfile: {fault}" for fault in faults]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ops.check_container", description=__doc__)
+    parser.add_argument("--install", action="store_true", help="also install the lock into the layout, as the build does")
+    install: bool = parser.parse_args().install
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    found = dockerfile_faults(dockerfile, let_in)
+    found += compose_faults((ROOT / "ops" / "compose.yaml").read_text())
+    if not found:
+        found = layout_faults(dockerfile, install=install)
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
