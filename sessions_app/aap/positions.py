@@ -15,9 +15,10 @@ _NUMBER = 16
 _MARK = 12
 
 
-def signing_key(secret: str) -> bytes:
+def signing_key(secret: str | bytes) -> bytes:
     """The key for marks, from the server's secret."""
-    return hashlib.blake2b(secret.encode(), person=b"aap position").digest()
+    raw = secret.encode() if isinstance(secret, str) else secret
+    return hashlib.blake2b(raw, person=b"aap position").digest()
 
 
 def write(key: bytes, session: str, seq: int) -> str:

@@ -6,15 +6,15 @@ Synchronous: the database work is done and its connection given back before a st
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from rest_framework.authentication import BaseAuthentication
 from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -44,22 +44,22 @@ class JSONAlone(BaseRenderer):
 class NoNegotiation(BaseContentNegotiation):
     """A8: ``Accept`` chooses nothing, so nothing is ever not acceptable."""
 
-    def select_parser(self, request: Request, parsers: Sequence[Any]) -> None:  # noqa: ARG002 - DRF's signature
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> None:  # noqa: ARG002 - DRF's signature
         return None
 
     def select_renderer(
         self,
         request: Request,  # noqa: ARG002 - DRF's signature
-        renderers: Sequence[BaseRenderer],
+        renderers: Iterable[BaseRenderer],
         format_suffix: str | None = None,  # noqa: ARG002 - DRF's signature
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type or ""
+        return next(iter(renderers)), JSONAlone.media_type
 
 
 class Endpoint(APIView):
     """What all endpoints share: key and scope are judged before anything else is looked at (A2)."""
 
-    authentication_classes: ClassVar[Sequence[type[BaseAuthentication]]] = [KeyAuthentication]
+    authentication_classes = [KeyAuthentication]
     permission_classes = []
     parser_classes = []
     renderer_classes = [JSONAlone]

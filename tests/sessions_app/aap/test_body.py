@@ -1,0 +1,102 @@
+"""From bytes to a JSON object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rest_framework.exceptions import ParseError
+
+from agents_app import exact_json
+from sessions_app.aap import body, problems
+from sessions_app.core.errors import InvalidInput
+
+
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"{",
+        b"{'a': 1}",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": 1}x',
+        b'{"a": 01}',
+        b'{"a": "\x00"}',
+        b'{"a": "\xff"}',
+        b'\xef\xbb\xbf{"a": 1}',
+        '{"a": 1}'.encode("utf-16"),
+        '{"a": 1}'.encode("utf-32"),
+        b'{"a": ' + b"1" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000 + b"]" * 100_000,
+    ],
+)
+def test_what_is_not_json_in_utf_8_is_refused_as_unreadable(raw: bytes) -> None:
+    with pytest.raises(ParseError):
+        body.parse_object(raw)
+
+
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("raw", [b"[]", b"null", b'"x"', b"1", b"true"])
+def test_json_that_is_no_object_is_refused_as_invalid(raw: bytes) -> None:
+    assert pointers(raw) == [""]
+
+
+def pointers(raw: bytes) -> list[str]:
+    with pytest.raises(InvalidInput) as caught:
+        body.parse_object(raw)
+    return [problems.pointer(fault.path) for fault in caught.value.faults]
+
+
+def nested(levels: int) -> bytes:
+    """``levels`` containers in all, the outermost being the body."""
+    return b'{"a/b": {"c": [0, ' + b"[" * (levels - 3) + b"]" * (levels - 3) + b"]}}"
+
+
+@pytest.mark.rule("A93")
+@pytest.mark.parametrize("levels", [101, 102, 900, 1_100, 200_000])
+def test_json_nested_deeper_than_100_levels_is_refused_where_it_gets_too_deep(levels: int) -> None:
+    assert pointers(nested(levels)) == ["/a~1b/c/1" + "/0" * 97]
+
+
+@pytest.mark.rule("A93")
+def test_json_nested_100_levels_is_fine() -> None:
+    assert body.parse_object(nested(100))["a/b"]["c"][0] == 0
+
+
+@pytest.mark.rule("A93")
+def test_brackets_in_strings_are_not_levels() -> None:
+    assert body.parse_object(b'{"a": "' + b"[{" * 500 + b'\\""}') == {"a": "[{" * 500 + '"'}
+
+
+@pytest.mark.rule("A96")
+@pytest.mark.parametrize("escape", ["\\u0000", "\\ud83d", "\\uDC00", "\\ud83d\\ud83d"])
+def test_characters_that_cannot_be_stored_are_refused_wherever_they_stand(escape: str) -> None:
+    assert pointers(b'{"unknown": [{"x": "a%b"}]}' % escape.encode()) == ["/unknown/0/x"]
+    assert pointers(b'{"a": {"%b": 1}}' % escape.encode())[0].startswith("/a/")
+
+
+@pytest.mark.rule("A10")
+def test_a_pair_of_surrogates_is_a_character() -> None:
+    assert body.parse_object(b'{"a": "\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+
+
+@pytest.mark.rule("A97", "A11")
+def test_numbers_and_the_order_of_keys_survive() -> None:
+    raw = b'{"z":123456789012345678901234567890,"a":1.0,"m":-0.0,"k":1e+22}'
+    assert exact_json.dumps(body.parse_object(raw)).encode() == raw
+
+
+@pytest.mark.rule("A4")
+@given(st.binary() | st.text().map(str.encode) | st.recursive(st.none(), st.lists).map(lambda v: str(v).encode()))
+def test_whatever_the_bytes_are_they_are_an_object_or_refused(raw: bytes) -> None:
+    try:
+        value: Any = body.parse_object(raw)
+    except (ParseError, InvalidInput):
+        return
+    assert isinstance(value, dict)

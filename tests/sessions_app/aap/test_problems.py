@@ -1,0 +1,109 @@
+"""Refusals as problem documents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.exceptions import SuspiciousOperation
+from django.db import OperationalError
+from django.http import Http404
+from django.test import RequestFactory
+from rest_framework import exceptions as rest
+
+from sessions_app.aap import problems
+from sessions_app.core import errors
+from sessions_app.core.errors import Fault, InvalidInput
+
+
+def _below(kind: type[errors.DomainError]) -> set[type[errors.DomainError]]:
+    return {found for child in kind.__subclasses__() for found in {child, *_below(child)}}
+
+
+@pytest.mark.rule("A6")
+def test_every_domain_error_has_its_place_in_the_table() -> None:
+    ours = {kind for kind in _below(errors.DomainError) if kind.__module__.startswith(("sessions_app.", "agents_app."))}
+    assert ours == set(problems.TABLE)
+
+
+SAMPLES: list[tuple[Exception, int]] = [
+    (InvalidInput([Fault(("messages",), "must not be empty")]), 422),
+    (errors.NotAuthenticated(), 401),
+    (errors.ScopeMissing("meta:read"), 403),
+    (errors.SessionNotFound(), 404),
+    (errors.HistoryKindUndeclared("full"), 404),
+    (errors.AgentGone("echo"), 422),
+    (errors.TurnAlreadyRunning("sess_a"), 409),
+    (errors.BadCursor(), 400),
+    (errors.UnknownPosition(), 400),
+    (errors.PositionPruned(), 410),
+    (errors.NotReady(3), 503),
+    (Http404(), 404),
+    (rest.ParseError(), 400),
+    (rest.UnsupportedMediaType("text/plain"), 415),
+    (rest.MethodNotAllowed("PUT"), 405),
+    (problems.BodyTooLarge(), 413),
+    (SuspiciousOperation("too many fields"), 400),
+    (OperationalError("connection to 10.0.0.1 refused"), 503),
+]
+
+
+def answer(error: Exception) -> tuple[Any, dict[str, Any]]:
+    problem = problems.problem_of(error)
+    assert problem is not None
+    request = RequestFactory().get("/")
+    request.META["agenthost.request_id"] = "req_1"
+    response = problems.response(problem, request)
+    return response, json.loads(response.content)
+
+
+@pytest.mark.rule("A6", "A122")
+@pytest.mark.parametrize(("error", "status"), SAMPLES, ids=lambda value: type(value).__name__)
+def test_a_problem_has_its_members_and_its_status_twice(error: Exception, status: int) -> None:
+    response, body = answer(error)
+    assert response.status_code == body["status"] == status
+    assert response["Content-Type"] == "application/problem+json"
+    assert body["type"] == "about:blank"
+    assert body["title"] == problems.TITLES[status]
+    assert body["detail"].endswith(".")
+    assert body["instance"] == "req_1"
+    assert ("errors" in body) == isinstance(error, InvalidInput)
+
+
+@pytest.mark.rule("A2", "A6")
+def test_a_refusal_says_how_and_when_to_come_back() -> None:
+    assert answer(errors.NotAuthenticated())[0]["WWW-Authenticate"] == "Bearer"
+    assert answer(errors.NotReady(3))[0]["Retry-After"] == "3"
+    assert answer(OperationalError("x"))[0]["Retry-After"].isdigit()
+
+
+@pytest.mark.rule("A6")
+def test_what_failed_inside_is_not_told() -> None:
+    assert "10.0.0.1" not in answer(OperationalError("connection to 10.0.0.1 refused"))[0].content.decode()
+    assert problems.problem_of(ValueError("boom")) is None
+    body = json.loads(problems.handler500(RequestFactory().get("/")).content)
+    assert body["status"] == 500
+    assert body["detail"] == "Something went wrong on the server."
+
+
+@pytest.mark.rule("A6")
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [
+        ((), ""),
+        (("messages", 0, "content"), "/messages/0/content"),
+        (("agent", "options", "a/b~c"), "/agent/options/a~1b~0c"),
+        (("agent", "options", ""), "/agent/options/"),
+        (("a", "\0\ud83d"), "/a/\ufffd\ufffd"),
+        (("agent", "options", "x" * 10_000), "/agent/options"),
+    ],
+)
+def test_pointers_are_escaped_and_never_long(path: tuple[str | int, ...], pointer: str) -> None:
+    assert problems.pointer(path) == pointer
+
+
+@pytest.mark.rule("A6")
+def test_a_body_with_ten_thousand_faults_gets_a_short_answer() -> None:
+    faults = [Fault(("messages", index), "must be an object") for index in range(10_000)]
+    assert len(answer(InvalidInput(faults))[1]["errors"]) == 100
