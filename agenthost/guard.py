@@ -1,11 +1,47 @@
-"""The ASGI layer before Django."""
+"""The ASGI layer before Django: what can be decided about a request without its body or the database.
+
+Django reads a whole body before any view runs. So whoever has no key, sends too much or too slowly is
+answered here, in the protocol's words; and what every answer carries (A95, A122) is added here, because
+Django's own errors and streams pass by too. It knows headers and paths; what they mean is the faces' business.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from sessions_app.aap import problems
+from sessions_app.aap.problems import Problem
+from sessions_app.core import logcontext
+from sessions_app.core.keys import looks_like_key
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+log = logging.getLogger(__name__)
+access_log = logging.getLogger("agenthost.access")
+
+ALLOW_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+ALLOW_HEADERS = b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline"
+EXPOSE_HEADERS = b"Retry-After, Location, X-Request-Id, X-Turn-Id"
+PREFLIGHT_SECONDS = b"7200"
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+LINGER_SECONDS = 5.0
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_META_PATH = re.compile(r"/aap/v\d+/meta")
 
 
 def sane_request_id(value: str) -> bool:
@@ -14,3 +50,236 @@ def sane_request_id(value: str) -> bool:
 
 def new_request_id() -> str:
     return f"req_{secrets.token_urlsafe(15)}"
+
+
+NO_KEY = Problem(401, "A key is needed: Authorization: Bearer KEY.", headers={"WWW-Authenticate": "Bearer"})
+MALFORMED_KEY = Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
+ENCODED = Problem(415, "A body must come as it is: no Content-Encoding other than identity is taken.")
+TOO_SLOW = Problem(408, "The body did not arrive in time.")
+UNKNOWN_HOST = Problem(400, "The Host header names no host of this server.")
+FAILED = Problem(500, "The server failed to answer. Its log tells why, under the id in X-Request-Id.")
+
+
+def told(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
+    """Content type and content: a problem document for programs (A6), a sentence for people."""
+    if is_protocol(path):
+        return problems.CONTENT_TYPE, problems.document(refusal, request_id)
+    return "text/plain; charset=utf-8", f"{refusal.detail}\n".encode()
+
+
+def is_protocol(path: str) -> bool:
+    return path.startswith("/aap/") or path == "/aap"
+
+
+class Guard:
+    """Wraps an ASGI application that answers HTTP requests."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = _one(scope, b"x-request-id") or ""
+        request_id = given if sane_request_id(given) else new_request_id()
+        scope["agenthost"] = {"request_id": request_id}
+        logcontext.bind(request=request_id)
+        answer = _Answer(send, _headers_of_every_answer(scope, request_id), scope["method"])
+        body = _Body(receive)
+        began = time.monotonic()
+        try:
+            refusal = _refusal(scope)
+            if refusal is None and scope["method"] == "OPTIONS":
+                await answer.whole(204, _preflight_headers(), b"")
+            else:
+                if refusal is None:
+                    try:
+                        await self._application(scope, body, answer)
+                    except Exception:
+                        if answer.status:
+                            raise
+                        log.exception("a request failed")
+                        refusal = FAILED
+                    if not answer.status:
+                        # The body was refused on its way; the application took that for a client gone.
+                        refusal = refusal or body.refusal
+                if refusal is not None:
+                    await _refuse(refusal, scope, request_id, answer, body)
+        finally:
+            if scope["path"] not in HEALTH_PATHS:
+                # The path alone: a query may carry a token.
+                access_log.info(
+                    "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, (time.monotonic() - began) * 1000
+                )
+
+
+class _Body:
+    """A request's body on its way in: counted, and bounded in time.
+
+    The application is told of a refusal as of a client that went away: the one thing that makes any ASGI
+    application give up reading.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._deadline = asyncio.get_running_loop().time() + settings.AGENTHOST_BODY_SECONDS
+        self._received = 0
+        self.complete = False
+        self.refusal: Problem | None = None
+
+    async def __call__(self) -> Message:
+        if self.refusal is not None:
+            return {"type": "http.disconnect"}
+        if self.complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = TOO_SLOW
+            return {"type": "http.disconnect"}
+        if message["type"] != "http.request":
+            self.complete = True
+            return message
+        self._received += len(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
+        if self._received > settings.AGENTHOST_MAX_BODY_BYTES:
+            self.refusal = _too_large()
+            return {"type": "http.disconnect"}
+        return message
+
+    async def discard(self) -> None:
+        """Takes what still comes, for a moment and up to a bound.
+
+        Closing on a client that is still sending resets its connection, and it never sees the answer.
+        """
+        left = 2 * int(settings.AGENTHOST_MAX_BODY_BYTES)
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                while not self.complete and left > 0:
+                    message = await self._receive()
+                    self.complete = message["type"] != "http.request" or not message.get("more_body", False)
+                    left -= len(message.get("body", b""))
+        except TimeoutError:
+            pass
+
+
+class _Answer:
+    """The way out: adds what every answer carries, and remembers whether one was begun."""
+
+    def __init__(self, send: Send, headers: Headers, method: str) -> None:
+        self._send, self._headers, self._method = send, headers, method
+        # An application's own Vary stays beside ours; everything else is ours alone.
+        self._names = {name for name, _value in headers} - {b"vary"}
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            kept = [(name, value) for name, value in message.get("headers", ()) if bytes(name).lower() not in self._names]
+            message = {**message, "headers": [*kept, *self._headers]}
+        await self._send(message)
+
+    async def whole(
+        self, status: int, headers: Headers, content: bytes, *, then: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """A complete answer; ``then`` runs when the client can have it all, but before the server takes it for done."""
+        await self({"type": "http.response.start", "status": status, "headers": headers})
+        content = b"" if self._method == "HEAD" else content
+        if then is not None:
+            await self({"type": "http.response.body", "body": content, "more_body": True})
+            await then()
+            content = b""
+        await self({"type": "http.response.body", "body": content, "more_body": False})
+
+
+async def _refuse(refusal: Problem, scope: Scope, request_id: str, answer: _Answer, body: _Body) -> None:
+    content_type, content = told(refusal, scope["path"], request_id)
+    headers: Headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(content)).encode())]
+    headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+    if body.complete or not _has_body(scope):
+        await answer.whole(refusal.status, headers, content)
+    else:
+        await answer.whole(refusal.status, [*headers, (b"connection", b"close")], content, then=body.discard)
+
+
+def _refusal(scope: Scope) -> Problem | None:
+    path = scope["path"]
+    if path not in HEALTH_PATHS and not _is_our_host(scope):
+        return UNKNOWN_HOST
+    if scope["method"] == "OPTIONS":
+        return None
+    if is_protocol(path):
+        refusal = _key_refusal(scope)
+        if refusal is not None:
+            return refusal
+    if not _has_body(scope):
+        return None
+    codings = {coding.strip().lower() for value in _all(scope, b"content-encoding") for coding in value.split(b",")}
+    if codings - {b"", b"identity"}:
+        return ENCODED
+    length = _one(scope, b"content-length")
+    if length is not None and length.isdecimal() and int(length) > settings.AGENTHOST_MAX_BODY_BYTES:
+        return _too_large()
+    return None
+
+
+def _key_refusal(scope: Scope) -> Problem | None:
+    given = _all(scope, b"authorization")
+    if not given:
+        public = settings.AGENTHOST_PUBLIC_META and scope["method"] in ("GET", "HEAD") and _META_PATH.fullmatch(scope["path"])
+        return None if public else NO_KEY
+    scheme, _space, key = given[0].decode("latin-1").strip().partition(" ")
+    if len(given) > 1 or scheme.lower() != "bearer" or not looks_like_key(key.strip()):
+        return MALFORMED_KEY
+    return None
+
+
+def _too_large() -> Problem:
+    return Problem(413, f"The body is larger than {settings.AGENTHOST_MAX_BODY_BYTES} bytes, the most this server takes.")
+
+
+def _is_our_host(scope: Scope) -> bool:
+    allowed = settings.ALLOWED_HOSTS
+    if "*" in allowed:
+        return True
+    domain, _port = split_domain_port(_one(scope, b"host") or "")
+    return bool(domain) and validate_host(domain, allowed)
+
+
+def _headers_of_every_answer(scope: Scope, request_id: str) -> Headers:
+    headers: Headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+    allowed = settings.AGENTHOST_CORS_ORIGINS
+    if "*" in allowed:
+        headers += [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", EXPOSE_HEADERS)]
+        return headers
+    headers.append((b"vary", b"Origin"))
+    origin = _one(scope, b"origin")
+    if origin is not None and origin.lower() in allowed:
+        headers += [(b"access-control-allow-origin", origin.encode()), (b"access-control-expose-headers", EXPOSE_HEADERS)]
+    return headers
+
+
+def _preflight_headers() -> Headers:
+    return [
+        (b"access-control-allow-methods", ALLOW_METHODS),
+        (b"access-control-allow-headers", ALLOW_HEADERS),
+        (b"access-control-max-age", PREFLIGHT_SECONDS),
+    ]
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether the request announced a body; HTTP/2 need not announce one, and no server of ours speaks it."""
+    length = _one(scope, b"content-length")
+    return (length is not None and length != "0") or bool(_all(scope, b"transfer-encoding"))
+
+
+def _all(scope: Scope, name: bytes) -> list[bytes]:
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return [value for key, value in headers if key == name]
+
+
+def _one(scope: Scope, name: bytes) -> str | None:
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1")
+    return None

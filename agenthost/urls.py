@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
+
+from agenthost import health
 
 urlpatterns = [
+    path("healthz", health.alive),
+    path("readyz", health.ready),
     path("admin/", admin.site.urls),
+    path("", include("sessions_app.aap.urls")),
 ]
+
+handler400 = "agenthost.failures.bad_request"
+handler403 = "agenthost.failures.permission_denied"
+handler404 = "agenthost.failures.not_found"
+handler500 = "agenthost.failures.server_error"

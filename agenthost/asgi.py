@@ -1,0 +1,15 @@
+"""The entry for ASGI servers: ``agenthost.asgi:application``."""
+
+from __future__ import annotations
+
+import os
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
+django.setup(set_prefix=False)
+
+# What it is made of reads the settings as it is imported.
+from agenthost.routing import application  # noqa: E402
+
+__all__ = ["application"]

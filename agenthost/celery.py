@@ -1,0 +1,77 @@
+"""The Celery application. Its tasks only wake somebody up; what is to be done stands in the database."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
+
+from celery import Celery
+from django.conf import settings
+
+from agenthost import memory_broker
+
+WAKE, HOUSEKEEPING = "agenthost.wake_worker", "agenthost.housekeeping"
+
+
+def _broker_options(url: str) -> dict[str, object]:
+    if url.startswith(("redis", "unix")):
+        # A wake-up is worth a second of nobody's time: the sweep finds the turn anyway.
+        return {
+            "socket_connect_timeout": 1.0,
+            "socket_timeout": 2.0,
+            "socket_keepalive": True,
+            "retry_on_timeout": False,
+            "health_check_interval": 30,
+            # Tasks are acknowledged when they are received, so nothing is ever given out a second time.
+            "visibility_timeout": 3600,
+            "global_keyprefix": "agenthost.",
+        }
+    if url.startswith("amqp"):
+        return {"connect_timeout": 1.0, "read_timeout": 2.0, "write_timeout": 2.0}
+    return {}
+
+
+broker_url = settings.AGENTHOST_BROKER_URL or memory_broker.URL
+
+app = Celery("agenthost")
+app.conf.update(
+    broker_url=broker_url,
+    broker_transport_options=_broker_options(broker_url),
+    broker_connection_timeout=1.0,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_heartbeat=30,
+    task_publish_retry=False,
+    result_backend=None,
+    task_ignore_result=True,
+    task_acks_late=False,
+    task_serializer="json",
+    accept_content=["json"],
+    task_default_queue="agenthost",
+    task_routes={WAKE: {"queue": "agenthost"}, HOUSEKEEPING: {"queue": "agenthost"}},
+    task_create_missing_queues=True,
+    worker_pool="threads",
+    worker_concurrency=settings.AGENTHOST_WORKER_CONCURRENCY,
+    worker_prefetch_multiplier=1,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_send_task_events=False,
+    task_send_sent_event=False,
+    worker_enable_remote_control=False,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    worker_proc_alive_timeout=60,
+    timezone="UTC",
+    enable_utc=True,
+    beat_max_loop_interval=1,
+    beat_schedule={
+        "housekeeping": {
+            "task": HOUSEKEEPING,
+            "schedule": 60.0,
+            # A backlog of these is worth nothing: one that waited longer than its period is dropped.
+            "options": {"expires": 55, "retry": False, "ignore_result": True},
+        }
+    },
+    imports=["sessions_app.core.tasks"],
+)
+app.set_default()

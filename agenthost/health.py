@@ -1,0 +1,94 @@
+"""Health: whether this process is alive, whether it can serve, and why not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from django.db import Error as DatabaseUnusable
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+
+from sessions_app.core import broadcast, database, draining, presence
+
+log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_SECONDS = 3.0
+
+DRAINING = "This process is draining."
+NO_DATABASE = "The database does not answer."
+NOT_MIGRATED = "The database lacks migrations; run the role migrate."
+NO_WORKER = f"A turn has been queued for more than {presence.STUCK_AFTER_SECONDS} seconds and no worker is alive."
+
+
+def why_not_ready() -> list[str]:
+    """What keeps this process from serving; empty if nothing does. Asks the database."""
+    if draining.begun():
+        return [DRAINING]
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        if not _migrated():
+            return [NOT_MIGRATED]
+        if presence.turns_stuck() and not presence.workers_alive():
+            return [NO_WORKER]
+    except DatabaseUnusable:
+        log.warning("the database does not answer", exc_info=True)
+        return [NO_DATABASE]
+    return []
+
+
+async def reasons() -> list[str]:
+    """The same within a bound: a database that hangs must not hang whoever asks about it."""
+    if draining.begun():
+        return [DRAINING]
+    try:
+        return await asyncio.wait_for(database.run(why_not_ready), ANSWER_WITHIN_SECONDS)
+    except TimeoutError:
+        return [NO_DATABASE]
+
+
+async def alive(_request: HttpRequest) -> JsonResponse:
+    """/healthz: the process runs. Asks nobody, so that a failing database restarts no process."""
+    return JsonResponse({"status": "alive"}, headers={"Cache-Control": "no-store"})
+
+
+async def ready(_request: HttpRequest) -> JsonResponse:
+    """/readyz: requests may be sent here. A lost carrier of announcements is told but is no reason: turns go on without it."""
+    found = await reasons()
+    facts: dict[str, Any] = {"ready": not found, "reasons": found, "announcements": broadcast.carrier_up()}
+    if not found:
+        return JsonResponse(facts, headers={"Cache-Control": "no-store"})
+    problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(found), **facts}
+    headers = {"Cache-Control": "no-store", "Retry-After": "2"}
+    return JsonResponse(problem, status=503, content_type="application/problem+json", headers=headers)
+
+
+async def watch(every: float = 10.0, *, look: Callable[[], Awaitable[list[str]]] = reasons) -> None:
+    """Says in the log when this process becomes unable to serve, and when it can again; for as long as it lives."""
+    known: list[str] = []
+    while True:
+        found = await look()
+        if found != known and not draining.begun():
+            if found:
+                log.error("not ready: %s", " ".join(found))
+            else:
+                log.info("ready again")
+        known = found
+        await asyncio.sleep(every)
+
+
+def _migrated() -> bool:
+    """Whether every migration of this release is applied; asked until it is, for the files are slow to read."""
+    if connection.alias not in _migrated_databases:
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            return False
+        _migrated_databases.add(connection.alias)
+    return True
+
+
+_migrated_databases: set[str] = set()

@@ -1,0 +1,24 @@
+"""daphne's runserver, which in the embedded mode also runs turns. For development: ops/entrypoint serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daphne.management.commands.runserver import Command as DaphneRunserver
+from django.conf import settings
+
+
+class Command(DaphneRunserver):
+    def inner_run(self, *args: Any, **options: Any) -> None:
+        if settings.AGENTHOST_MODE != "embedded":
+            super().inner_run(*args, **options)
+            return
+        from agenthost.workforce import Workforce
+
+        workforce = Workforce(beat=True)
+        workforce.start()
+        try:
+            super().inner_run(*args, **options)
+        finally:
+            # The autoreloader replaces the process at the next saved file; what was running is swept up by its successor.
+            workforce.stop(grace=1.0)

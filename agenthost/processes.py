@@ -1,0 +1,220 @@
+"""The roles that a process of this server can have: ``python -m agenthost.processes ROLE``.
+
+Each runs in the foreground, writes its log to stderr, drains on SIGTERM or SIGINT and then exits with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import SystemCheckError
+
+from agenthost.env import ROLES
+from agenthost.observability import report_fatal
+
+log = logging.getLogger(__name__)
+
+STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+REFUSED = 1
+MISUSED = 2
+
+
+class WebServer(uvicorn.Server):
+    """uvicorn, told by us when to stop. It would raise the signal again at its end, and so end with an error."""
+
+    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_signal = on_signal
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        before = {number: signal.signal(number, self._handle) for number in STOPPING_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self.should_exit:
+            # The second one means now.
+            self.force_exit = True
+        self.should_exit = True
+        self._on_signal()
+
+
+def serve(drain_seconds: float, on_signal: Callable[[], None] = lambda: None) -> None:
+    """Serves HTTP until a signal, then until the open answers are complete or the time is up."""
+    from django.conf import settings
+
+    from agenthost import health
+    from agenthost.asgi import application
+    from sessions_app.core import draining
+
+    def stopping() -> None:
+        draining.begin()
+        on_signal()
+
+    config = uvicorn.Config(
+        application,
+        host=settings.AGENTHOST_HOST,
+        port=settings.AGENTHOST_PORT,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        lifespan="on",
+        interface="asgi3",
+        # Ours, without query strings, is the guard's.
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips=settings.AGENTHOST_PROXIES,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+    )
+    server = WebServer(config, stopping)
+
+    async def run() -> None:
+        watch = asyncio.create_task(health.watch(), name="health")
+        try:
+            await server.serve()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())
+    if not server.started:
+        raise ImproperlyConfigured(
+            f"AGENTHOST_PORT: {settings.AGENTHOST_HOST} port {settings.AGENTHOST_PORT} cannot be listened on."
+        )
+
+
+def web() -> None:
+    from django.conf import settings
+
+    from agenthost.workforce import settle_memory
+
+    settle_memory()
+    serve(settings.AGENTHOST_DRAIN_SECONDS)
+
+
+def worker() -> None:
+    from django.conf import settings
+
+    from agenthost.workforce import Workforce
+
+    stop = _stop_event()
+    workforce = Workforce(beat=False)
+    workforce.start()
+    stop.wait()
+    log.info("stopping; runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
+    workforce.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS)
+
+
+def beat() -> None:
+    from agenthost.workforce import Beat
+
+    stop = _stop_event()
+    service = Beat()
+    service.start()
+    log.info("beat is ready")
+    stop.wait()
+    service.stop()
+
+
+def migrate() -> None:
+    from django.core.management import call_command
+
+    call_command("migrate", interactive=False, verbosity=1)
+
+
+def embedded() -> None:
+    """Everything in one process, its database brought up to date first."""
+    from django.conf import settings
+    from django.core.management import call_command
+
+    from agenthost.workforce import Workforce
+
+    call_command("migrate", interactive=False, verbosity=0)
+    workforce = Workforce(beat=True)
+    workforce.start()
+    # The runs end while the streams that show them are still open: both begin to stop at the same signal.
+    stopping = threading.Thread(target=workforce.stop, args=(settings.AGENTHOST_WORKER_GRACE_SECONDS,), name="stopping")
+
+    def on_signal() -> None:
+        if not stopping.is_alive() and stopping.ident is None:
+            stopping.start()
+
+    try:
+        serve(min(settings.AGENTHOST_DRAIN_SECONDS, settings.AGENTHOST_WORKER_GRACE_SECONDS + 5), on_signal)
+    finally:
+        on_signal()
+        stopping.join()
+
+
+RUN = {"web": web, "worker": worker, "beat": beat, "migrate": migrate, "embedded": embedded}
+assert tuple(RUN) == ROLES
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1 or arguments[0] not in RUN:
+        report_fatal(f"one role is needed: {', '.join(ROLES)}")
+        return MISUSED
+    os.environ["AGENTHOST_ROLE"] = arguments[0]
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
+    try:
+        import django
+
+        django.setup()
+        _check()
+        RUN[arguments[0]]()
+    except (ImproperlyConfigured, SystemCheckError) as error:
+        report_fatal(str(error))
+        return REFUSED
+    return 0
+
+
+def _check() -> None:
+    from django.core import checks
+
+    found = [message for message in checks.run_checks() if message.is_serious() and not message.is_silenced()]
+    if found:
+        raise SystemCheckError("it does not start:\n" + "\n".join(str(message) for message in found))
+
+
+def _stop_event() -> threading.Event:
+    """Set by the first signal to stop. A second one ends the process at once: whatever was running is taken over."""
+    stop = threading.Event()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in STOPPING_SIGNALS:
+        signal.signal(number, handle)
+    return stop
+
+
+def _end(code: int) -> None:
+    """Ends the process now. A thread that hangs (a tool that never returns) must not hold what is otherwise done."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _end(main(sys.argv[1:]))

@@ -1,0 +1,19 @@
+"""Whether this process is going away.
+
+Set once, at SIGTERM, and never taken back. A stream that would wait for later turns ends when its present
+turn does, and whoever balances load is told to send nothing more here.
+"""
+
+from __future__ import annotations
+
+import threading
+
+_begun = threading.Event()
+
+
+def begin() -> None:
+    _begun.set()
+
+
+def begun() -> bool:
+    return _begun.is_set()

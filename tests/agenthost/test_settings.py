@@ -1,0 +1,132 @@
+"""What the environment makes of the settings, in a process of its own as at every start."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SHOW = """
+import json, sys
+from django.conf import settings
+def plain(value):
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+database = settings.DATABASES["default"]
+print(json.dumps({"mode": settings.AGENTHOST_MODE, "key": settings.SECRET_KEY, "ring": [k.hex() for k in settings.AGENTHOST_KEY_RING],
+    "engine": database["ENGINE"], "name": str(database["NAME"]), "options": {k: plain(v) for k, v in database["OPTIONS"].items()},
+    "broker": settings.AGENTHOST_BROKER_URL, "layer": settings.CHANNEL_LAYERS["default"]["CONFIG"]["url"],
+    "cors": settings.AGENTHOST_CORS_ORIGINS, "hosts": settings.ALLOWED_HOSTS, "providers": sorted(settings.AGENTHOST_PROVIDER_KEYS)}))
+"""
+POSTGRES = "postgres://someone:pass@db/agenthost"
+RING = base64.b64encode(bytes(range(32))).decode()
+PRODUCTION = {"DATABASE_URL": POSTGRES, "AGENTHOST_SECRET_KEY": "s3cret-s3cret", "AGENTHOST_KEY_RING": RING}
+
+
+def load(directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "DJANGO_SETTINGS_MODULE": "agenthost.settings",
+        "AGENTHOST_VAR_DIR": str(directory / "var"),
+        **variables,
+    }
+    command = [sys.executable, "-W", "error", "-c", SHOW]
+    return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=60)
+
+
+def loaded(directory: Path, **variables: str) -> dict[str, object]:
+    done = load(directory, **variables)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_without_any_variable_it_is_embedded_on_sqlite(tmp_path: Path) -> None:
+    found = loaded(tmp_path)
+    assert (found["mode"], found["engine"], found["layer"]) == ("embedded", "django.db.backends.sqlite3", None)
+    assert found["name"] == str(tmp_path / "var" / "agenthost.sqlite3")
+    assert (found["cors"], found["hosts"], found["providers"]) == (["*"], ["*"], [])
+
+
+def test_what_the_embedded_server_makes_up_it_keeps_for_itself(tmp_path: Path) -> None:
+    first, second = loaded(tmp_path), loaded(tmp_path)
+    assert first["key"]
+    assert first["ring"]
+    assert (first["key"], first["ring"]) == (second["key"], second["ring"])
+    for name in ("secret_key", "key_ring"):
+        assert stat.S_IMODE((tmp_path / "var" / name).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "missing", [("AGENTHOST_SECRET_KEY",), ("AGENTHOST_KEY_RING",), ("AGENTHOST_SECRET_KEY", "AGENTHOST_KEY_RING")]
+)
+@pytest.mark.parametrize("shape", [{"DATABASE_URL": POSTGRES}, {"REDIS_URL": "redis://r"}, {"AGENTHOST_ROLE": "worker"}])
+def test_production_refuses_to_start_without_its_secrets(tmp_path: Path, missing: tuple[str, ...], shape: dict[str, str]) -> None:
+    secrets = {name: value for name, value in PRODUCTION.items() if name.startswith("AGENTHOST") and name not in missing}
+    done = load(tmp_path, **shape, **secrets)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert all(name in last for name in missing)
+    assert not (tmp_path / "var" / "key_ring").exists()
+
+
+def test_production_is_postgres_with_a_pool_and_redis_for_both_carriers(tmp_path: Path) -> None:
+    found = loaded(tmp_path, **PRODUCTION, REDIS_URL="redis://r/2", AGENTHOST_ROLE="web", AGENTHOST_DATABASE_POOL_MAX="9")
+    assert (found["mode"], found["engine"], found["name"]) == ("production", "django.db.backends.postgresql", "agenthost")
+    assert (found["broker"], found["layer"]) == ("redis://r/2", "redis://r/2")
+    options = found["options"]
+    assert isinstance(options, dict)
+    assert "'max_size': 9" in options["pool"]
+    assert "lock_timeout=5000" in options["options"]
+    assert "idle_in_transaction_session_timeout=30000" in options["options"]
+
+
+def test_only_those_whom_somebody_waits_for_give_up_on_locks(tmp_path: Path) -> None:
+    options = loaded(tmp_path, **PRODUCTION, AGENTHOST_ROLE="worker")["options"]
+    assert isinstance(options, dict)
+    assert "lock_timeout" not in options["options"]
+
+
+def test_a_broker_of_its_own_is_taken_before_the_redis(tmp_path: Path) -> None:
+    found = loaded(tmp_path, **PRODUCTION, REDIS_URL="redis://r/2", CELERY_BROKER_URL="amqp://q")
+    assert (found["broker"], found["layer"]) == ("amqp://q", "redis://r/2")
+
+
+def test_secrets_may_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from a file\n")
+    (tmp_path / "ring").write_text(f"{RING}\n")
+    files = {"AGENTHOST_SECRET_KEY_FILE": str(tmp_path / "key"), "AGENTHOST_KEY_RING_FILE": str(tmp_path / "ring")}
+    found = loaded(tmp_path, DATABASE_URL=POSTGRES, **files)
+    assert (found["key"], found["ring"]) == ("from a file", [bytes(range(32)).hex()])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AGENTHOST_PORT", "eighty"),
+        ("AGENTHOST_PORT", "70000"),
+        ("AGENTHOST_LEASE_SECONDS", "soon"),
+        ("AGENTHOST_RENEW_SECONDS", "14"),
+        ("AGENTHOST_AGENTS_FILE", "/nowhere/agents.toml"),
+        ("AGENTHOST_KEY_RING", "c2hvcnQ="),
+        ("AGENTHOST_CORS_ORIGINS", "example.org"),
+        ("AGENTHOST_MAX_BODY_BYTES", "16MiB"),
+        ("AGENTHOST_LOG_LEVEL", "chatty"),
+        ("REDIS_URL", "http://r:hush@h"),
+        ("DATABASE_URL", "oracle://u:hush@h/d"),
+    ],
+)
+def test_a_wrong_variable_stops_the_start_with_its_name(tmp_path: Path, name: str, value: str) -> None:
+    done = load(tmp_path, **{name: value})
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert name in last
+    assert "hush" not in done.stderr
