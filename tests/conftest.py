@@ -83,6 +83,15 @@ def django_db_modify_db_settings(
             database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The journal's barrier keeps a connection of its own, and a database in use cannot be dropped."""
+    yield
+    from sessions_app.core import journal
+
+    journal.close()
+
+
 @pytest.fixture
 def on_postgres() -> bool:
     from django.db import connection

@@ -3,7 +3,7 @@
 Numbers events and reads them back. Delivering them is core.broadcast's work; meaning is core.events'.
 """
 
-from sessions_app.core.journal.barrier import barrier, barrier_async, close
+from sessions_app.core.journal.barriers import barrier, barrier_async, close
 from sessions_app.core.journal.errors import BadUnit, JournalError, MissingTail, StaleFence, WriterClosed
 from sessions_app.core.journal.reading import (
     Tail,

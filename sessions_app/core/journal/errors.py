@@ -1,0 +1,33 @@
+"""What the journal refuses, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class JournalError(Exception):
+    """Base of what the journal raises for a caller's mistake; none of it is a client's."""
+
+
+class MissingTail(JournalError):
+    """Events for a session (or tenant) whose tail (or counter) does not exist."""
+
+    def __init__(self, sessions: Sequence[int]) -> None:
+        self.sessions = tuple(sessions)
+        super().__init__(f"no tail or counter for {', '.join(map(str, self.sessions))}")
+
+
+class StaleFence(JournalError):
+    """Events whose fence is below their session's: another run has it."""
+
+    def __init__(self, sessions: Sequence[int]) -> None:
+        self.sessions = tuple(sessions)
+        super().__init__(f"a newer fence stands in {', '.join(map(str, self.sessions))}")
+
+
+class BadUnit(JournalError):
+    """The database refuses this unit's data; nothing of it is stored. The cause is the database's error."""
+
+
+class WriterClosed(JournalError):
+    """The writer closed before this unit was stored."""

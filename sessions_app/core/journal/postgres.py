@@ -1,0 +1,166 @@
+"""The journal's dialect for Postgres: its append, its snapshot and its counter's lock.
+
+The order of locks is the tenants' counters by id, then the sessions' tails. A counter is held from the
+append to the COMMIT that follows at once, never across a wait for the disk: the append turns that wait
+off for its transaction, and whoever needs it waits for a barrier after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
+
+from sessions_app.core.journal.rows import Appended, Landed, Row
+
+ERA = "(select id from journal_era)"
+"""Which life of the database this is: a crash empties the table, and the next append begins a new one."""
+
+ENSURE_ERA = (
+    "insert into journal_era(id) values ((extract(epoch from clock_timestamp()) * 1000000)::bigint) on conflict do nothing"
+)
+
+LEAP = 1 << 20
+"""After a crash a counter goes on at the next multiple of this, beyond whatever was shown and lost."""
+
+REFUSED = "JN001"
+"""The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
+
+# Names: r rows as given, e those with their session's highest fence, c how many a tenant has, l the locked
+# counters, u the counters moved on, g jumps over what a crash lost, n rows with numbers, s tails moved on.
+_APPEND = """
+with m as materialized (select set_config('synchronous_commit', 'off', true)),
+ r as materialized (select *, max(fence) over (partition by sid) as mf
+   from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])
+   with ordinality r(tid, sid, kind, data, fence, step, o)),
+ e as materialized (select *, row_number() over (partition by tid order by o) as rn,
+   sum(step) over (partition by tid order by o) as sofar from r where fence is null or fence = mf),
+ c as (select tid, count(*) as n, sum(step) as step from e group by tid),
+ l as materialized (select tenant_id, seq, sessions from tenant_counter where tenant_id = any(%s::bigint[])
+   order by tenant_id for update {wait}),
+ u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
+   seq = c.n + case when t.era = a.id then t.seq else (t.seq / {leap} + 1) * {leap} end
+   from journal_era a, c join l on l.tenant_id = c.tid where t.tenant_id = c.tid
+   returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
+ g as (insert into journal_gap(tenant_id, after, upto)
+   select u.tenant_id, l.seq, u.base from u join l using (tenant_id) where u.base > l.seq),
+ n as materialized (select e.tid, e.sid, e.kind, e.fence, e.o, e.step, u.base + e.rn as seq,
+   case when e.step = 0 then e.data else '{{"count":' || (l.sessions + e.sofar)::text || '}}' end as data
+   from e join u on u.tenant_id = e.tid join l on l.tenant_id = e.tid),
+ s as (update session_tail t set prev = t.seq, seq = x.seq, fence = greatest(t.fence, x.fence)
+   from (select sid, max(seq) as seq, max(fence) as fence from n group by sid) x
+   where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence) returning t.session_id, t.prev),
+ i as (insert into event(tenant_id, seq, session_id, kind, data, fence)
+   select n.tid, n.seq, n.sid, n.kind, n.data, n.fence from n join s on s.session_id = n.sid, m order by n.o),
+ z as materialized (select r.o, n.seq, s.prev, l.seq as before, u.upto, u.era, case when n.step <> 0 then n.data end as data,
+   case when l.tenant_id is null then
+          case when exists (select 1 from tenant_counter k where k.tenant_id = r.tid) then 'skipped' else 'missing' end
+        when u.tenant_id is null and exists (select 1 from c where c.tid = r.tid) then 'no era'
+        when s.session_id is null or n.o is null then
+          case when exists (select 1 from session_tail k where k.session_id = r.sid) then 'stale' else 'missing' end
+        else 'stored' end as status
+   from r left join l on l.tenant_id = r.tid left join u on u.tenant_id = r.tid
+   left join n on n.o = r.o left join s on s.session_id = n.sid)
+select z.status, z.seq, z.prev, z.before, z.upto, z.era, z.data{refusal} from z order by z.o
+"""
+
+_ALL_OR_NOTHING = (
+    ", (select journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order by x.o)) from z x"
+    " having count(*) filter (where x.status <> 'stored') > 0) as refusal"
+)
+_SOMETHING = (
+    ", (select journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order by x.o)) from z x"
+    " having count(*) filter (where x.status = 'stored') = 0) as refusal"
+)
+
+APPEND = _APPEND.format(wait="", leap=LEAP, refusal="")
+"""Answers for every row; its caller rolls back unless all are stored."""
+APPEND_ALL = _APPEND.format(wait="", leap=LEAP, refusal=_ALL_OR_NOTHING)
+"""Raises unless all rows are stored, so that a COMMIT already on its way does nothing."""
+APPEND_ALL_AT_ONCE = _APPEND.format(wait="skip locked", leap=LEAP, refusal=_ALL_OR_NOTHING)
+"""The same, and a counter that somebody holds is a refusal instead of a wait."""
+APPEND_WHAT_IS_FREE = _APPEND.format(wait="skip locked", leap=LEAP, refusal=_SOMETHING)
+"""Stores what it can lock and raises if that is nothing: for a flush of nothing but deltas."""
+
+
+def _numbers(values: Sequence[int | None]) -> str:
+    # As text, so that the statement's parameter types, and with them its prepared plan, never vary.
+    return "{" + ",".join("null" if value is None else str(value) for value in values) + "}"
+
+
+def append_parameters(rows: Sequence[Row]) -> tuple[Any, ...]:
+    tenants = [row.tenant for row in rows]
+    return (
+        _numbers(tenants),
+        _numbers([row.session for row in rows]),
+        [row.kind for row in rows],
+        [row.data for row in rows],
+        _numbers([row.fence for row in rows]),
+        _numbers([row.sessions for row in rows]),
+        _numbers(sorted(set(tenants))),
+    )
+
+
+def appended(rows: Sequence[Row], answer: Sequence[Sequence[Any]]) -> Appended:
+    """The append's lines as values."""
+    before: dict[int, int] = {}
+    upto: dict[int, int] = {}
+    era: int | None = None
+    lines = []
+    for row, (status, seq, prev, counter, after, its_era, data, *_) in zip(rows, answer, strict=True):
+        if after is not None:
+            before[row.tenant], upto[row.tenant], era = counter, after, its_era
+        lines.append((row, status, seq, prev, data))
+    last: dict[int, int] = {}
+    landed = []
+    for row, status, seq, prev, data in lines:
+        if status == "stored":
+            landed.append(Landed("stored", seq, last.get(row.session, prev), row.data if data is None else data))
+            last[row.session] = seq
+        else:
+            landed.append(Landed(status, 0, 0, row.data))
+    return Appended(landed, before, upto, era)
+
+
+def append(rows: Sequence[Row]) -> Appended:
+    """APPEND on Django's connection, as the last statement of the open transaction."""
+    parameters = append_parameters(rows)
+    with connection.cursor() as cursor:
+        cursor.execute(APPEND, parameters)
+        answer = appended(rows, cursor.fetchall())
+        if any(line.status == "no era" for line in answer.lines):
+            cursor.execute(ENSURE_ERA)
+            cursor.execute(APPEND, parameters)
+            answer = appended(rows, cursor.fetchall())
+    return answer
+
+
+def create_counter(tenant_id: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(ENSURE_ERA)
+        cursor.execute(
+            "insert into tenant_counter(tenant_id, seq, era, sessions) select %s, 0, id, 0 from journal_era", (tenant_id,)
+        )
+
+
+def lock_counter(tenant_id: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("select 1 from tenant_counter where tenant_id = %s for update", (tenant_id,))
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """A transaction that may end with an append."""
+    with transaction.atomic(durable=True):
+        yield
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """A transaction in which all reads see one moment."""
+    with transaction.atomic(durable=True):
+        with connection.cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read, read only")
+        yield

@@ -1,0 +1,132 @@
+"""Reading the journal. Each function is one statement, and so sees one moment.
+
+What a client gets from here must not be lost again, so the two reads that feed streams wait for a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from sessions_app.core.errors import PositionPruned
+from sessions_app.core.events import RUN_START_KINDS, Kind
+from sessions_app.core.journal import barriers, dialect
+from sessions_app.core.journal.types import Event, Gap, SessionRead, TenantRead
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A session's last number, the one before that, and its highest fence."""
+
+    seq: int
+    prev: int
+    fence: int
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """A transaction in which all reads see one moment. It stands alone and writes nothing."""
+    with dialect.current().snapshot():
+        yield
+
+
+def _all(sql: str, params: tuple[Any, ...] = ()) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+
+_IN_GAP = "(select count(*) from journal_gap where tenant_id = %s and after < %s and upto >= %s)"
+_THROUGH = "(select through from pruned where session_id = %s)"
+
+
+def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> SessionRead:
+    """A session's events after a position; they are on disk when this returns."""
+    # By session alone: with the tenant in the condition the planner may walk all of the tenant's events.
+    rows = _all(
+        f"select h.counter, h.through, h.gaps, h.era, e.seq, e.kind, e.data, e.fence from (select"
+        f" (select seq from tenant_counter where tenant_id = %s) as counter, {_THROUGH} as through, {_IN_GAP} as gaps,"
+        f" {dialect.current().ERA} as era) h left join (select tenant_id, seq, kind, data, fence from event"
+        " where session_id = %s and seq > %s order by seq limit %s) e on e.tenant_id = %s order by e.seq",
+        (tenant, session, tenant, after, after, session, after, limit + 1, tenant),
+    )
+    counter, through, gaps, era = rows[0][:4]
+    if gaps or (through is not None and after < through):
+        raise PositionPruned
+    events = [Event(seq, session, kind, data, fence) for _, _, _, _, seq, kind, data, fence in rows if seq is not None]
+    barriers.wait(era)
+    return SessionRead(events[:limit], counter or 0, len(events) > limit)
+
+
+def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
+    """All of a tenant's events after a position; they are on disk when this returns.
+
+    Numbers that were pruned or lost are simply not there: ``gaps`` and ``read_session`` tell of them.
+    """
+    rows = _all(
+        f"select h.counter, h.era, e.seq, e.session_id, e.kind, e.data, e.fence from (select"
+        f" (select seq from tenant_counter where tenant_id = %s) as counter, {dialect.current().ERA} as era) h"
+        " left join (select seq, session_id, kind, data, fence from event"
+        " where tenant_id = %s and seq > %s order by seq limit %s) e on true order by e.seq",
+        (tenant, tenant, after, limit + 1),
+    )
+    counter, era = rows[0][:2]
+    events = [Event(*row[2:]) for row in rows if row[2] is not None]
+    barriers.wait(era)
+    if len(events) > limit:
+        return TenantRead(events[:limit], events[limit - 1].seq, more=True)
+    return TenantRead(events, max(counter or 0, after), more=False)
+
+
+def counters(tenant_ids: Collection[int]) -> dict[int, int]:
+    """Each tenant's last number."""
+    if not tenant_ids:
+        return {}
+    wanted = tuple(tenant_ids)
+    places = ",".join(["%s"] * len(wanted))
+    return dict(_all(f"select tenant_id, seq from tenant_counter where tenant_id in ({places})", wanted))
+
+
+def gaps(tenant: int, beyond: int) -> list[Gap]:
+    """What crashes of the database made of the tenant's numbers above ``beyond``."""
+    rows = _all("select after, upto from journal_gap where tenant_id = %s and upto > %s order by after", (tenant, beyond))
+    return [Gap(*row) for row in rows]
+
+
+def knows_position(tenant: int, session: int, seq: int) -> bool:
+    """Whether an event of this session has this number. PositionPruned: it had, or may have had."""
+    ((gap, through, known),) = _all(
+        f"select {_IN_GAP}, {_THROUGH}, (select count(*) from event where tenant_id = %s and seq = %s and session_id = %s)",
+        (tenant, seq, seq, session, tenant, seq, session),
+    )
+    if gap or (through is not None and seq < through):
+        raise PositionPruned
+    return bool(known) or seq == through
+
+
+def latest_run_start(session: int) -> int | None:
+    """The number of the newest event that starts a run for its clients."""
+    # The kinds stand in the text because the index that serves this is a partial one.
+    kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
+    ((seq,),) = _all(f"select max(seq) from event where session_id = %s and kind in ({kinds})", (session,))
+    return None if seq is None else int(seq)
+
+
+def open_step(session: int) -> list[Event]:
+    """The events since the newest step began, its beginning included; none if no step is known."""
+    rows = _all(
+        "select seq, session_id, kind, data, fence from event where session_id = %s and seq >= ("
+        "select seq from event where session_id = %s and kind = %s order by seq desc limit 1) order by seq",
+        (session, session, Kind.STEP_STARTED.value),
+    )
+    return [Event(*row) for row in rows]
+
+
+def tail(session_id: int) -> Tail:
+    """A session's tail; a session without one does not exist."""
+    ((seq, prev, fence),) = _all("select seq, prev, fence from session_tail where session_id = %s", (session_id,))
+    return Tail(seq, prev, fence)

@@ -1,0 +1,106 @@
+"""The journal's way in for whoever has a Django connection: web requests, claims, sweeps.
+
+The events of a transaction are appended as its last statement, and COMMIT follows at once. What is on
+disk is announced, nothing sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db import transaction as django_transaction
+
+from sessions_app.core.journal import barriers, dialect
+from sessions_app.core.journal.errors import MissingTail, StaleFence
+from sessions_app.core.journal.rows import Row, announcements
+from sessions_app.core.journal.types import Announcement, NewEvent, Statement, Stored
+
+
+class Transaction:
+    """An open transaction's events. ``stored`` is there once the transaction is over, in order of appending."""
+
+    def __init__(self) -> None:
+        self._events: list[NewEvent] = []
+        self.stored: list[Stored] = []
+
+    def append(self, event: NewEvent) -> int:
+        """Append the event when the transaction ends; the answer is its index in ``stored``."""
+        self._events.append(event)
+        return len(self._events) - 1
+
+    def after_commit(self, fn: Callable[[], object]) -> None:
+        """Call ``fn`` right after COMMIT. What it raises is logged; the transaction stands."""
+        django_transaction.on_commit(fn, robust=True)
+
+
+def must_be_on_disk(event: NewEvent) -> bool:
+    return event.happening.durable or settings.AGENTHOST_DURABLE_DELTAS
+
+
+@contextmanager
+def transaction() -> Iterator[Transaction]:
+    """``atomic`` with events. Without events it is a plain one; it never stands inside another.
+
+    Raises MissingTail for a session without a tail, and StaleFence for an event whose fence is old: both
+    roll back. NotReady after COMMIT means that the outcome is unknown.
+    """
+    tx = Transaction()
+    announced: list[Announcement] = []
+    era: int | None = None
+    with dialect.current().writing():
+        yield tx
+        if tx._events:
+            rows = [Row.of(event) for event in tx._events]
+            appended = dialect.current().append(rows)
+            if missing := appended.with_status(rows, "missing"):
+                raise MissingTail(missing)
+            if stale := appended.with_status(rows, "stale"):
+                raise StaleFence(stale)
+            tx.stored = [line.stored for line in appended.lines]
+            announced = announcements(rows, appended, [range(len(rows))])[0]
+            if any(must_be_on_disk(event) for event in tx._events):
+                era = appended.era
+    barriers.wait(era)
+    if announced:
+        from sessions_app.core import broadcast
+
+        broadcast.announce(announced)
+
+
+def create_counter(tenant_id: int) -> None:
+    """A new tenant's counter and its own tail, in the caller's transaction."""
+    dialect.current().create_counter(tenant_id)
+    create_tail(-tenant_id)
+
+
+def create_tail(session_id: int) -> None:
+    """A new session's tail, in the transaction that makes the session."""
+    with connection.cursor() as cursor:
+        cursor.execute("insert into session_tail(session_id, seq, prev, fence) values (%s, 0, 0, 0)", (session_id,))
+
+
+def lock_counter(tenant_id: int) -> None:
+    """Take the tenant's counter in the open transaction: until its end nothing is appended for the tenant.
+
+    The caller has its domain rows locked already, and ends the transaction soon.
+    """
+    dialect.current().lock_counter(tenant_id)
+
+
+def execute(statements: Sequence[Statement]) -> None:
+    """Run a unit's statements on Django's connection, in the open transaction."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement.sql, adapted(statement.params))
+
+
+def adapted(params: Sequence[Any]) -> tuple[Any, ...]:
+    """Parameters as the default database takes them: SQLite knows no time with a zone."""
+    if connection.vendor != "sqlite":
+        return tuple(params)
+    return tuple(connection.ops.adapt_datetimefield_value(each) if isinstance(each, datetime) else each for each in params)
