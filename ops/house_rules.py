@@ -20,7 +20,7 @@ RULES = {
     ),
     "an option that names an index": re.compile(r"--(?:extra-)?[i]ndex-url|--[i]ndex\b|--[f]ind-links[ =](?!$)"),
     "a package's download address": re.compile(r"\"[r]esolved\": \"http"),
-    "a path of one machine": re.compile(r"(?<![\w.])/(?:[h]ome|[U]sers)/\w|(?<![\w./-])/(?:[r]oot|[w]ork)/\w"),
+    "a path of one machine": re.compile(r"(?<![\w.])/(?:[h]ome|[U]sers)/\w|(?<![\w./-])/(?:[r]oot|[w]ork)/[\w.]"),
 }
 
 

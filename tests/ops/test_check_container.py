@@ -1,0 +1,55 @@
+"""Mistakes in the Dockerfile and the compose file that are found without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ops import check_container
+
+ROOT = Path(check_container.ROOT)
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE = (ROOT / "ops" / "compose.yaml").read_text()
+LET_IN = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+
+
+def test_what_the_project_ships_is_sound() -> None:
+    assert check_container.dockerfile_faults(DOCKERFILE, LET_IN) == []
+    assert check_container.compose_faults(COMPOSE) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("USER 10001:10001", "USER root", "root"),
+        ("USER 10001:10001\n", "", "root"),
+        ("python:3.12-slim", "registry.example/python:3.12", "host"),
+        ("COPY manage.py", "COPY missing.py manage.py", "missing.py"),
+        ("COPY manage.py", "COPY tests manage.py", ".dockerignore"),
+        (" --require-hashes", "", "hashes"),
+        ('CMD ["embedded"]', 'CMD ["everything"]', "role"),
+        ("EXPOSE", "EXPOSED", "EXPOSED"),
+    ],
+)
+def test_a_mistake_in_the_dockerfile_is_named(old: str, new: str, word: str) -> None:
+    assert old in DOCKERFILE
+    faults = check_container.dockerfile_faults(DOCKERFILE.replace(old, new), LET_IN)
+    assert faults
+    assert all(word in fault for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ('command: ["beat"]', 'command: ["clock"]', "role"),
+        ("image: redis:7", "image: registry.example/redis:7", "host"),
+        ("AGENTHOST_KEY_RING_FILE", "AGENTHOST_KEY_RINGS_FILE", "AGENTHOST_KEY_RINGS_FILE"),
+        ("    - key_ring\n", "    - key_rings\n", "key_ring"),
+        ("postgres:/var/lib", "pgdata:/var/lib", "pgdata"),
+    ],
+)
+def test_a_mistake_in_the_compose_file_is_named(old: str, new: str, word: str) -> None:
+    assert old in COMPOSE
+    faults = check_container.compose_faults(COMPOSE.replace(old, new))
+    assert any(word in fault for fault in faults)
