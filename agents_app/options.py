@@ -1,0 +1,79 @@
+"""The values of an agent's options: which hold, which are refused, how they fill a template. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agents_app.spec import AgentSpec
+
+UNCHANGED_SECRET = "***"  # noqa: S105 - what clients see, and may send back, in place of a secret
+"""A secret option with this value was not typed by anybody: "leave it as it is"."""
+
+_PLACE = re.compile(r"\{\{([A-Za-z_][\w.-]*)\}\}|\{([^{}]+)\}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+
+
+def effective(spec: AgentSpec, stored: Mapping[str, str]) -> dict[str, str]:
+    """The value of every option of the agent, given what the client has set so far.
+
+    What is no longer allowed falls back to the default; so does a secret that was never really typed.
+    """
+    values: dict[str, str] = {}
+    for option in spec.options:
+        value = stored.get(option.name)
+        gone = option.type == "select" and value not in option.options
+        untyped = option.type == "secret" and value in ("", UNCHANGED_SECRET)
+        values[option.name] = option.default if value is None or gone or untyped else value
+    return values
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """``template`` with each ``{name}`` replaced by its value, once: values are never filled themselves.
+
+    ``{{name}}`` stands for the literal text ``{name}``; braces around anything else stay as they are.
+    """
+
+    def replacement(place: re.Match[str]) -> str:
+        literal, name = place.groups()
+        if literal is not None:
+            return f"{{{literal}}}"
+        return values.get(name, place.group())
+
+    return _PLACE.sub(replacement, template)
+
+
+def fill_all(value: Any, values: Mapping[str, str]) -> Any:
+    """``fill`` on every string in a JSON value; the names of members stay as they are."""
+    if isinstance(value, str):
+        return fill(value, values)
+    if isinstance(value, Mapping):
+        return {name: fill_all(item, values) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill_all(item, values) for item in value]
+    return value
+
+
+def places(template: str, known: Mapping[str, Any] | frozenset[str]) -> list[str]:
+    """The names a template asks for, in order, each once: known options, and what looks like one."""
+    names: dict[str, None] = {}
+    for place in _PLACE.finditer(template):
+        name = place.group(2)
+        if name is not None and (name in known or _NAME.fullmatch(name)):
+            names[name] = None
+    return list(names)
+
+
+def faults(spec: AgentSpec, given: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What is wrong with option values a client sends: (option name, why). Never repeats a value."""
+    found: list[tuple[str, str]] = []
+    for name, value in given.items():
+        option = spec.option(name)
+        if option is None:
+            found.append((name, "The agent has no option of this name."))
+        elif not isinstance(value, str):
+            found.append((name, "An option's value is a string."))
+        elif option.type == "select" and value not in option.options:
+            found.append((name, "The value is not one of the option's choices."))
+    return found

@@ -1,0 +1,66 @@
+"""Server-sent events out of bytes as they arrive. Pure."""
+
+from __future__ import annotations
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+
+
+class EventTooLong(Exception):
+    """An event grew beyond any sense."""
+
+
+class EventSplitter:
+    """Fed with chunks cut anywhere, gives the data of each complete event, as the list of its data lines.
+
+    Names, ids, comments and retry times are dropped: nobody here reads them.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._begun = False
+
+    def feed(self, chunk: bytes) -> list[list[bytes]]:
+        if not self._begun and chunk:
+            self._begun = True
+            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+        if b"\n" not in chunk:
+            # Kept apart until the line ends: joining at each chunk would be quadratic.
+            self._pieces.append(chunk)
+            self._grow(len(chunk))
+            return []
+        text = b"".join((*self._pieces, chunk))
+        self._pieces.clear()
+        lines = text.split(b"\n")
+        rest = lines.pop()
+        if rest:
+            self._pieces.append(rest)
+        events: list[list[bytes]] = []
+        for line in lines:
+            self._line(line, events)
+        self._size = len(rest) + sum(map(len, self._lines))
+        self._grow(0)
+        return events
+
+    def finish(self) -> list[list[bytes]]:
+        """What the end of the stream left without its empty line: some servers never send the last one."""
+        events: list[list[bytes]] = []
+        for line in (b"".join(self._pieces), b""):
+            self._line(line, events)
+        self._pieces.clear()
+        return events
+
+    def _line(self, line: bytes, events: list[list[bytes]]) -> None:
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        if line.startswith(b"data:"):
+            self._lines.append(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif not line and self._lines:
+            events.append(self._lines)
+            self._lines = []
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_EVENT_BYTES:
+            raise EventTooLong

@@ -1,0 +1,23 @@
+"""The builtin tool ``current_time``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from agents_app.errors import ToolFailed
+
+
+def current_time(timezone: str = "UTC") -> str:
+    """Tells the current date and time.
+
+    Args:
+        timezone: A time zone's name, for example UTC or Europe/Zurich.
+    """
+    try:
+        zone = ZoneInfo(timezone)
+    # A directory of the time zone database, a name too long or with odd characters: each fails its own way.
+    except (KeyError, ValueError, OSError):
+        raise ToolFailed("there is no time zone of this name") from None
+    now = datetime.now(zone)
+    return f"{now.isoformat(timespec='seconds')} ({now:%A}, {timezone})"

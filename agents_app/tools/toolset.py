@@ -1,0 +1,142 @@
+"""The server tools that are active in one run: checks arguments, runs functions, bounds time and output."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agents_app.errors import ToolFailed
+from agents_app.runtime.interface import Limits
+from agents_app.runtime.messages import Content, ToolSchema
+from agents_app.spec import ToolSpec
+from agents_app.tools import output
+from agents_app.tools.arguments import checked
+from agents_app.tools.source import NoFunction, known, resolve
+from agents_app.tools.threads import Pool
+
+logger = logging.getLogger(__name__)
+
+MAX_REASON = 500
+
+_left_behind: set[asyncio.Task[Any]] = set()
+"""Tools that were told to stop. The loop itself holds tasks weakly; these must live until they have heard."""
+
+
+class ServerTools:
+    """A run's own tools (interface.ToolSet). Coroutines run in the loop, everything else in ``pool``."""
+
+    def __init__(self, specs: Sequence[ToolSpec], pool: Pool, fair_key: Hashable, limits: Limits) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._pool, self._fair_key, self._limits = pool, fair_key, limits
+
+    @property
+    def schemas(self) -> Sequence[ToolSchema]:
+        return [spec.schema for spec in self._specs.values()]
+
+    def has(self, name: str) -> bool:
+        return name in self._specs
+
+    def idempotent(self, name: str) -> bool:
+        return name in self._specs and self._specs[name].idempotent
+
+    async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
+        """The tool's output. ``ToolFailed`` if there is none, with a reason that shows nothing of its insides."""
+        spec = self._specs[name]
+        try:
+            # An import runs a module's code and may block: not in the loop.
+            function = known(spec.source)
+            if function is None:
+                function = await self._pool.run(self._fair_key, lambda: resolve(spec.source))
+        except NoFunction as error:
+            logger.warning("tool %s cannot be used here: %s", name, error)
+            raise ToolFailed("the tool is not available") from None
+        seconds = spec.timeout or self._limits.tool_seconds
+        limit = self._limits.tool_output_bytes
+        given = checked(arguments, spec.parameters)
+        try:
+            if _is_async(function):
+                value = await _bounded(lambda: _called(function, given, limit), seconds)
+            else:
+                value = await self._pool.run(self._fair_key, lambda: _call(function, given, limit), timeout=seconds)
+                if inspect.isawaitable(value):
+                    value = await _bounded(lambda: _awaited(value), seconds)
+            return output.as_content(value, limit)
+        except TimeoutError:
+            raise ToolFailed(f"timed out after {seconds:g} s") from None
+        except ToolFailed as error:
+            raise ToolFailed(output.clean(error.reason)[:MAX_REASON]) from None
+        # The outer edge of code that is not ours.
+        except Exception as error:
+            # Where and what kind, but not its words: they may quote what a user wrote.
+            logger.warning("tool %s raised %s\n%s", name, type(error).__name__, _places(error))
+            raise ToolFailed("the tool raised an error") from None
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    called = function if inspect.isroutine(function) else type(function).__call__
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+class _Raised(Exception):
+    """Stands for what a tool raised that would end more than the tool: SystemExit, its own TimeoutError."""
+
+
+def _call(function: Callable[..., Any], arguments: Mapping[str, Any], limit: int) -> Any:
+    try:
+        value = function(**arguments)
+        return output.collect(value, limit) if isinstance(value, Iterator) else value
+    except (TimeoutError, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+        raise _Raised from error
+
+
+async def _called(function: Callable[..., Any], arguments: Mapping[str, Any], limit: int) -> Any:
+    try:
+        value = function(**arguments)
+        if isinstance(value, AsyncIterator):
+            return await output.collect_async(value, limit)
+        return await value
+    except (TimeoutError, SystemExit, KeyboardInterrupt) as error:
+        raise _Raised from error
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    try:
+        return await value
+    except (TimeoutError, SystemExit, KeyboardInterrupt) as error:
+        raise _Raised from error
+
+
+async def _bounded(start: Callable[[], Any], seconds: float) -> Any:
+    """A coroutine's result. Out of time or cancelled it is told so, but not waited for: it might not listen."""
+    task: asyncio.Task[Any] = asyncio.ensure_future(start())
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise TimeoutError
+        if task.cancelled():
+            raise _Raised
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            _left_behind.add(task)
+            task.add_done_callback(_heard)
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    _left_behind.discard(task)
+    if not task.cancelled():
+        # Asked for, so that the loop does not report it as never retrieved.
+        task.exception()
+
+
+def _places(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error, _Raised) and error.__cause__ is not None else error
+    frames = traceback.extract_tb(cause.__traceback__)
+    lines = [f"  {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
+    return "\n".join([f"  {type(cause).__name__}", *lines])
