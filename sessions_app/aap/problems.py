@@ -173,18 +173,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# --- what Django calls where no view of this face is reached ---
-
-
 @csrf_exempt
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001 - Django's signature
+def not_found(request: HttpRequest) -> HttpResponse:
+    """Whatever else is asked for below /aap."""
     return response(Problem(404, "There is nothing at this address."), request)
-
-
-def handler400(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001 - Django's signature
-    return response(Problem(400, "The request cannot be read."), request)
-
-
-def handler500(request: HttpRequest) -> HttpResponse:
-    """Tells nothing but the id by which the operator finds the log line."""
-    return response(Problem(500, "Something went wrong on the server."), request)

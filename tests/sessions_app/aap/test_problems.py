@@ -82,9 +82,6 @@ def test_a_refusal_says_how_and_when_to_come_back() -> None:
 def test_what_failed_inside_is_not_told() -> None:
     assert "10.0.0.1" not in answer(OperationalError("connection to 10.0.0.1 refused"))[0].content.decode()
     assert problems.problem_of(ValueError("boom")) is None
-    body = json.loads(problems.handler500(RequestFactory().get("/")).content)
-    assert body["status"] == 500
-    assert body["detail"] == "Something went wrong on the server."
 
 
 @pytest.mark.rule("A6")
