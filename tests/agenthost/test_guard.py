@@ -1,0 +1,270 @@
+"""What is decided before Django sees a request, on a real socket."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from pytest_django.fixtures import SettingsWrapper
+
+from agenthost.guard import Guard
+from tests.agenthost.serving import Answer, Connection, Recorder, serving
+
+KEY = "ah_" + "k" * 43
+BEARER = f"Bearer {KEY}"
+SANE = re.compile(r"[A-Za-z0-9._-]{1,128}")
+LIMIT = 4096
+
+
+@pytest.fixture
+def behind() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def port(settings: SettingsWrapper, behind: Recorder) -> Iterator[int]:
+    settings.AGENTHOST_MAX_BODY_BYTES = LIMIT
+    settings.AGENTHOST_CORS_ORIGINS = ["*"]
+    settings.ALLOWED_HOSTS = ["*"]
+    with serving(Guard(behind)) as port:
+        yield port
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[Connection]:
+    with Connection(port) as connection:
+        yield connection
+
+
+def is_problem(answer: Answer, status: int) -> None:
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json
+    assert problem["status"] == status
+    assert {"type", "title", "detail"} <= problem.keys()
+    assert problem["instance"] == answer.headers["x-request-id"]
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+# --- keys ---
+
+
+@pytest.mark.rule("A2")
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Bearer ", "Basic YTpi", "Bearer ah_short", f"Bearer {KEY}x", f"Bearer{KEY}", KEY]
+)
+def test_without_a_well_formed_key_the_body_is_not_awaited(
+    client: Connection, behind: Recorder, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"authorization": authorization}
+    client.head("POST", "/aap/v3/sessions", content_length="1000", **headers)
+    answer = client.answer()
+    is_problem(answer, 401)
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert not behind.asked.is_set()
+    assert KEY not in answer.body.decode()
+
+
+@pytest.mark.rule("A2")
+def test_two_authorizations_are_none(client: Connection) -> None:
+    client.send(f"GET /aap/v3/meta HTTP/1.1\r\nhost: x\r\nauthorization: {BEARER}\r\nauthorization: {BEARER}\r\n\r\n".encode())
+    is_problem(client.answer(), 401)
+
+
+@pytest.mark.rule("A2")
+@pytest.mark.parametrize("authorization", [BEARER, f"bearer {KEY}", f"BEARER  {KEY} "])
+def test_a_well_formed_key_passes(client: Connection, behind: Recorder, authorization: str) -> None:
+    assert client.ask("POST", "/aap/v3/sessions", b"{}", authorization=authorization).status == 200
+    assert behind.seen == [("POST", "/aap/v3/sessions", 2)]
+
+
+@pytest.mark.rule("A2")
+def test_a_public_meta_needs_no_key_but_takes_no_wrong_one(client: Connection, settings: SettingsWrapper) -> None:
+    is_problem(client.ask("GET", "/aap/v3/meta"), 401)
+    settings.AGENTHOST_PUBLIC_META = True
+    assert client.ask("GET", "/aap/v3/meta").status == 200
+    is_problem(client.ask("GET", "/aap/v3/meta", authorization="Bearer nonsense"), 401)
+    is_problem(client.ask("GET", "/aap/v3/sessions"), 401)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/admin/", "/", "/aapx"])
+def test_what_is_not_the_protocol_needs_no_key(client: Connection, path: str) -> None:
+    assert client.ask("GET", path).status == 200
+
+
+def test_a_connection_is_kept_after_a_refusal_without_a_body(client: Connection) -> None:
+    is_problem(client.ask("GET", "/aap/v3/meta"), 401)
+    assert client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 200
+
+
+@pytest.mark.rule("A1")
+def test_a_refused_head_has_no_body(client: Connection) -> None:
+    answer = client.ask("HEAD", "/aap/v3/meta")
+    assert answer.status == 401
+    assert client.ask("GET", "/healthz").status == 200
+
+
+# --- bodies ---
+
+
+@pytest.mark.rule("A93", "A4")
+def test_a_body_that_says_it_is_too_large_is_not_awaited(client: Connection, behind: Recorder) -> None:
+    client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length=str(LIMIT + 1))
+    is_problem(client.answer(), 413)
+    assert not behind.asked.is_set()
+
+
+@pytest.mark.rule("A93")
+def test_a_body_of_just_the_limit_passes(client: Connection, behind: Recorder) -> None:
+    assert client.ask("POST", "/aap/v3/sessions", b"x" * LIMIT, authorization=BEARER).status == 200
+    assert behind.seen == [("POST", "/aap/v3/sessions", LIMIT)]
+
+
+@pytest.mark.rule("A93", "A4")
+def test_a_body_that_turns_out_too_large_is_answered_while_it_is_still_sent(client: Connection, behind: Recorder) -> None:
+    client.head("POST", "/aap/v3/sessions", authorization=BEARER, transfer_encoding="chunked")
+    client.send(chunk(b"x" * (LIMIT + 1)))
+    answer = client.answer()
+    is_problem(answer, 413)
+    assert answer.headers["connection"] == "close"
+    assert behind.seen == []
+
+
+@pytest.mark.rule("A93", "A4")
+def test_a_client_that_sends_everything_before_it_reads_gets_its_413(
+    client: Connection, settings: SettingsWrapper, behind: Recorder
+) -> None:
+    settings.AGENTHOST_MAX_BODY_BYTES = 1024 * 1024
+    body = b"x" * (2 * 1024 * 1024)
+    is_problem(client.ask("POST", "/aap/v3/sessions", body, authorization=BEARER), 413)
+    assert client.closed()
+
+
+@pytest.mark.rule("A4")
+def test_a_body_that_does_not_arrive_is_given_up(port: int, settings: SettingsWrapper, behind: Recorder) -> None:
+    settings.AGENTHOST_BODY_SECONDS = 0.2
+    with Connection(port) as client:
+        client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="100")
+        client.send(b"{")
+        began = time.monotonic()
+        is_problem(client.answer(), 408)
+        assert time.monotonic() - began < 3
+        assert behind.seen == []
+
+
+def test_a_stream_outlives_the_time_limit_of_bodies(port: int, settings: SettingsWrapper, behind: Recorder) -> None:
+    settings.AGENTHOST_BODY_SECONDS = 0.1
+    with Connection(port) as client:
+        assert client.ask("POST", "/aap/v3/sessions", b"{}", authorization=BEARER).body == b"data: x\n\n" * 3
+
+
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "deflate"])
+def test_an_encoded_body_is_415(client: Connection, coding: str) -> None:
+    is_problem(client.ask("POST", "/aap/v3/sessions", b"\x1f\x8b", authorization=BEARER, content_encoding=coding), 415)
+
+
+@pytest.mark.rule("A4", "A5")
+def test_identity_is_no_encoding_and_no_body_has_none(client: Connection) -> None:
+    assert client.ask("POST", "/aap/v3/sessions", b"{}", authorization=BEARER, content_encoding="Identity").status == 200
+    assert client.ask("GET", "/aap/v3/sessions", authorization=BEARER, content_encoding="gzip").status == 200
+
+
+def test_a_client_that_asks_first_is_told_before_it_sends(client: Connection) -> None:
+    client.head("POST", "/aap/v3/sessions", content_length="10", expect="100-continue")
+    is_problem(client.answer(), 401)
+
+
+# --- origins ---
+
+
+@pytest.mark.rule("A95")
+@pytest.mark.parametrize("path", ["/aap/v3/sessions", "/aap/v3/nowhere", "/healthz", "/somewhere"])
+@pytest.mark.parametrize("headers", [{}, {"origin": "https://app.example", "access_control_request_method": "POST"}])
+def test_options_is_answered_everywhere_without_a_key(
+    client: Connection, behind: Recorder, path: str, headers: dict[str, str]
+) -> None:
+    answer = client.ask("OPTIONS", path, **headers)
+    assert answer.status == 204
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert {"GET", "POST", "PUT", "DELETE", "OPTIONS"} <= set(answer.headers["access-control-allow-methods"].split(", "))
+    assert {"Authorization", "Content-Type", "Last-Event-ID"} <= set(answer.headers["access-control-allow-headers"].split(", "))
+    assert int(answer.headers["access-control-max-age"]) > 0
+    assert not behind.asked.is_set()
+
+
+@pytest.mark.rule("A95")
+def test_errors_and_streams_carry_the_allowed_origin(client: Connection) -> None:
+    for answer in (
+        client.ask("GET", "/aap/v3/meta", origin="https://app.example"),
+        client.ask("GET", "/aap/v3/meta", origin="https://app.example", authorization=BEARER),
+    ):
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert {"Retry-After", "Location", "X-Request-Id", "X-Turn-Id"} == set(
+            answer.headers["access-control-expose-headers"].split(", ")
+        )
+        assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.rule("A95")
+def test_only_the_operators_origins_are_allowed(client: Connection, settings: SettingsWrapper) -> None:
+    settings.AGENTHOST_CORS_ORIGINS = ["https://app.example"]
+    good = client.ask("GET", "/aap/v3/meta", origin="https://app.example", authorization=BEARER)
+    assert good.headers["access-control-allow-origin"] == "https://app.example"
+    for origin in ("https://evil.example", "https://app.example.evil", "null"):
+        answer = client.ask("GET", "/aap/v3/meta", origin=origin, authorization=BEARER)
+        assert answer.status == 200
+        assert "access-control-allow-origin" not in answer.headers
+        assert "access-control-allow-origin" not in client.ask("OPTIONS", "/aap/v3/meta", origin=origin).headers
+
+
+# --- request ids ---
+
+
+@pytest.mark.rule("A122")
+def test_a_sane_request_id_is_kept_and_reaches_django(client: Connection, behind: Recorder) -> None:
+    answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER, x_request_id="trace-1.a_B")
+    assert answer.headers["x-request-id"] == "trace-1.a_B"
+    assert behind.request_ids == ["trace-1.a_B"]
+
+
+@pytest.mark.rule("A122")
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", 'a"b', "é"])
+def test_an_odd_request_id_is_replaced(client: Connection, behind: Recorder, given: str) -> None:
+    answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER, x_request_id=given)
+    assert SANE.fullmatch(answer.headers["x-request-id"])
+    assert answer.headers["x-request-id"] != given
+    assert behind.request_ids == [answer.headers["x-request-id"]]
+
+
+# --- the rest ---
+
+
+def test_a_foreign_host_is_refused_but_health_is_told(client: Connection, settings: SettingsWrapper) -> None:
+    settings.ALLOWED_HOSTS = ["agents.example"]
+    assert client.ask("GET", "/aap/v3/meta", authorization=BEARER, host="agents.example:8000").status == 200
+    is_problem(client.ask("GET", "/aap/v3/meta", authorization=BEARER, host="evil.example"), 400)
+    assert client.ask("GET", "/healthz", host="10.0.0.7").status == 200
+
+
+@pytest.mark.rule("A6")
+def test_an_unexpected_failure_tells_nothing_but_an_id(client: Connection, caplog: pytest.LogCaptureFixture) -> None:
+    answer = client.ask("GET", "/aap/v3/broken", authorization=BEARER)
+    is_problem(answer, 500)
+    assert b"secret" not in answer.body
+    assert "a secret of the server" in caplog.text
+
+
+def test_the_access_log_has_no_query(client: Connection, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "agenthost.access")
+    client.ask("GET", "/aap/v3/sessions?token=hush", authorization=BEARER)
+    # The line is written after the answer: the next answer on the connection comes after it.
+    client.ask("GET", "/healthz")
+    assert "GET /aap/v3/sessions 200" in caplog.text
+    assert "hush" not in caplog.text
