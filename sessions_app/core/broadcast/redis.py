@@ -14,6 +14,7 @@ import contextlib
 import logging
 import random
 import ssl
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,10 +26,10 @@ from redis.connection import SSLConnection, parse_url
 
 from sessions_app.core.broadcast.carrier import Deliver, Interrupted
 
-try:
-    from uvloop import new_event_loop
-except ImportError:  # There is no uvloop for Windows.
+if sys.platform == "win32":  # There is no uvloop for Windows.
     from asyncio import new_event_loop
+else:
+    from uvloop import new_event_loop
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +41,14 @@ _OUTBOX_BYTES = 4 * 1024 * 1024
 
 
 def database_number(url: str) -> int:
-    return int(parse_url(url).get("db", 0))
+    return int(_address(url).get("db", 0))
 
 
 class RedisCarrier:
     """Starts its thread when first used. Reconnects for ever, and subscribes again before it says it is up."""
 
     def __init__(self, url: str, deliver: Deliver, interrupted: Interrupted) -> None:
-        self._address = parse_url(url)
+        self._address = _address(url)
         self._deliver, self._interrupted = deliver, interrupted
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -69,7 +70,7 @@ class RedisCarrier:
     def publish(self, topic: str, payload: bytes) -> bool:
         if self._down or self._closed:
             return False
-        command = hiredis.pack_command((b"PUBLISH", topic, payload))
+        command = _packed("PUBLISH", topic, payload)
         with self._lock:
             if self._outbox and self._outbox_bytes + len(command) > _OUTBOX_BYTES:
                 return False
@@ -303,7 +304,7 @@ class _Connection(asyncio.Protocol):
                 future.set_exception(ConnectionError("not connected"))
         else:
             self._expected.extend(futures)
-            self._transport.write(hiredis.pack_command(words))
+            self._transport.write(_packed(*words))
         return futures
 
     # What the transport calls
@@ -366,6 +367,15 @@ class _Connection(asyncio.Protocol):
             future = self._expected.popleft()
             if future is not None and not future.done():
                 future.set_exception(ConnectionError("the connection was lost"))
+
+
+def _address(url: str) -> dict[str, Any]:
+    return dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+
+def _packed(*words: str | bytes) -> bytes:
+    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says a tuple of one word
+    return packed
 
 
 def _ssl_context(address: dict[str, Any]) -> ssl.SSLContext:

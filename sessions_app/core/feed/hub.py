@@ -1,0 +1,86 @@
+"""The feeds of one loop, and the look at their tenants' counters that finds what no announcement told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from weakref import WeakKeyDictionary
+
+from django.db import Error as DatabaseError
+
+from sessions_app.core import broadcast, database, journal
+from sessions_app.core.errors import NotReady
+from sessions_app.core.feed.reader import SessionReader
+from sessions_app.core.feed.tenant import TenantFeed
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.25
+_TICKS_WHILE_UP = 4
+
+
+class Hub:
+    """Makes a tenant's feed when its first reader comes and closes it when the last one has left."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[int, TenantFeed] = {}
+        self._polling: asyncio.Task[None] | None = None
+
+    def enter(self, tenant: int, session: int, after: int) -> tuple[TenantFeed, SessionReader]:
+        feed = self._feeds.get(tenant)
+        if feed is None:
+            feed = self._feeds[tenant] = TenantFeed(tenant)
+        if self._polling is None:
+            self._polling = asyncio.create_task(self._poll())
+        reader = SessionReader(feed, session, after)
+        feed.add(reader)
+        return feed, reader
+
+    def leave(self, feed: TenantFeed, reader: SessionReader) -> None:
+        if feed.remove(reader):
+            del self._feeds[feed.tenant]
+            feed.close()
+        if not self._feeds and self._polling is not None:
+            self._polling.cancel()
+            self._polling = None
+
+    async def _poll(self) -> None:
+        """One query for all tenants: every second, every tick while the carrier is down."""
+        ticks = 0
+        failing = False
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            ticks += 1
+            down = not broadcast.carrier_up()
+            if ticks < _TICKS_WHILE_UP and not down:
+                continue
+            ticks = 0
+            tenants = [feed.tenant for feed in self._feeds.values() if feed.is_founded]
+            try:
+                counters = await database.run(journal.counters, tenants)
+            except (DatabaseError, NotReady) as error:
+                if not failing:
+                    log.warning("the tenants' counters could not be read: %s", error)
+                failing = True
+                continue
+            failing = False
+            for tenant, counter in counters.items():
+                # Asked for by number and not by feed: it may have been closed and made anew meanwhile.
+                feed = self._feeds.get(tenant)
+                if feed is not None:
+                    feed.compare(counter, at_once=down)
+
+
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_hubs_lock = threading.Lock()
+
+
+def current() -> Hub:
+    """The running loop's hub."""
+    loop = asyncio.get_running_loop()
+    with _hubs_lock:
+        hub = _hubs.get(loop)
+        if hub is None:
+            hub = _hubs[loop] = Hub()
+        return hub
