@@ -149,6 +149,8 @@ AGENTHOST_BROKER_URL = env.url("CELERY_BROKER_URL", ("redis", "rediss", "unix", 
 # Django ----------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "agenthost",
+    # Before Django's admin, whose frame it replaces by its own.
+    "sessions_app",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -158,7 +160,6 @@ INSTALLED_APPS = [
     "rest_framework",
     "channels",
     "agents_app",
-    "sessions_app",
 ]
 MIDDLEWARE = [
     "agenthost.middleware.known_request",

@@ -5,4 +5,5 @@ from django.apps import AppConfig
 
 class SessionsConfig(AppConfig):
     name = "sessions_app"
+    verbose_name = "Agenthost"
     default_auto_field = "django.db.models.BigAutoField"

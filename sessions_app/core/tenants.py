@@ -95,7 +95,7 @@ def suspend(tenant: Tenant, *, actor: str, address: str = "") -> bool:
         if changed:
             audit.record(actor=actor, address=address, action=audit.Action.TENANT_SUSPENDED, target=_named(tenant), tenant=tenant)
     tenant.refresh_from_db(fields=["suspended_at"])
-    turns.cancel_tenant(tenant.pk, "tenant suspended")
+    turns.cancel_tenant(tenant.pk)
     return bool(changed)
 
 

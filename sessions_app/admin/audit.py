@@ -1,0 +1,62 @@
+"""The audit's page: who did what, to be read and searched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+
+from sessions_app.admin.narrowing import Field, Narrowing, since, tenant_field, until
+from sessions_app.admin.pages import ReadOnlyAdmin
+from sessions_app.core.audit import Action
+from sessions_app.models import AuditRecord
+
+
+def action_text(action: str) -> str:
+    return action.replace("_", " ")
+
+
+class AuditNarrowing(Narrowing):
+    names = ("tenant", "action", "since", "until")
+
+    def fields(self) -> list[Field]:
+        return [
+            tenant_field(),
+            Field("action", "Action", "select", [(action.value, action_text(action)) for action in Action]),
+            Field("since", "From (UTC)", "date"),
+            Field("until", "Until (UTC)", "date"),
+        ]
+
+    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        match name:
+            case "tenant":
+                return rows.filter(tenant__slug=value)
+            case "action":
+                return rows.filter(action=value)
+            case "since":
+                return since(rows, "at", value)
+            case _:
+                return until(rows, "at", value)
+
+
+@admin.register(AuditRecord)
+class AuditAdmin(ReadOnlyAdmin[AuditRecord]):
+    list_display = ("when", "who", "what", "target", "tenant", "address", "detail")
+    list_display_links = None
+    list_filter = (AuditNarrowing,)
+    list_select_related = ("tenant",)
+    search_fields = ("actor", "target", "address")
+    search_help_text = "Part of an actor, a target or an address."
+
+    @admin.display(description="when (UTC)")
+    def when(self, row: AuditRecord) -> str:
+        return f"{row.at:%Y-%m-%d %H:%M:%S}"
+
+    @admin.display(description="who")
+    def who(self, row: AuditRecord) -> str:
+        return row.actor
+
+    @admin.display(description="what")
+    def what(self, row: AuditRecord) -> str:
+        return action_text(row.action)

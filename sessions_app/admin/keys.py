@@ -1,0 +1,281 @@
+"""The API keys' pages: issuing, showing once, rotating, revoking."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_variables
+
+from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, ScopesField, offer_agents
+from sessions_app.admin.narrowing import Field, Narrowing, tenant_field
+from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
+from sessions_app.admin.tenants import chosen_again
+from sessions_app.core import keys
+from sessions_app.core.errors import InvalidInput
+from sessions_app.models import ApiKey, Tenant
+
+
+class IssueForm(forms.Form):
+    tenant = forms.ModelChoiceField(Tenant.objects.order_by("slug"))
+    name = forms.CharField(max_length=200, help_text="What the key is for; it stands in lists and in the audit.")
+    scopes = ScopesField(initial=["meta:read", "sessions:read", "sessions:write"])
+    expires = forms.ChoiceField(
+        choices=[(value, text) for value, (text, _) in LIFETIMES.items()], required=False, initial="90d", label="Ends"
+    )
+    expires_on = forms.DateField(
+        required=False,
+        label="or at the end of the day",
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text="In UTC. If given, it counts instead of the field above.",
+    )
+    allowed_agents = AgentsField(help_text="None ticked: every agent that the tenant may use.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offer_agents(self)
+
+    def clean_expires_on(self) -> datetime | None:
+        chosen = self.cleaned_data["expires_on"]
+        if chosen is None:
+            return None
+        end = datetime.combine(chosen, time(23, 59, 59), UTC)
+        if end <= timezone.now():
+            raise forms.ValidationError("This day is over.")
+        return end
+
+    @property
+    def expires_at(self) -> datetime | None:
+        on: datetime | None = self.cleaned_data["expires_on"]
+        _, lifetime = LIFETIMES[self.cleaned_data["expires"]]
+        return on or (None if lifetime is None else timezone.now() + lifetime)
+
+
+class RotateForm(forms.Form):
+    overlap = forms.ChoiceField(
+        choices=[(value, text) for value, (text, _) in OVERLAPS.items()], initial="1d", label="The old key ends"
+    )
+
+
+class KeyNarrowing(Narrowing):
+    names = ("tenant", "state")
+
+    def fields(self) -> list[Field]:
+        states = [(state, state) for state in ("active", "expired", "revoked")]
+        return [tenant_field(), Field("state", "State", "select", states)]
+
+    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        if name == "tenant":
+            return rows.filter(tenant__slug=value)
+        match value:
+            case "active":
+                return rows.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
+            case "expired":
+                return rows.filter(revoked_at=None, expires_at__lte=Now())
+            case "revoked":
+                return rows.exclude(revoked_at=None)
+            case _:
+                return rows
+
+
+@admin.register(ApiKey)
+class KeyAdmin(OperatorAdmin[ApiKey]):
+    list_display = ("shown", "name", "tenant", "scope_list", "agents", "state", "expires", "last_used")
+    list_display_links = ("shown",)
+    list_filter = (KeyNarrowing,)
+    list_select_related = ("tenant",)
+    search_fields = ("prefix__startswith", "name", "tenant__slug")
+    search_help_text = "The start of a key, or a part of its name or tenant. All of a key works too: only its start is looked at."
+    actions = ("revoke_selected",)
+    ordering = ("-id",)
+
+    def has_change_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:  # noqa: ARG002
+        return False
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[ApiKey], search_term: str
+    ) -> tuple[QuerySet[ApiKey], bool]:
+        if keys.looks_like_key(search_term.strip()):
+            search_term = search_term.strip()[: keys.PREFIX_LENGTH]
+        return super().get_search_results(request, queryset, search_term)
+
+    # --- columns ---
+
+    @admin.display(description="key")
+    def shown(self, row: ApiKey) -> str:
+        return f"{row.prefix}…"
+
+    @admin.display(description="scopes")
+    def scope_list(self, row: ApiKey) -> str:
+        return ", ".join(row.scopes)
+
+    @admin.display(description="agents")
+    def agents(self, row: ApiKey) -> str:
+        return "all" if row.allowed_agents is None else ", ".join(row.allowed_agents)
+
+    @admin.display(description="state")
+    def state(self, row: ApiKey) -> str:
+        state = keys.state_of(row)
+        return (
+            badge("suspended", "tenant suspended") if state == "active" and row.tenant.suspended_at is not None else badge(state)
+        )
+
+    @admin.display(description="ends (UTC)")
+    def expires(self, row: ApiKey) -> str:
+        return "never" if row.expires_at is None else f"{row.expires_at:%Y-%m-%d %H:%M}"
+
+    @admin.display(description="last used (UTC)")
+    def last_used(self, row: ApiKey) -> str:
+        return "never" if row.last_used_at is None else f"{row.last_used_at:%Y-%m-%d %H:%M}"
+
+    # --- pages ---
+
+    def get_urls(self) -> list[Any]:
+        own = [
+            path("<path:object_id>/revoke/", self.admin_site.admin_view(self.revoke_view), name="sessions_app_apikey_revoke"),
+            path("<path:object_id>/rotate/", self.admin_site.admin_view(self.rotate_view), name="sessions_app_apikey_rotate"),
+        ]
+        return own + super().get_urls()
+
+    @method_decorator(sensitive_variables())
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:  # noqa: ARG002
+        self.insist(request, "add")
+        form = IssueForm(request.POST or None, initial={"tenant": request.GET.get("tenant", "")})
+        if request.method == "POST" and form.is_valid():
+            try:
+                issued = keys.issue(
+                    form.cleaned_data["tenant"],
+                    name=form.cleaned_data["name"],
+                    scopes=form.cleaned_data["scopes"],
+                    expires_at=form.expires_at,
+                    allowed_agents=form.cleaned_data["allowed_agents"],
+                    actor=actor(request),
+                    address=address(request),
+                )
+            except InvalidInput as error:
+                for fault in error.faults:
+                    form.add_error(str(fault.path[0]), fault.detail)
+            else:
+                self.log_addition(request, issued.key, "Issued.")
+                return self._show_once(request, issued)
+        return self.page(
+            request, "agenthost/key_issue.html", {"title": "Issue a key", "form": form, "back": self.link("changelist")}
+        )
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",  # noqa: ARG002
+        extra_context: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> HttpResponse:
+        key = self.found(request, object_id)
+        state = keys.state_of(key)
+        return self.page(
+            request,
+            "agenthost/key.html",
+            {
+                "title": f"{key.prefix}…",
+                "subtitle": key.name,
+                "key": key,
+                "state": self.state(key),
+                "successors": list(key.rotated_to.all()),
+                "may_end": self.may(request, "change"),
+                "can_rotate": state == "active" and self.may(request, "add") and self.may(request, "change"),
+                "can_revoke": state != "revoked" and self.may(request, "change"),
+            },
+        )
+
+    def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self.found(request, object_id)
+        self.insist(request, "change")
+        back = self.link("change", key.pk)
+        if request.method == "POST":
+            self._revoke(request, [key])
+            return HttpResponseRedirect(back)
+        return self._ask_to_revoke(request, [key], back)
+
+    @method_decorator(sensitive_variables())
+    def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self.found(request, object_id)
+        self.insist(request, "add")
+        self.insist(request, "change")
+        back = self.link("change", key.pk)
+        form = RotateForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            _, overlap = OVERLAPS[form.cleaned_data["overlap"]]
+            try:
+                issued = keys.rotate(key, overlap, actor=actor(request), address=address(request))
+            except InvalidInput as error:
+                self.message_user(request, error.detail, messages.ERROR)
+                return HttpResponseRedirect(back)
+            self.log_addition(request, issued.key, f"Issued in place of {key.prefix}….")
+            return self._show_once(request, issued, replaced=key)
+        return self.confirm(
+            request,
+            title=f"Rotate {key.prefix}…?",
+            text="A new key with the same rights is issued and shown once. Until the old one ends, both work.",
+            rows=[_line(key)],
+            button="Issue the new key",
+            form=form,
+            back=back,
+        )
+
+    @admin.action(description="Revoke the selected keys…", permissions=["revoke"])
+    def revoke_selected(self, request: HttpRequest, chosen: QuerySet[ApiKey]) -> HttpResponse | None:
+        if request.POST.get("confirmed") == "yes":
+            self._revoke(request, list(chosen))
+            return None
+        return self._ask_to_revoke(request, list(chosen), self.link("changelist"), action="revoke_selected")
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "change")
+
+    def _ask_to_revoke(self, request: HttpRequest, rows: list[ApiKey], back: str, action: str | None = None) -> HttpResponse:
+        return self.confirm(
+            request,
+            title=f"Revoke {rows[0].prefix}…?" if len(rows) == 1 else f"Revoke {len(rows)} keys?",
+            text="From then on it is refused, for good. To exchange a key without a gap, rotate it.",
+            rows=[_line(row) for row in rows],
+            button="Revoke",
+            danger=True,
+            hidden=chosen_again(action, rows),
+            back=back,
+        )
+
+    def _revoke(self, request: HttpRequest, rows: list[ApiKey]) -> None:
+        done = [row for row in rows if keys.revoke(row, actor=actor(request), address=address(request))]
+        if done:
+            self.message_user(request, f"Revoked: {', '.join(f'{row.prefix}…' for row in done)}", messages.SUCCESS)
+        else:
+            self.message_user(request, "It had been revoked before.", messages.INFO)
+
+    @sensitive_variables()
+    def _show_once(self, request: HttpRequest, issued: keys.Issued, replaced: ApiKey | None = None) -> HttpResponse:
+        """The answer to the POST itself: a redirect would have to keep the key somewhere on its way."""
+        if replaced is not None:
+            replaced.refresh_from_db()
+        return self.page(
+            request,
+            "agenthost/key_issued.html",
+            {
+                "title": "Your new key",
+                "key": issued.key,
+                "raw": issued.raw,
+                "replaced": replaced,
+                "base": request.build_absolute_uri("/aap/v3"),
+                "back": self.link("changelist"),
+            },
+        )
+
+
+def _line(key: ApiKey) -> str:
+    return f"{key.prefix}… – {key.name} ({key.tenant.slug})"

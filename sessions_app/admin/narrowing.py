@@ -1,0 +1,104 @@
+"""Narrowing a list down with one small form, instead of one list of links for each column.
+
+A list of links shows every value there is, which has to be looked for among a million rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Literal
+
+from django.contrib.admin import ListFilter
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from sessions_app.models import Tenant
+
+_SUGGESTIONS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the form. ``choices``: what a select offers, or what a text field suggests."""
+
+    name: str
+    label: str
+    kind: Literal["text", "select", "date"]
+    choices: Sequence[tuple[str, str]] = ()
+    value: str = ""
+
+
+class Narrowing(ListFilter):
+    """Subclasses say which fields there are (``fields``) and what each means (``narrow``)."""
+
+    title = "these"
+    template = "agenthost/narrowing.html"
+    names: tuple[str, ...] = ()
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.given: dict[str, str] = {}
+        for name in self.names:
+            values = params.pop(name, None)
+            value = (values[-1] if isinstance(values, list) else values or "").strip()
+            if value and "\0" not in value:
+                self.given[name] = value
+        self.used_parameters = dict(self.given)
+
+    def fields(self) -> list[Field]:
+        raise NotImplementedError
+
+    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        raise NotImplementedError
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.names)
+
+    def has_output(self) -> bool:
+        return True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        for name, value in self.given.items():
+            queryset = self.narrow(queryset, name, value)
+        return queryset
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """For the template: the form's fields, then what other parameters have to be kept."""
+        kept = [(name, value) for name, value in changelist.params.items() if name not in self.names]
+        filled = [
+            Field(field.name, field.label, field.kind, field.choices, self.given.get(field.name, "")) for field in self.fields()
+        ]
+        yield {
+            "fields": filled,
+            "kept": kept,
+            "active": bool(self.given),
+            "clear": changelist.get_query_string(remove=list(self.names)),
+        }
+
+
+def tenant_field() -> Field:
+    slugs = Tenant.objects.order_by("slug").values_list("slug", "title")[:_SUGGESTIONS]
+    return Field("tenant", "Tenant", "text", list(slugs))
+
+
+def day(value: str) -> datetime | None:
+    """The start of a day in UTC; None if the text is no date."""
+    try:
+        return datetime.combine(date.fromisoformat(value), time(), UTC)
+    except ValueError:
+        return None
+
+
+def since(rows: QuerySet[Any], column: str, value: str) -> QuerySet[Any]:
+    start = day(value)
+    return rows if start is None else rows.filter(**{f"{column}__gte": start})
+
+
+def until(rows: QuerySet[Any], column: str, value: str) -> QuerySet[Any]:
+    """Through the end of that day."""
+    start = day(value)
+    if start is None or start.date() == date.max:
+        return rows
+    return rows.filter(**{f"{column}__lt": start + timedelta(days=1)})

@@ -1,0 +1,104 @@
+"""What the admin's pages have in common: nothing is deleted, nothing is counted whole, every act has an actor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+
+from sessions_app.admin.paging import CappedPaginator
+
+M = TypeVar("M", bound=models.Model)
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin
+else:
+
+    class _ModelAdmin(admin.ModelAdmin):
+        """Django's class is generic only for the type checker."""
+
+        def __class_getitem__(cls, _item: Any) -> type:
+            return cls
+
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+def actor(request: HttpRequest) -> str:
+    """The operator, as audit rows name them."""
+    return f"admin:{request.user.get_username()}"
+
+
+def address(request: HttpRequest) -> str:
+    """Where the operator is. The server has already decided which proxies it believes."""
+    return str(request.META.get("REMOTE_ADDR") or "")
+
+
+def badge(state: str, text: str = "") -> str:
+    return format_html('<span class="ah-badge ah-{}">{}</span>', state, text or state)
+
+
+class OperatorAdmin(_ModelAdmin[M]):
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 0
+    list_display_links: Any = None
+    actions_on_top = True
+    sortable_by: Any = ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: M | None = None) -> bool:  # noqa: ARG002
+        return False
+
+    def may(self, request: HttpRequest, what: str) -> bool:
+        """Whether the operator holds Django's permission ``what`` (add, change, view) for these rows.
+
+        Pages that offer acts instead of a form answer "no" to Django's own question about changing.
+        """
+        return request.user.has_perm(f"{self.opts.app_label}.{what}_{self.opts.model_name}")
+
+    def found(self, request: HttpRequest, object_id: str) -> M:
+        """The row that an address names, if the operator may see it; 404 otherwise."""
+        row = self.get_object(request, unquote(object_id))
+        if row is None or not self.has_view_permission(request, row):
+            raise Http404
+        return row
+
+    def insist(self, request: HttpRequest, what: str) -> None:
+        if not self.may(request, what):
+            raise PermissionDenied
+
+    def link(self, page: str, *args: object) -> str:
+        return reverse(f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_{page}", args=args)
+
+    def page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+        """One of our own pages, rendered at once, which may load nothing from elsewhere and run nothing of what it shows."""
+        everything = {**self.admin_site.each_context(request), "opts": self.opts, **context}
+        response = TemplateResponse(request, template, everything).render()
+        response["Content-Security-Policy"] = _POLICY
+        response["Cache-Control"] = "no-store"
+        response["Referrer-Policy"] = "same-origin"
+        return response
+
+    def confirm(self, request: HttpRequest, **context: Any) -> HttpResponse:
+        """Ask before something is done. Takes title, text, rows, button, danger, hidden, form, back."""
+        return self.page(request, "agenthost/confirm.html", context)
+
+
+class ReadOnlyAdmin(OperatorAdmin[M]):
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: M | None = None) -> bool:  # noqa: ARG002
+        return False

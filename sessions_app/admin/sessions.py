@@ -1,0 +1,146 @@
+"""The sessions' pages: a list that stays quick at a million rows, and the transcript."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import CharField, Count, Exists, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import Http404, HttpRequest, HttpResponse
+
+from agents_app import registry
+from sessions_app.admin import transcript
+from sessions_app.admin.narrowing import Field, Narrowing, since, tenant_field, until
+from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
+from sessions_app.core import audit
+from sessions_app.models import LIVE_STATES, Session, Turn
+
+_IDLE = "idle"
+
+
+def _live_turns() -> QuerySet[Turn]:
+    return Turn.objects.filter(session=OuterRef("pk"), state__in=LIVE_STATES)
+
+
+class SessionNarrowing(Narrowing):
+    names = ("tenant", "agent", "state", "since", "until")
+
+    def fields(self) -> list[Field]:
+        states = [(state.value, state.label.lower()) for state in LIVE_STATES]
+        return [
+            tenant_field(),
+            Field("agent", "Agent", "text", [(name, spec.title or "") for name, spec in registry.agents().items()]),
+            Field("state", "Live turn", "select", [*states, (_IDLE, "none")]),
+            Field("since", "Created from (UTC)", "date"),
+            Field("until", "until", "date"),
+        ]
+
+    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        match name:
+            case "tenant":
+                return rows.filter(tenant__slug=value)
+            case "agent":
+                return rows.filter(agent_name=value)
+            case "since":
+                return since(rows, "created_at", value)
+            case "until":
+                return until(rows, "created_at", value)
+            case _ if value == _IDLE:
+                return rows.filter(~Exists(_live_turns()))
+            case _:
+                return rows.filter(Exists(_live_turns().filter(state=value)))
+
+
+@admin.register(Session)
+class SessionAdmin(ReadOnlyAdmin[Session]):
+    list_display = ("public_id", "tenant", "agent_name", "created", "live", "turns")
+    list_display_links = ("public_id",)
+    list_filter = (SessionNarrowing,)
+    list_select_related = ("tenant",)
+    search_fields = ("public_id__startswith",)
+    search_help_text = "A session's id or the start of it, or the whole id of one of its turns."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
+        counted = Turn.objects.filter(session=OuterRef("pk")).order_by().values("session").annotate(number=Count("pk"))
+        return (
+            super()
+            .get_queryset(request)
+            .defer("tool_refs", "client_tools")
+            .annotate(
+                live_state=Subquery(_live_turns().values("state")[:1], output_field=CharField()),
+                turn_count=Coalesce(Subquery(counted.values("number")), 0),
+            )
+        )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        # Of one tenant the list's own index gives the newest; of all, the numbers do, which grow with time.
+        return ("-created_at", "-id") if request.GET.get("tenant") else ("-id",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Session], search_term: str  # noqa: ARG002
+    ) -> tuple[QuerySet[Session], bool]:
+        term = search_term.strip()
+        if not term or "\0" in term:
+            return queryset, False
+        by_turn = Turn.objects.filter(public_id=term).values_list("session_id", flat=True).first()
+        if by_turn is not None:
+            return queryset.filter(pk=by_turn), False
+        return queryset.filter(public_id__startswith=term), False
+
+    @admin.display(description="created (UTC)")
+    def created(self, row: Session) -> str:
+        return f"{row.created_at:%Y-%m-%d %H:%M:%S}"
+
+    @admin.display(description="live turn", empty_value="–")
+    def live(self, row: Session) -> str | None:
+        state: str | None = getattr(row, "live_state", None)
+        return None if state is None else badge(state)
+
+    @admin.display(description="turns")
+    def turns(self, row: Session) -> int:
+        return int(getattr(row, "turn_count", 0))
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",  # noqa: ARG002
+        extra_context: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> HttpResponse:
+        """The transcript. Reading it is an act upon a person's words, so it leaves a row in the audit."""
+        session = self.found(request, object_id)
+        only = _number(request.GET.get("message"))
+        shown = transcript.page(session, _number(request.GET.get("page")) or 1)
+        if only is None:
+            what = f"messages, page {shown.number} of {shown.paginator.num_pages}"
+            views = transcript.turns_of(session, shown)
+        else:
+            what = f"message {only}"
+            views = transcript.single(session, only)
+            if not views:
+                raise Http404
+        audit.record(
+            actor=actor(request),
+            address=address(request),
+            action=audit.Action.TRANSCRIPT_READ,
+            target=f"session {session.public_id}",
+            tenant=session.tenant,
+            detail=what,
+        )
+        return self.page(
+            request,
+            "agenthost/transcript.html",
+            {
+                "title": session.public_id,
+                "session": session,
+                "facts": transcript.facts(session),
+                "views": views,
+                "shown": shown,
+                "only": only,
+            },
+        )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None

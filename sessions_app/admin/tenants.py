@@ -1,0 +1,171 @@
+"""The tenants' pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path
+
+from sessions_app.admin.fields import AgentsField, offer_agents
+from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
+from sessions_app.core import tenants
+from sessions_app.models import Tenant
+
+_SUSPENSION = (
+    "From then on all keys of the tenant are refused and its running turns are cancelled. "
+    "Nothing is deleted; after resuming, keys and sessions work as before."
+)
+
+
+if TYPE_CHECKING:
+    _Form = forms.ModelForm[Tenant]
+else:
+    _Form = forms.ModelForm
+
+
+class TenantForm(_Form):
+    allowed_agents = AgentsField(help_text="None ticked: every agent of this server, also those to come.")
+
+    class Meta:
+        model = Tenant
+        fields = ("slug", "title", "allowed_agents")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offer_agents(self, self.instance.allowed_agents)
+
+
+@admin.register(Tenant)
+class TenantAdmin(OperatorAdmin[Tenant]):
+    form = TenantForm
+    change_form_template = "agenthost/tenant.html"
+    list_display = ("slug", "title", "state", "agents", "active_keys", "created")
+    list_display_links = ("slug",)
+    search_fields = ("slug", "title")
+    actions = ("suspend_selected", "resume_selected")
+    ordering = ("slug",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
+        return super().get_queryset(request).annotate(key_count=Count("keys", filter=Q(keys__revoked_at=None)))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:  # noqa: ARG002
+        # Commands and audit rows name a tenant by its slug.
+        return () if obj is None else ("slug",)
+
+    @admin.display(description="state")
+    def state(self, row: Tenant) -> str:
+        return (
+            badge("active")
+            if row.suspended_at is None
+            else badge("suspended", f"suspended since {row.suspended_at:%Y-%m-%d %H:%M}")
+        )
+
+    @admin.display(description="allowed agents")
+    def agents(self, row: Tenant) -> str:
+        return "all" if row.allowed_agents is None else ", ".join(row.allowed_agents)
+
+    @admin.display(description="keys not revoked")
+    def active_keys(self, row: Tenant) -> int:
+        return int(getattr(row, "key_count", 0))
+
+    @admin.display(description="created (UTC)")
+    def created(self, row: Tenant) -> str:
+        return f"{row.created_at:%Y-%m-%d %H:%M}"
+
+    def save_model(self, request: HttpRequest, obj: Tenant, form: Any, change: bool) -> None:
+        who, where = actor(request), address(request)
+        agents = form.cleaned_data["allowed_agents"]
+        if not change:
+            made, _ = tenants.create(obj.slug, obj.title, actor=who, address=where)
+            if agents is not None:
+                tenants.change(made, title=obj.title, allowed_agents=agents, actor=who, address=where)
+            # Django goes on with the form's own object.
+            obj.pk, obj.created_at, obj._state.adding = made.pk, made.created_at, False
+        else:
+            tenants.change(obj, title=obj.title, allowed_agents=agents, actor=who, address=where)
+
+    # --- suspending and resuming ---
+
+    def has_suspend_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "change")
+
+    def get_urls(self) -> list[Any]:
+        own = [
+            path("<path:object_id>/suspend/", self.admin_site.admin_view(self.suspend_view), name="sessions_app_tenant_suspend"),
+            path("<path:object_id>/resume/", self.admin_site.admin_view(self.resume_view), name="sessions_app_tenant_resume"),
+        ]
+        return own + super().get_urls()
+
+    def suspend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        tenant = self.found(request, object_id)
+        self.insist(request, "change")
+        back = self.link("change", tenant.pk)
+        if request.method == "POST":
+            self._suspend(request, [tenant])
+            return HttpResponseRedirect(back)
+        return self._ask_to_suspend(request, [tenant], back)
+
+    def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        tenant = self.found(request, object_id)
+        self.insist(request, "change")
+        back = self.link("change", tenant.pk)
+        if request.method == "POST":
+            self._resume(request, [tenant])
+            return HttpResponseRedirect(back)
+        return self.confirm(
+            request,
+            title=f"Resume {tenant.slug}?",
+            text="Its keys are accepted again from now on.",
+            rows=[str(tenant)],
+            button="Resume",
+            back=back,
+        )
+
+    @admin.action(description="Suspend the selected tenants…", permissions=["suspend"])
+    def suspend_selected(self, request: HttpRequest, chosen: QuerySet[Tenant]) -> HttpResponse | None:
+        if request.POST.get("confirmed") == "yes":
+            self._suspend(request, list(chosen))
+            return None
+        return self._ask_to_suspend(request, list(chosen), self.link("changelist"), action="suspend_selected")
+
+    @admin.action(description="Resume the selected tenants", permissions=["suspend"])
+    def resume_selected(self, request: HttpRequest, chosen: QuerySet[Tenant]) -> None:
+        self._resume(request, list(chosen))
+
+    def _ask_to_suspend(self, request: HttpRequest, rows: list[Tenant], back: str, action: str | None = None) -> HttpResponse:
+        return self.confirm(
+            request,
+            title=f"Suspend {rows[0].slug}?" if len(rows) == 1 else f"Suspend {len(rows)} tenants?",
+            text=_SUSPENSION,
+            rows=[f"{row.slug} – {row.title}" if row.title else row.slug for row in rows],
+            button="Suspend",
+            danger=True,
+            hidden=chosen_again(action, rows),
+            back=back,
+        )
+
+    def _suspend(self, request: HttpRequest, rows: list[Tenant]) -> None:
+        done = [row.slug for row in rows if tenants.suspend(row, actor=actor(request), address=address(request))]
+        self._tell(request, done, "Suspended", "They were suspended already.")
+
+    def _resume(self, request: HttpRequest, rows: list[Tenant]) -> None:
+        done = [row.slug for row in rows if tenants.resume(row, actor=actor(request), address=address(request))]
+        self._tell(request, done, "Resumed", "They were not suspended.")
+
+    def _tell(self, request: HttpRequest, done: list[str], what: str, otherwise: str) -> None:
+        if done:
+            self.message_user(request, f"{what}: {', '.join(done)}.", messages.SUCCESS)
+        else:
+            self.message_user(request, otherwise, messages.INFO)
+
+
+def chosen_again(action: str | None, rows: list[Any]) -> list[tuple[str, str]]:
+    """The fields that make a list's action run again on the same rows, confirmed."""
+    if action is None:
+        return []
+    chosen = [(admin.helpers.ACTION_CHECKBOX_NAME, str(row.pk)) for row in rows]
+    return [("action", action), ("confirmed", "yes"), *chosen]

@@ -1,0 +1,317 @@
+"""A session as a conversation: rows read and laid out in the order in which things were said.
+
+Reads only. Who may read, and the audit row of the reading, are the page's business (sessions.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Case, Count, F, QuerySet, Sum, TextField, Value, When
+from django.db.models.functions import Length
+
+from agents_app import registry
+from sessions_app.admin.content import TEXT_SHOWN, Block, Excerpt, blocks, tool_names
+from sessions_app.core import options, secrets, session_settings
+from sessions_app.models import (
+    LIVE_STATES,
+    CallRunner,
+    CallState,
+    Compaction,
+    Message,
+    Origin,
+    Session,
+    ToolCall,
+    Turn,
+    TurnState,
+)
+
+MESSAGES_A_PAGE = 100
+LOADED_AT_MOST = 200_000
+"""Letters of one message that are read from the database to be shown; a longer one has to be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A tool call: what was asked, who decided, what came out."""
+
+    call_id: str
+    name: str
+    arguments: Excerpt
+    state: str = ""
+    text: str = ""
+    runner: str = ""
+    decided_by: str = ""
+    reason: str = ""
+    failed: bool = False
+    asked_at: datetime | None = None
+    decided_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    took: timedelta | None = None
+    result: list[Block] | None = None
+    result_note: str = ""
+    answer: int | None = None
+    """The position of the message that holds the result, if it is on this page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a line: a block, and the call that it asks for."""
+
+    block: Block
+    call: CallView | None = None
+
+
+@dataclass(slots=True)
+class LineView:
+    """A message. ``answers``: the name of the call that a tool's message belongs to."""
+
+    message: Message
+    pieces: list[Piece]
+    too_long: int = 0
+    compacted_through: bool = False
+    note: bool = False
+    answers: str = ""
+
+
+@dataclass(slots=True)
+class TurnView:
+    """A turn with those of its lines that are on the page; ``turn`` None: the seed."""
+
+    turn: Turn | None
+    lines: list[LineView] = field(default_factory=list)
+    continued: bool = False
+    goes_on: bool = False
+
+    @property
+    def live(self) -> bool:
+        return self.turn is not None and self.turn.state in LIVE_STATES
+
+    @property
+    def took(self) -> timedelta | None:
+        if self.turn is None or self.turn.ended_at is None:
+            return None
+        return self.turn.ended_at - self.turn.created_at
+
+    @property
+    def steps(self) -> int:
+        return 0 if self.turn is None else self.turn.step
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is true of the whole session."""
+
+    turns: int
+    messages: int
+    live: Turn | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    options: dict[str, str]
+    server_tools: list[str] | None
+    client_tools: list[str]
+
+
+def facts(session: Session) -> Facts:
+    sums = Turn.objects.filter(session=session).aggregate(
+        turns=Count("pk"), given=Sum("input_tokens"), made=Sum("output_tokens"), cached=Sum("cache_read_tokens")
+    )
+    settings = session_settings.settings_of(session)
+    return Facts(
+        turns=sums["turns"],
+        messages=Message.objects.filter(session=session).count(),
+        live=Turn.objects.filter(session=session, state__in=LIVE_STATES).first(),
+        input_tokens=sums["given"] or 0,
+        output_tokens=sums["made"] or 0,
+        cache_read_tokens=sums["cached"] or 0,
+        options=_masked(session),
+        server_tools=None if settings.tool_refs is None else tool_names(settings.tool_refs),
+        client_tools=tool_names(settings.client_tools),
+    )
+
+
+def _masked(session: Session) -> dict[str, str]:
+    """Options with secrets masked, also one that became a secret after it was set."""
+    shown = options.shown([session.pk]).get(session.pk, {})
+    spec = registry.find(session.agent_name)
+    secret = set() if spec is None else {option.name for option in spec.options if option.type == "secret"}
+    return {name: secrets.MASK if name in secret else value for name, value in shown.items()}
+
+
+def page(session: Session, number: int) -> Page[Message]:
+    """The messages of a page, the first 1; without the content of those that are too long to load unasked."""
+    return Paginator(_loaded(session), MESSAGES_A_PAGE).get_page(number)
+
+
+def _loaded(session: Session) -> QuerySet[Message]:
+    body = Case(When(size__lte=LOADED_AT_MOST, then=F("content")), default=Value(""), output_field=TextField())
+    return (
+        Message.objects.filter(session=session)
+        .annotate(size=Length("content"))
+        .annotate(body=body)
+        .defer("content", "provider_data")
+        .order_by("position")
+    )
+
+
+def single(session: Session, position: int) -> list[TurnView]:
+    """One message, whole."""
+    rows = list(Message.objects.filter(session=session, position=position).defer("provider_data"))
+    return _laid_out(session, rows, whole=True)
+
+
+def turns_of(session: Session, shown: Page[Message]) -> list[TurnView]:
+    views = _laid_out(session, list(shown.object_list), whole=False)
+    if views:
+        edges = set(
+            Message.objects.filter(
+                session=session, position__in=[views[0].lines[0].message.position - 1, views[-1].lines[-1].message.position + 1]
+            ).values_list("position", "turn_id")
+        )
+        first, last = views[0], views[-1]
+        first.continued = (first.lines[0].message.position - 1, first.turn and first.turn.pk) in edges
+        last.goes_on = (last.lines[-1].message.position + 1, last.turn and last.turn.pk) in edges
+    return views
+
+
+def _laid_out(session: Session, rows: Sequence[Message], *, whole: bool) -> list[TurnView]:
+    most = None if whole else TEXT_SHOWN
+    contents = {row.pk: _content(row, most) for row in rows}
+    results = {row.tool_call_id: row for row in rows if row.role == "tool" and row.tool_call_id is not None}
+    asked = [block.call_id for found in contents.values() for block in found if block.kind == "call"]
+    calls = _calls(session, {*asked, *results}, whole=whole)
+    turns = {turn.pk: turn for turn in Turn.objects.filter(pk__in={row.turn_id for row in rows if row.turn_id}).defer("parts")}
+    covered = set(Compaction.objects.filter(session=session).values_list("covers_through", flat=True))
+    views: list[TurnView] = []
+    placed: set[str] = set()
+    for row in rows:
+        if row.tool_call_id is not None and row.tool_call_id in placed:
+            # Shown with the call that asked for it. Its line in the history is only where the model reads it.
+            views[-1].lines[-1].compacted_through |= row.position in covered
+            continue
+        pieces = []
+        for block in contents[row.pk]:
+            if block.kind != "call":
+                pieces.append(Piece(block))
+                continue
+            answer = results.get(block.call_id)
+            result = None if answer is None else contents[answer.pk]
+            placed.add(block.call_id)
+            pieces.append(Piece(block, _call(block, calls.get(block.call_id), answer, result, most)))
+        turn = turns.get(row.turn_id) if row.turn_id is not None else None
+        if not views or (views[-1].turn and views[-1].turn.pk) != (turn and turn.pk):
+            views.append(TurnView(turn))
+        size = _size(row)
+        answered = calls.get(row.tool_call_id or "")
+        views[-1].lines.append(
+            LineView(
+                row,
+                pieces,
+                too_long=size if size > LOADED_AT_MOST else 0,
+                compacted_through=row.position in covered,
+                note=row.origin == Origin.NOTE,
+                answers="" if answered is None else answered.name,
+            )
+        )
+    return views
+
+
+def _content(row: Message, most: int | None) -> list[Block]:
+    body = row.content if most is None else str(getattr(row, "body", ""))
+    return blocks(body, most=most) if body else []
+
+
+def _size(row: Message) -> int:
+    return int(getattr(row, "size", 0))
+
+
+def _calls(session: Session, call_ids: Iterable[str], *, whole: bool) -> dict[str, ToolCall]:
+    limit = 2**31 - 1 if whole else LOADED_AT_MOST
+    result = Case(
+        When(size__lte=limit, then=F("result")),
+        When(result__isnull=False, then=Value("")),
+        default=Value(None),
+        output_field=TextField(),
+    )
+    rows = (
+        ToolCall.objects.filter(session=session, call_id__in=set(call_ids))
+        .annotate(size=Length("result"))
+        .annotate(shown_result=result)
+        .defer("result", "arguments")
+    )
+    return {row.call_id: row for row in rows}
+
+
+def _call(block: Block, row: ToolCall | None, answer: Message | None, result: list[Block] | None, most: int | None) -> CallView:
+    note, position = "", None if answer is None else answer.position
+    if answer is not None and _size(answer) > LOADED_AT_MOST:
+        note = f"{_size(answer)} letters, too long to show here; it is message {answer.position}"
+    if row is None:
+        return CallView(
+            block.call_id,
+            block.name,
+            block.excerpt,
+            result=result,
+            result_note=note,
+            answer=position,
+            text="no record of its run",
+        )
+    if result is None:
+        stored: str | None = getattr(row, "shown_result", None)
+        if stored is not None:
+            result = blocks(stored, most=most)
+            note = note or ("the result is too long to show here" if stored == "" else "not in the history yet")
+    began = row.started_at
+    return CallView(
+        call_id=row.call_id,
+        name=row.name,
+        arguments=block.excerpt,
+        state="failed" if row.state == CallState.DONE and row.failed else row.state,
+        text=_state_text(row),
+        runner=row.runner,
+        decided_by=row.decided_by,
+        reason=row.reason,
+        failed=row.failed,
+        asked_at=row.created_at,
+        decided_at=row.decided_at,
+        started_at=began,
+        finished_at=row.finished_at,
+        took=None if began is None or row.finished_at is None else row.finished_at - began,
+        result=result,
+        result_note=note,
+        answer=position,
+    )
+
+
+def _state_text(call: ToolCall) -> str:
+    match call.state:
+        case CallState.PENDING:
+            return "waits for the client's result" if call.runner == CallRunner.CLIENT else "waits for a permission"
+        case CallState.GRANTED:
+            return "granted, not begun"
+        case CallState.RUNNING:
+            return "running"
+        case CallState.DENIED:
+            return "denied"
+        case _:
+            return "failed" if call.failed else "done"
+
+
+def turn_text(turn: Turn) -> str:
+    """A turn's state in words."""
+    match turn.state:
+        case TurnState.DONE:
+            return {"end_turn": "done", "max_tokens": "stopped at the token limit", "refusal": "refused"}.get(
+                turn.stop_reason, turn.stop_reason or "done"
+            )
+        case TurnState.ERROR:
+            return f"error: {turn.error}" if turn.error else "error"
+        case TurnState.WAITING:
+            return "waiting for the client"
+        case _:
+            return str(turn.state)

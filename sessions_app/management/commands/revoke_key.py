@@ -1,0 +1,28 @@
+"""revoke_key: ends an API key at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from sessions_app.core import keys
+from sessions_app.management.operator import OperatorCommand
+
+
+class Command(OperatorCommand):
+    help = "Revokes an API key: from now on it is refused. This cannot be undone; to exchange a key use rotate_key."
+    examples = """
+revoke_key ah_3fK2x9Qa
+revoke_key 17
+"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("key", metavar="KEY", help="its first 11 letters, or its number; list_keys shows both")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        key = self.key(options["key"])
+        if keys.revoke(key, actor=self.actor, address=self.address):
+            self.explain(f"Revoked the key {key.prefix}… ({key.name}) of {key.tenant.slug}.")
+        else:
+            self.explain(f"The key {key.prefix}… ({key.name}) of {key.tenant.slug} was revoked before.")

@@ -1,0 +1,40 @@
+// Copy buttons, folding, and leaving a page that must not be loaded again. Everything works without it.
+"use strict";
+
+document.addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      const source = document.getElementById(button.dataset.copy);
+      const text = "value" in source ? source.value : source.textContent;
+      const label = button.dataset.label ?? button.textContent;
+      button.dataset.label = label;
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        // Without TLS a browser keeps the clipboard to itself: select the text, so that Ctrl-C is enough.
+        if ("select" in source) source.select();
+        else window.getSelection().selectAllChildren(source);
+        button.textContent = "Press Ctrl-C";
+      }
+      setTimeout(() => { button.textContent = label; }, 2500);
+    });
+  }
+
+  for (const field of document.querySelectorAll("[data-select]")) {
+    field.addEventListener("focus", () => field.select());
+  }
+
+  for (const button of document.querySelectorAll("[data-unfold]")) {
+    button.addEventListener("click", () => {
+      const folds = [...document.querySelectorAll(button.dataset.unfold)];
+      const open = folds.some((fold) => !fold.open);
+      for (const fold of folds) fold.open = open;
+      for (const other of document.querySelectorAll("[data-unfold]")) other.textContent = open ? "Fold all" : "Unfold all";
+    });
+  }
+
+  // This page answered a POST. Loading it again would issue another key, so the address becomes the list's.
+  const leaving = document.querySelector("[data-leave-for]");
+  if (leaving) history.replaceState(null, "", leaving.dataset.leaveFor);
+});

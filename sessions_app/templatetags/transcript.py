@@ -1,0 +1,50 @@
+"""Filters for the transcript: times, lengths and numbers as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from sessions_app.admin.transcript import turn_text
+from sessions_app.models import Turn
+
+register = template.Library()
+
+
+@register.filter
+def moment(at: datetime | None) -> str | SafeString:
+    if at is None:
+        return ""
+    return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+@register.filter
+def clock(at: datetime) -> SafeString:
+    """The time of day to the millisecond; the date stands at the message."""
+    return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
+
+
+@register.filter
+def length_of(took: timedelta) -> str:
+    seconds = took.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+@register.filter
+def grouped(number: int) -> str:
+    """Thousands apart, by a narrow space."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+@register.filter
+def turn_state(turn: Turn) -> str:
+    return turn_text(turn)
