@@ -54,6 +54,7 @@ class Plan:
     """
 
     provider: Provider
+    full_model: str
     model: str
     instructions: str
     settings: Mapping[str, Any]
@@ -346,16 +347,14 @@ class _Step:
 
     def _message(self, calls: Sequence[Call], *, broken: bool) -> StepMessage:
         kept = {call.call_id for call in calls}
-        parts = [
-            (part_id, kind, "".join(texts)) for part_id, kind, texts in self._parts if kind != "call" or texts[0] in kept
-        ]
+        parts = [(part_id, kind, "".join(texts)) for part_id, kind, texts in self._parts if kind != "call" or texts[0] in kept]
         return StepMessage(
             step=self._step,
             text="".join(self._text),
             thinking="".join(self._thinking),
             parts=parts,
             calls=calls,
-            provider_data=exact_json.dumps({"model": self._plan.model, "items": self._opaque}) if self._opaque else None,
+            provider_data=exact_json.dumps({"model": self._plan.full_model, "items": self._opaque}) if self._opaque else None,
             usage=self._usage,
             broken=broken,
         )

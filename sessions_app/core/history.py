@@ -17,7 +17,7 @@ from django.db.models import Max, Q
 from agents_app import compaction, exact_json, registry
 from agents_app import options as agent_options
 from agents_app.runtime.interface import Call, StepMessage
-from agents_app.runtime.messages import Content, Message, ToolSchema
+from agents_app.runtime.messages import Content, Message
 from sessions_app import models
 from sessions_app.core import options, session_settings
 from sessions_app.core.events import Happening, Kind
@@ -353,11 +353,8 @@ def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:
         live = Turn.objects.filter(session=session, state__in=models.LIVE_STATES).values_list("pk", flat=True).first()
         values = agent_options.effective(spec, options.shown([session.pk]).get(session.pk, {}))
         decided = session_settings.settings_of(session)
-        schemas = [
-            ToolSchema(tool.name, tool.description, tool.parameters, tool.title)
-            for tool in spec.tools
-            if not tool.expose or tool.name in decided.enabled
-        ] + decided.client_schemas()
+        schemas = [tool.schema for tool in spec.tools if not tool.expose or tool.name in decided.enabled]
+        schemas += decided.client_schemas()
         try:
             compact = compaction.compact(
                 messages, agent_options.fill(spec.instructions, values), schemas, spec.context_tokens, live

@@ -111,6 +111,7 @@ class Run:
         free = unexposed | decided.trusted
         return loop.Plan(
             provider=assembled.provider,
+            full_model=assembled.full_model,
             model=assembled.model,
             instructions=assembled.instructions,
             settings=assembled.settings,

@@ -22,7 +22,9 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
-    rotated_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_to")
+    rotated_from = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_to"
+    )
 
     class Meta:
         ordering = ["-created_at", "-id"]

@@ -58,7 +58,9 @@ class ToolCall(models.Model):
         constraints = [models.UniqueConstraint(fields=["session", "call_id"], name="call_id_once_a_session")]
         indexes = [
             models.Index(
-                fields=["session", "step", "ordinal"], condition=models.Q(state__in=["pending", "granted", "running"]), name="open_calls"
+                fields=["session", "step", "ordinal"],
+                condition=models.Q(state__in=["pending", "granted", "running"]),
+                name="open_calls",
             ),
             models.Index(fields=["turn", "step", "ordinal"], name="call_of_turn"),
         ]

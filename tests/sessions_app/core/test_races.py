@@ -1,0 +1,298 @@
+"""The races of a turn, made to happen: each test holds one side at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from agents_app import exact_json
+from sessions_app.core import history, journal, runner, turns
+from sessions_app.core.turns import ClientResult, Permission, Stop
+from sessions_app.core.worker import Worker
+from sessions_app.models import Turn
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import call, gate, text
+from tests.sessions_app.core import tools
+from tests.sessions_app.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.test_turns import READ_LOG, full
+
+
+class Held:
+    """Holds a run at its attempt to leave the turn waiting."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.go = threading.Event(), threading.Event()
+        original = runner.Run.wait
+
+        async def wait(run: runner.Run) -> bool:
+            self.entered.set()
+            await asyncio.to_thread(self.go.wait, 15)
+            return await original(run)
+
+        monkeypatch.setattr(runner.Run, "wait", wait)
+
+
+@pytest.mark.parametrize("answer", ["grant", "deny", "result"])
+def test_an_answer_just_before_waiting_is_not_overlooked(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    tools.forget()
+    held = Held(monkeypatch)
+    start_worker()
+    session = alice.session(tools=[{"name": "add_one"}], client_tools=[READ_LOG])
+    asked = call("read_log", {}, id="c") if answer == "result" else call("add_one", {"n": 1}, id="c")
+    accepted = alice.say(session, model.script([asked], [text("done")]))
+    assert held.entered.wait(15)
+    given: turns.Answer = {
+        "grant": Permission(0, "c", granted=True),
+        "deny": Permission(0, "c", granted=False, reason="no"),
+        "result": ClientResult(0, "c", "calm"),
+    }[answer]
+    turns.decide(alice.caller, session, answers=[given])
+    assert turn_of(accepted).state == "running"
+    held.go.set()
+    turn = wait_for_state(accepted, "done")
+    assert turn.run == 1, "the run went on by itself"
+    said = {"grant": "2", "deny": "Tool call denied: no", "result": "calm"}[answer]
+    assert ("tool", said) in full(session)
+    assert tools.runs == ([("add_one", 1)] if answer == "grant" else [])
+    assert "run_paused" not in kinds(session)
+
+
+def test_a_grant_runs_its_tool_while_another_still_runs(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    tools.forget()
+    start_worker()
+    session = alice.session(tools=[{"name": "block", "trust": True}, {"name": "add_one"}])
+    script = model.script([call("block", {"n": 1}, id="slow"), call("add_one", {"n": 1}, id="asked")], [text("done")])
+    accepted = alice.say(session, script)
+    assert tools.entered.wait(15)
+    turns.decide(alice.caller, session, answers=[Permission(0, "asked", granted=True)])
+    wait_for(lambda: ("add_one", 1) in tools.runs, "the granted tool ran beside the slow one")
+    tools.release.set()
+    wait_for_state(accepted, "done")
+
+
+def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:
+    tools.forget()
+    start_worker()
+    session = alice.session(tools=[{"name": "add_one"}])
+    accepted = alice.say(session, model.script([call("add_one", {"n": 1}, id="c")], [text("done")]))
+    wait_for_state(accepted, "waiting")
+    barrier = threading.Barrier(3)
+    outcomes: list[str] = []
+
+    def decide() -> None:
+        try:
+            barrier.wait(10)
+            turns.decide(alice.caller, session, answers=[Permission(0, "c", granted=True)])
+            outcomes.append("taken")
+        except Exception as error:
+            outcomes.append(type(error).__name__)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=decide) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(outcomes) == ["InvalidInput", "InvalidInput", "taken"]
+    wait_for_state(accepted, "done")
+    assert tools.runs == [("add_one", 1)]
+
+
+def test_deltas_that_come_while_a_cancel_is_written_are_kept(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer: nothing can come in between")
+    start_worker()
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("seen "), gate("more"), text("late"), gate("never")]))
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    original = journal.lock_counter
+
+    def lock_counter(tenant: int) -> None:
+        model.open_gate("more")
+        wait_for(lambda: kinds(session).count("text_delta") == 2, "words that came in between")
+        original(tenant)
+
+    monkeypatch.setattr(journal, "lock_counter", lock_counter)
+    turns.cancel(alice.caller, session)
+    assert full(session)[-1] == ("assistant", "seen late")
+    read = journal.read_session(session.tenant_id, session.pk, 0)
+    done = [exact_json.loads(event.data)["text"] for event in read.events if event.kind == "text_done"]
+    assert done == ["seen late"]
+    assert turn_of(accepted).state == "cancelled"
+
+
+def test_nothing_of_a_cancelled_run_is_stored_afterwards(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "tell_worker", lambda stopped: None)
+    start_worker()
+    session = alice.session()
+    script = model.script([text("seen"), gate("more"), text("too late"), gate("never")])
+    accepted = alice.say(session, script)
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    assert turns.stop(accepted.turn_id, Stop(cause="client", reason="end_turn")) is not None
+    model.open_gate("more")
+    # Nobody told the worker; it finds out by itself, from a refused write or its sweep.
+    assert model.wait_ended(model.requests_of(script)[0]) == "closed"
+    assert kinds(session)[-1] == "turn_cancelled"
+    assert full(session)[-1] == ("assistant", "seen")
+
+
+def test_a_cancel_names_its_turn_and_never_hits_the_next(alice: World) -> None:
+    session = alice.session()
+    first = alice.say(session, "one")
+    assert turns.stop(first.turn_id, Stop(cause="client", reason="end_turn")) is not None
+    second = alice.say(session, "two")
+    assert turns.stop(first.turn_id, Stop(cause="client", reason="end_turn")) is None
+    assert turn_of(second).state == "queued"
+
+
+def test_many_workers_claim_each_turn_once(alice: World, bob: World) -> None:
+    accepted = [alice.say(alice.session(), "x") for _ in range(6)] + [bob.say(bob.session(), "y") for _ in range(2)]
+    claimed: list[Any] = []
+
+    def claim_all(name: str) -> None:
+        try:
+            while (one := turns.claim(name)) is not None:
+                claimed.append(one)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=claim_all, args=(f"w{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(one.turn_id for one in claimed) == sorted(one.turn_id for one in accepted)
+    assert set(Turn.objects.values_list("state", flat=True)) == {"running"}
+
+
+def test_the_tenant_with_fewer_live_runs_comes_first(alice: World, bob: World) -> None:
+    for _ in range(3):
+        alice.say(alice.session(), "x")
+    of_bob = bob.say(bob.session(), "y")
+    first = turns.claim("w")
+    assert first is not None
+    assert first.tenant == alice.caller.tenant, "nobody runs: the oldest is first"
+    second = turns.claim("w")
+    assert second is not None
+    assert second.turn_id == of_bob.turn_id, "bob has waited less but runs nothing"
+
+
+def test_a_worker_leaves_turns_of_a_newer_format_alone(alice: World) -> None:
+    accepted = alice.say(alice.session(), "x")
+    Turn.objects.filter(pk=accepted.turn_id).update(format=99)
+    assert turns.claim("w") is None
+
+
+# --- death ---
+
+
+def test_a_run_whose_worker_died_before_any_text_is_made_again(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    session = alice.session()
+    script = model.script([text("here ", "I am")])
+    accepted = alice.say(session, script)
+    dead = turns.claim("dead")
+    assert dead is not None
+    start_worker()
+    turn = wait_for_state(accepted, "done")
+    assert turn.takeovers == 1
+    assert full(session)[-1] == ("assistant", "here I am")
+
+
+def test_a_run_that_died_in_mid_text_ends_with_error_and_its_text(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("half an "), gate("never")]))
+    worker = start_worker()
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    Turn.objects.filter(pk=accepted.turn_id).update(worker="dead", lease_expires_at="2020-01-01T00:00:00Z")
+    assert worker.name
+    turn = wait_for_state(accepted, "error")
+    assert turn.error == "interrupted"
+    assert full(session)[-1] == ("assistant", "half an ")
+
+
+@pytest.mark.parametrize(("tool", "result"), [("block", "Tool execution failed: interrupted, it may have run"), ("again", "5")])
+def test_a_tool_that_was_running_when_its_worker_died(
+    alice: World,
+    agents: Callable[..., Any],
+    start_worker: Callable[[], Worker],
+    model: ModelServer,
+    tool: str,
+    result: str,
+) -> None:
+    tools.forget()
+    from agents_app.spec import ToolSpec
+
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    source = "python:tests.sessions_app.core.tools:"
+    agents(
+        tools=(
+            ToolSpec("block", source + "add_one", parameters=number, expose=False),
+            ToolSpec("again", source + "add_one", parameters=number, expose=False, idempotent=True),
+        )
+    )
+    session = alice.session()
+    script = model.script([call(tool, {"n": 4}, id="c")], [text("done")])
+    accepted = alice.say(session, script)
+    claimed = turns.claim("dead")
+    assert claimed is not None
+    asyncio.run(_die_while_the_tool_runs(claimed))
+    start_worker()
+    turn = wait_for_state(accepted, "done")
+    assert turn.takeovers == 1
+    assert ("tool", result) in full(session)
+    assert tools.runs == ([("add_one", 4)] if tool == "again" else [])
+
+
+async def _die_while_the_tool_runs(claimed: turns.Claimed) -> None:
+    """Drive a run up to the commit point before its tool, and stop there as kill -9 would."""
+    from agents_app.tools.threads import FairPool
+    from sessions_app.core import database
+
+    class Died(BaseException):
+        pass
+
+    class Dying(runner.Run):
+        async def call_running(self, each: Any) -> None:
+            await super().call_running(each)
+            raise Died
+
+    writer = journal.Writer()
+    await writer.start()
+    try:
+        loaded = await database.run(runner.load, claimed)
+        with pytest.raises(Died):
+            await Dying(claimed, loaded, writer, FairPool(2)).drive()
+    finally:
+        await writer.close()
+
+
+def test_a_turn_is_taken_over_twice_at_most(alice: World, quick: None, settings: Any) -> None:
+    settings.AGENTHOST_LEASE_SECONDS = 0.0
+    session = alice.session()
+    accepted = alice.say(session, "x")
+    assert turns.claim("one") is not None
+    assert isinstance(turns.take_over("two"), turns.Claimed)
+    assert isinstance(turns.take_over("three"), turns.Claimed)
+    assert turns.take_over("four") is True
+    turn = turn_of(accepted)
+    assert (turn.state, turn.error) == ("error", "interrupted")
+    assert turns.take_over("five") is False
+    assert [line.role for line in history.read(session, "full")] == ["user"]
