@@ -46,21 +46,22 @@ def interrupt() -> None:
     _arrivals.one_more()
 
 
-class Channel(memory.Channel):  # type: ignore[misc]  # kombu has no types
+class Channel(memory.Channel):
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         super()._put(queue, message, **kwargs)
         _arrivals.one_more()
 
 
-class Transport(memory.Transport):  # type: ignore[misc]  # kombu has no types
+class Transport(memory.Transport):
     Channel = Channel
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # noqa: ARG002 - kombu's signature
+    def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:  # noqa: ARG002 - kombu's signature
         """Delivers one message. Ends with TimeoutError (socket.timeout), as every kombu transport does, when none came."""
         until = None if timeout is None else time.monotonic() + timeout
         woken = False
         while True:
             seen = _arrivals.count
+            assert self.cycle is not None
             try:
                 self.cycle.get(self._deliver, timeout=timeout)
             except Empty:

@@ -6,9 +6,14 @@ change of threads, together more than the rest of a request.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
 from channels.routing import ProtocolTypeRouter
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol
 from agenthost.middleware import known_request
@@ -17,12 +22,15 @@ from agenthost.middleware import known_request
 class ProtocolHandler(ASGIHandler):
     """Django's handler with the one middleware that programs need, whatever MIDDLEWARE says for people."""
 
+    _get_response_async: Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+
     def load_middleware(self, is_async: bool = False) -> None:
-        self._view_middleware = []
-        self._template_response_middleware = []
-        self._exception_middleware = []
-        get_response = self._get_response_async if is_async else self._get_response
-        self._middleware_chain = convert_exception_to_response(known_request(convert_exception_to_response(get_response)))
+        assert is_async
+        self._view_middleware: list[object] = []
+        self._template_response_middleware: list[object] = []
+        self._exception_middleware: list[object] = []
+        view = convert_exception_to_response(self._get_response_async)
+        self._middleware_chain = convert_exception_to_response(known_request(view))
 
 
 class ByAudience:
@@ -34,7 +42,7 @@ class ByAudience:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         handler = self._programs if is_protocol(path) or path in HEALTH_PATHS else self._people
-        await handler(scope, receive, send)
+        await handler(cast(dict[str, Any], scope), receive, cast(Any, send))
 
 
 async def refuse_websocket(_scope: Scope, receive: Receive, send: Send) -> None:

@@ -261,6 +261,8 @@ LOGGING = {
         "django.server": {"handlers": ["null"], "level": "INFO", "propagate": True},
         "uvicorn": {"level": "INFO"},
         "uvicorn.error": {"level": "INFO"},
+        # It would write queries, and with them tokens.
+        "uvicorn.access": {"level": "CRITICAL", "propagate": False},
         "celery": {"level": "WARNING"},
         "kombu": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},

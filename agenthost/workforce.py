@@ -14,6 +14,7 @@ import threading
 from typing import Any
 
 from celery.beat import Scheduler, Service
+from celery.platforms import EX_OK
 from celery.worker import WorkController
 from celery.worker import state as consumer_state
 from django.conf import settings
@@ -53,7 +54,7 @@ class Consumer:
 
     def close(self) -> None:
         """Take no more tasks. Those that run are waited for by ``join``."""
-        consumer_state.should_stop = 0
+        consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # its stub knows only how it begins
         memory_broker.interrupt()
 
     def join(self, timeout: float) -> bool:

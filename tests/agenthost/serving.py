@@ -44,7 +44,7 @@ class Connection:
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
+    def ask(self, method: str, path: str, body: bytes = b"", /, **headers: str) -> Answer:
         """A whole request; names of headers are written with underscores."""
         self.head(method, path, **({"content_length": str(len(body))} if body else {}), **headers)
         self.send(body)

@@ -8,7 +8,7 @@ from daphne.management.commands.runserver import Command as DaphneRunserver
 from django.conf import settings
 
 
-class Command(DaphneRunserver):
+class Command(DaphneRunserver):  # type: ignore[misc]  # daphne has no types
     def inner_run(self, *args: Any, **options: Any) -> None:
         if settings.AGENTHOST_MODE != "embedded":
             super().inner_run(*args, **options)
