@@ -54,9 +54,8 @@ class OperatorAdmin(_ModelAdmin[M]):
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     list_max_show_all = 0
-    list_display_links: Any = None
     actions_on_top = True
-    sortable_by: Any = ()
+    sortable_by = ()
 
     def has_delete_permission(self, request: HttpRequest, obj: M | None = None) -> bool:  # noqa: ARG002
         return False

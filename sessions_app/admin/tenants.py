@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
@@ -167,5 +168,5 @@ def chosen_again(action: str | None, rows: list[Any]) -> list[tuple[str, str]]:
     """The fields that make a list's action run again on the same rows, confirmed."""
     if action is None:
         return []
-    chosen = [(admin.helpers.ACTION_CHECKBOX_NAME, str(row.pk)) for row in rows]
+    chosen = [(ACTION_CHECKBOX_NAME, str(row.pk)) for row in rows]
     return [("action", action), ("confirmed", "yes"), *chosen]
