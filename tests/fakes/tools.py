@@ -41,7 +41,7 @@ def order_rope(metres: float, colour: str = "grey") -> str:
         metres: how much of it
     """
     _note("order_rope", metres=metres, colour=colour)
-    return f"{metres} m of {colour} rope ordered"
+    return f"{metres:g} m of {colour} rope ordered"
 
 
 def whisper(words: str) -> str:
