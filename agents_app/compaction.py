@@ -7,7 +7,8 @@ history, which shows what the model gets).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents_app import exact_json
@@ -30,7 +31,7 @@ class TooLong(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """``dropped_through``: the position of the newest message left out whole; None: all are there."""
+    """``dropped_through``: up to this position nothing but system messages is left; None: all are there."""
 
     messages: list[Message]
     dropped_through: int | None
@@ -77,7 +78,14 @@ def compact(
     rest = [message for index, message in enumerate(shortened) if index not in gone]
     if _count(characters, images) > limit_tokens:
         raise TooLong(_count(characters, images), limit_tokens, rest)
-    return Compacted(rest, max((shortened[index].position for index in gone), default=None))
+    return Compacted(rest, _dropped_through(shortened, gone))
+
+
+def _dropped_through(messages: Sequence[Message], gone: Collection[int]) -> int | None:
+    """How far everything is gone; a result that stood far behind its dropped call may lie beyond."""
+    conversation = [index for index, message in enumerate(messages) if message.role != "system"]
+    beginning = itertools.takewhile(lambda index: index in gone, conversation)
+    return max((messages[index].position for index in beginning), default=None)
 
 
 def for_model(messages: Sequence[Message]) -> list[Message]:
@@ -179,7 +187,7 @@ def _protected(messages: Sequence[Message], groups: Sequence[Sequence[int]], run
     """The groups that stay: that of the newest user message and those the running turn works on."""
     users = [index for index, message in enumerate(messages) if message.role == "user"]
     # Results that stand before the running turn's own user message only closed what an earlier turn left open.
-    begins = max((index for index in users if messages[index].turn == running_turn), default=-1)
+    begins = min((index for index in users if messages[index].turn == running_turn), default=-1)
     keep = {users[-1]} if users else set()
     if running_turn is not None:
         keep |= {index for index, message in enumerate(messages) if message.turn == running_turn and index >= begins}

@@ -18,7 +18,6 @@ from agents_app import exact_json
 from agents_app.errors import ProviderFault
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
-_HIGH_SURROGATE_AT_END = re.compile("[\ud800-\udbff]$")
 _CONTEXT_WORDS = re.compile(
     r"context[_ -]?length|context[_ -]?(window|size)|maximum context|"
     r"(prompt|input|request|messages?)[^.]{0,40} (is|are) too (long|large)|too many (input )?tokens|"
@@ -53,7 +52,6 @@ class ChatStream:
         self._refused = False
         self._usage: Usage | None = None
         self._calls = _Calls()
-        self._held: dict[type[TextDelta] | type[ThinkingDelta], str] = {}
 
     def read(self, events: Iterable[list[bytes]]) -> list[ProviderEvent]:
         """The provider events of these server events, neighbouring deltas joined."""
@@ -74,7 +72,7 @@ class ChatStream:
         """What closes the answer: usage and the reason. None: it broke off before its end."""
         if not self.finished and not self.over:
             return None
-        out: list[ProviderEvent] = [kind(text) for kind, text in self._held.items()]
+        out: list[ProviderEvent] = []
         self._calls.flush(out)
         out.extend(self.usage())
         out.append(Finish(self._finish_reason()))
@@ -162,13 +160,6 @@ class ChatStream:
     def _text(self, kind: type[TextDelta] | type[ThinkingDelta], text: Any, out: list[ProviderEvent]) -> None:
         if not isinstance(text, str) or not text:
             return
-        if held := self._held.pop(kind, None):
-            # Both halves of a character, each escaped in a chunk of its own.
-            text = (held + text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        if _HIGH_SURROGATE_AT_END.search(text):
-            self._held[kind], text = text[-1], text[:-1]
-            if not text:
-                return
         last = out[-1] if out else None
         if isinstance(last, kind):
             out[-1] = kind(last.text + text)
@@ -247,9 +238,9 @@ def _parsed(text: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        # Lone surrogates and bad UTF-8 are the model's own doing: the loop replaces them, the answer goes on.
+        # Lone surrogates and bad UTF-8 are the model's own doing: the loop mends them, the answer goes on.
         try:
-            value = json.loads(text.decode("utf-8", "replace"))
+            value = json.loads(_decoded(text))
         except (ValueError, RecursionError):
             raise Unreadable from None
     if not isinstance(value, dict):
@@ -261,6 +252,13 @@ def _parsed(text: bytes) -> dict[str, Any]:
             raise Unreadable from None
         return exact
     return value
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace")
 
 
 def _has_plain_arguments(chunk: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import orjson
 
-from agents_app.errors import ProviderError
+from agents_app.errors import ProviderError, ProviderFault
 from agents_app.providers import chat_request, connections
 from agents_app.providers.chat_stream import ChatStream, ServerSaid, Unreadable, said
 from agents_app.providers.sse import EventSplitter, EventTooLong
@@ -69,14 +69,11 @@ async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
             # With a secret in its code, the server's own word stays out as well.
             error = ProviderError(failed.error.fault, _masked(failed.error.detail, request))
             if failed.wait is None or attempt >= request.limits.retries:
-                logger.warning("openai-chat: %s", error)
                 raise error from None
             logger.info("openai-chat: attempt %d: %s; again in %.2f s", attempt + 1, error, failed.wait)
             wait = failed.wait
         except ProviderError as error:
-            error = ProviderError(error.fault, _masked(error.detail, request))
-            logger.warning("openai-chat: %s", error)
-            raise error from None
+            raise ProviderError(error.fault, _masked(error.detail, request)) from None
         finally:
             await answer.aclose()
         await asyncio.sleep(wait)
@@ -148,7 +145,7 @@ async def _answer(
         raise (fault if begun else _Attempt(fault, None)) from None
     except ServerSaid as problem:
         if begun:
-            fault_kind = "context_too_long" if problem.fault == "context_too_long" else "broken_stream"
+            fault_kind: ProviderFault = "context_too_long" if problem.fault == "context_too_long" else "broken_stream"
             raise ProviderError(fault_kind, f"error in the stream: {problem.code}") from None
         wait = _backoff(attempt) if problem.passing else None
         raise _Attempt(ProviderError(problem.fault, f"error in the stream: {problem.code}"), wait) from None
@@ -207,7 +204,7 @@ async def _refused(response: aiohttp.ClientResponse, attempt: int) -> _Attempt:
         document = document[0]
     error = document.get("error", document) if isinstance(document, dict) else document
     problem = said(error, response.status)
-    fault = problem.fault
+    fault: ProviderFault = problem.fault
     if response.status < 400 or (response.status == 404 and fault == "refused_request"):
         fault = "configuration"
     detail = f"status {response.status} {problem.code}".strip()
