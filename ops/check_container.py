@@ -152,7 +152,7 @@ def layout_faults(text: str, *, install: bool) -> list[str]:
         variables = {**clean, "AGENTHOST_VAR_DIR": str(Path(scratch) / "var"), "PYTHONDONTWRITEBYTECODE": "1"}
         faults = []
         for command in ("check --fail-level WARNING", "makemigrations --check --dry-run"):
-            line = [python, "manage.py", *command.split()]
+            line = [str(python), "manage.py", *command.split()]
             done = subprocess.run(line, check=False, cwd=app, env=variables, capture_output=True, text=True)
             if done.returncode:
                 faults.append(f"manage.py {command} fails in the image's folder: {(done.stdout + done.stderr).strip()[-1500:]}")

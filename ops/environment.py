@@ -111,8 +111,8 @@ def no_venv(version: str) -> str:
 def install(lock: str) -> None:
     say(f"installing {lock} (the first time this takes a minute) …")
     # -I: what stands on the caller's PYTHONPATH must not count as installed.
-    command = [PYTHON, "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
-    done = subprocess.run([*command, "--require-hashes", "-r", ROOT / lock], check=False, stdin=subprocess.DEVNULL)
+    command = [str(PYTHON), "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
+    done = subprocess.run([*command, "--require-hashes", "-r", str(ROOT / lock)], check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise InstallationError(f"pip could not install {lock}; see above. Run this again when the cause is gone")
     STAMP.write_text(digest(lock) + "\n")

@@ -47,7 +47,9 @@ class Postgres:
         self.port = 0
         self._crash_safe = crash_safe
         self._password = secrets.token_urlsafe(16)
-        self._account = _unprivileged_account()
+        account = _unprivileged_account()
+        self._user = None if account is None else account.pw_uid
+        self._group = None if account is None else account.pw_gid
         self._programs: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,14 +80,16 @@ class Postgres:
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self.home / "postgres.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self.data, *arguments],
+                [str(self._programs / "postgres"), "-D", str(self.data), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.home,
                 # Ctrl-C goes to whoever asked for the server; it ends when they are done with it.
                 start_new_session=True,
-                **self._as_account(),
+                user=self._user,
+                group=self._group,
+                extra_groups=None if self._user is None else [],
             )
         self._wait()
 
@@ -132,32 +136,29 @@ class Postgres:
         password = self.home / "postgres.password"
         password.write_text(self._password)
         password.chmod(0o600)
-        if self._account is not None:
+        if self._user is not None and self._group is not None:
             for path in (self.data, password):
-                os.chown(path, self._account.pw_uid, self._account.pw_gid)
+                os.chown(path, self._user, self._group)
         assert self._programs is not None
-        command = [self._programs / "initdb", "-D", self.data, "-U", "postgres", "-A", "scram-sha-256", f"--pwfile={password}"]
+        access = ["-U", "postgres", "-A", "scram-sha-256", f"--pwfile={password}"]
         done = subprocess.run(
-            [*command, "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"],
+            [str(self._programs / "initdb"), "-D", str(self.data), *access, "--encoding=UTF8", "--locale=C", "--no-sync"],
             check=False,
             capture_output=True,
             text=True,
             cwd=self.home,
-            **self._as_account(),
+            user=self._user,
+            group=self._group,
+            extra_groups=None if self._user is None else [],
         )
         password.unlink()
         if done.returncode:
             shutil.rmtree(self.data, ignore_errors=True)
             raise ServiceMissingError(f"initdb failed: {done.stderr.strip()[-400:]}")
 
-    def _as_account(self) -> dict[str, int | list[int]]:
-        if self._account is None:
-            return {}
-        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-
     def _own_copy(self, programs: Path) -> Path:
         """The programs, where the account may run them: a checkout in root's home is closed to it."""
-        if self._account is None or _open_to_all(programs):
+        if self._user is None or _open_to_all(programs):
             return programs
         package = programs.parent.parent
         target = self.home / "programs"

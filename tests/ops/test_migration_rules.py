@@ -25,11 +25,8 @@ def judge(*operations: Operation, reason: str = "") -> list[str]:
     before = ProjectState()
     for operation in BASE:
         operation.state_forwards("post", before)
-    migration = migrations.Migration("0002_next", "post")
-    migration.operations = list(operations)
-    if reason:
-        migration.breaks_previous_release = reason  # type: ignore[attr-defined]  # how a migration says so
-    return migration_rules.faults(migration, before)
+    kind = type("Migration", (migrations.Migration,), {"operations": operations, "breaks_previous_release": reason})
+    return migration_rules.faults(kind("0002_next", "post"), before)
 
 
 @pytest.mark.parametrize(
