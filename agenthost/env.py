@@ -74,7 +74,7 @@ def number(name: str, default: float, *, least: float = 0.0, most: float | None 
     return number_given
 
 
-def boolean(name: str, default: bool) -> bool:
+def boolean(name: str, *, default: bool) -> bool:
     value = given(name)
     if value is None:
         return default

@@ -25,19 +25,19 @@ NO_WORKER = f"A turn has been queued for more than {presence.STUCK_AFTER_SECONDS
 
 
 def why_not_ready() -> list[str]:
-    """What keeps this process from serving; empty if nothing does. Asks the database."""
-    if draining.begun():
-        return [DRAINING]
+    """What keeps this process from serving; empty if nothing does."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-        if not _migrated():
-            return [NOT_MIGRATED]
-        if presence.turns_stuck() and not presence.workers_alive():
-            return [NO_WORKER]
+        return _ask_database()
     except DatabaseUnusable:
         log.warning("the database does not answer", exc_info=True)
         return [NO_DATABASE]
+
+
+def _ask_database() -> list[str]:
+    if not _migrated():
+        return [NOT_MIGRATED]
+    if presence.turns_stuck() and not presence.workers_alive():
+        return [NO_WORKER]
     return []
 
 

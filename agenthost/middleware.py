@@ -20,7 +20,7 @@ from agenthost.guard import new_request_id, sane_request_id
 from sessions_app.core import logcontext
 
 
-def _identify(request: HttpRequest) -> None:
+def _identify(request: HttpRequest) -> str:
     if isinstance(request, ASGIRequest):
         request_id = request.scope.get("agenthost", {}).get("request_id", "")
     else:
@@ -28,7 +28,7 @@ def _identify(request: HttpRequest) -> None:
         given = request.headers.get("X-Request-Id", "")
         request_id = given if sane_request_id(given) else ""
     request.META["agenthost.request_id"] = request_id = request_id or new_request_id()
-    logcontext.bind(request=request_id, tenant="", session="", turn="")
+    return str(request_id)
 
 
 @sync_and_async_middleware
@@ -37,17 +37,19 @@ def known_request(get_response: Any) -> Any:
     if iscoroutinefunction(get_response):
 
         async def handle_async(request: HttpRequest) -> HttpResponseBase:
-            _identify(request)
-            response: HttpResponseBase = await get_response(request)
-            response.headers.setdefault("X-Request-Id", request.META["agenthost.request_id"])
+            request_id = _identify(request)
+            with logcontext.about(request=request_id):
+                response: HttpResponseBase = await get_response(request)
+            response.headers.setdefault("X-Request-Id", request_id)
             return response
 
         return handle_async
 
     def handle(request: HttpRequest) -> HttpResponseBase:
-        _identify(request)
-        response: HttpResponseBase = get_response(request)
-        response.headers.setdefault("X-Request-Id", request.META["agenthost.request_id"])
+        request_id = _identify(request)
+        with logcontext.about(request=request_id):
+            response: HttpResponseBase = get_response(request)
+        response.headers.setdefault("X-Request-Id", request_id)
         return response
 
     return handle

@@ -19,10 +19,19 @@ from django.conf import settings
 def plain(value):
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 database = settings.DATABASES["default"]
-print(json.dumps({"mode": settings.AGENTHOST_MODE, "key": settings.SECRET_KEY, "ring": [k.hex() for k in settings.AGENTHOST_KEY_RING],
-    "engine": database["ENGINE"], "name": str(database["NAME"]), "options": {k: plain(v) for k, v in database["OPTIONS"].items()},
-    "broker": settings.AGENTHOST_BROKER_URL, "layer": settings.CHANNEL_LAYERS["default"]["CONFIG"]["url"],
-    "cors": settings.AGENTHOST_CORS_ORIGINS, "hosts": settings.ALLOWED_HOSTS, "providers": sorted(settings.AGENTHOST_PROVIDER_KEYS)}))
+print(json.dumps({
+    "mode": settings.AGENTHOST_MODE,
+    "key": settings.SECRET_KEY,
+    "ring": [key.hex() for key in settings.AGENTHOST_KEY_RING],
+    "engine": database["ENGINE"],
+    "name": str(database["NAME"]),
+    "options": {name: plain(value) for name, value in database["OPTIONS"].items()},
+    "broker": settings.AGENTHOST_BROKER_URL,
+    "layer": settings.CHANNEL_LAYERS["default"]["CONFIG"]["url"],
+    "cors": settings.AGENTHOST_CORS_ORIGINS,
+    "hosts": settings.ALLOWED_HOSTS,
+    "providers": sorted(settings.AGENTHOST_PROVIDER_KEYS),
+}))
 """
 POSTGRES = "postgres://someone:pass@db/agenthost"
 RING = base64.b64encode(bytes(range(32))).decode()

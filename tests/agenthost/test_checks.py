@@ -1,0 +1,60 @@
+"""Deployments that are refused before they start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+from pytest_django import Settings
+
+from agenthost import checks
+from agents_app.errors import AgentsFileError, FileFault
+
+
+def test_sqlite_serves_one_process_only(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "django.db.backends.sqlite3")
+    settings.AGENTHOST_MODE = "embedded"
+    assert checks.check_database() == []
+    settings.AGENTHOST_MODE = "production"
+    assert [found.id for found in checks.check_database()] == [checks.SQLITE_WITH_PROCESSES]
+    monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
+    assert checks.check_database() == []
+
+
+@pytest.mark.parametrize(("role", "refused"), [("web", True), ("worker", True), ("beat", True), ("embedded", False), ("", False)])
+def test_a_cluster_needs_a_redis_and_a_broker(settings: Settings, role: str, refused: bool) -> None:
+    settings.AGENTHOST_ROLE = role
+    settings.AGENTHOST_REDIS_URL = settings.AGENTHOST_BROKER_URL = None
+    expected = [checks.CLUSTER_WITHOUT_REDIS, checks.NO_BROKER] if refused else []
+    assert [found.id for found in checks.check_carrier()] == expected
+    settings.AGENTHOST_REDIS_URL = settings.AGENTHOST_BROKER_URL = "redis://r"
+    assert checks.check_carrier() == []
+
+
+def test_a_missing_key_ring_is_named(settings: Settings) -> None:
+    settings.AGENTHOST_KEY_RING = []
+    found = checks.check_key_ring()
+    assert [error.id for error in found] == [checks.NO_KEY_RING]
+    assert "AGENTHOST_KEY_RING" in found[0].msg
+
+
+@pytest.mark.parametrize(
+    "backend", ["channels.layers.InMemoryChannelLayer", "channels_redis.core.RedisChannelLayer", "channels_redis.pubsub.X"]
+)
+def test_the_stock_channel_layers_are_refused(settings: Settings, backend: str) -> None:
+    assert checks.check_channel_layers() == []
+    settings.CHANNEL_LAYERS = {"default": {"BACKEND": backend}}
+    found = checks.check_channel_layers()
+    assert [error.id for error in found] == [checks.FOREIGN_LAYER]
+    assert backend in found[0].msg
+
+
+def test_a_broken_agents_file_is_told_with_table_key_and_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken() -> None:
+        raise AgentsFileError(str(tmp_path / "agents.toml"), [FileFault("agents[0]", "model", "is missing")])
+
+    monkeypatch.setattr("agents_app.registry.agents", broken)
+    found = checks.check_agents()
+    assert [error.id for error in found] == [checks.BAD_AGENTS_FILE]
+    assert found[0].msg.endswith("agents.toml: agents[0] model: is missing")

@@ -1,0 +1,87 @@
+"""Log lines: what they tell, and what they must not."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from agenthost import observability
+from sessions_app.core import logcontext
+
+KEY = "ah_" + "Q7" * 21 + "x"
+
+
+@pytest.fixture
+def lines() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(observability.ContextFilter())
+    handler.addFilter(observability.MaskingFilter())
+    handler.setFormatter(observability.JsonFormatter())
+    logger = logging.getLogger("tests.observability")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield logger, stream
+    logger.removeHandler(handler)
+    logger.propagate = True
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        (f"key {KEY} was used", KEY),
+        (f"Authorization: Bearer {KEY}", KEY),
+        ("authorization: bearer sk-live-123", "sk-live-123"),
+        ("GET /x?token=hush&a=1", "hush"),
+        ("GET /x?a=1&tkn=hush", "hush"),
+        ("postgres://someone:hush@db/x", "hush"),
+        ("redis://:hush@r:6379/0", "hush"),
+    ],
+)
+def test_keys_and_tokens_are_masked(lines: tuple[logging.Logger, io.StringIO], text: str, gone: str) -> None:
+    logger, stream = lines
+    logger.info("%s", text)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        logger.exception("it failed")
+    assert gone not in stream.getvalue()
+    assert "a=1" in stream.getvalue() or "a=1" not in text
+
+
+def test_a_masked_key_can_still_be_found_by_its_prefix() -> None:
+    assert observability.masked(KEY).startswith(KEY[:11])
+
+
+@pytest.mark.parametrize("text", ["tokens=5", "max_tokens=100", "https://host/path?x=1", "12:30:00"])
+def test_what_is_no_secret_is_left_alone(text: str) -> None:
+    assert observability.masked(text) == text
+
+
+def test_a_line_says_whom_it_is_about(lines: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = lines
+    with logcontext.about(request="req_1", tenant=7, session="sess_1", turn="turn_1"):
+        logger.info("hello %s", "there")
+    logger.info("bye")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["message"], first["level"], first["logger"]) == ("hello there", "INFO", "tests.observability")
+    assert (first["request"], first["tenant"], first["session"], first["turn"]) == ("req_1", "7", "sess_1", "turn_1")
+    assert "request" not in second
+
+
+def test_arguments_that_do_not_fit_lose_no_line(lines: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = lines
+    logger.info("%d turns", "many")
+    assert "%d turns" in json.loads(stream.getvalue())["message"]
+
+
+def test_a_line_for_people_names_the_same_ids() -> None:
+    record = logging.LogRecord("a.logger", logging.INFO, __file__, 1, "hello", None, None)
+    with logcontext.about(turn="turn_1"):
+        observability.ContextFilter().filter(record)
+    assert "a.logger: hello [turn=turn_1]" in observability.ReadableFormatter().format(record)
