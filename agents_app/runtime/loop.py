@@ -72,7 +72,7 @@ class Plan:
 async def run(plan: Plan, host: Host, steps_done: int) -> None:
     """Go on with a turn from its last commit point until it ends or waits."""
     step = steps_done
-    calls = await host.look()
+    calls: Sequence[Call] = await host.look()
     while True:
         if any(call.state in ("pending", "granted", "running") for call in calls) and not await _settle(plan, host, calls):
             return

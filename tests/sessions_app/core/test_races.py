@@ -48,12 +48,12 @@ def test_an_answer_just_before_waiting_is_not_overlooked(
     asked = call("read_log", {}, id="c") if answer == "result" else call("add_one", {"n": 1}, id="c")
     accepted = alice.say(session, model.script([asked], [text("done")]))
     assert held.entered.wait(15)
-    given: turns.Answer = {
+    given: dict[str, turns.Answer] = {
         "grant": Permission(0, "c", granted=True),
         "deny": Permission(0, "c", granted=False, reason="no"),
         "result": ClientResult(0, "c", "calm"),
-    }[answer]
-    turns.decide(alice.caller, session, answers=[given])
+    }
+    turns.decide(alice.caller, session, answers=[given[answer]])
     assert turn_of(accepted).state == "running"
     held.go.set()
     turn = wait_for_state(accepted, "done")

@@ -144,7 +144,7 @@ def test_mixed_calls_run_wait_and_go_on(alice: World, start_worker: Callable[[],
         ("tool", "k4"),
         ("assistant", None),
     ]
-    texts = dict(full(session)[2:5] and [(line.tool_call_id, line.content) for line in history.read(session, "full")])
+    texts = {line.tool_call_id: line.content for line in history.read(session, "full")}
     assert texts["k4"] == '"Tool execution failed: the tool raised an error"'
     assert [line.role for line in history.of_run(turn.pk, 1)] == ["assistant", "tool"]
     assert [line.role for line in history.of_run(turn.pk, 2)] == ["tool", "assistant"]
