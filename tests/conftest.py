@@ -7,11 +7,14 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.fakes.model_server import ModelServer
+
+if TYPE_CHECKING:
+    from tests.cast import Cast
 
 # --- nothing leaves this machine (and so no test can reach a real model) ---
 
@@ -130,3 +133,25 @@ def model(_model_server: ModelServer) -> Iterator[ModelServer]:
     _model_server.forget()
     yield _model_server
     _model_server.forget()
+
+
+# --- the cast ---
+
+
+@pytest.fixture
+def cast(transactional_db: None) -> Cast:
+    """Two tenants with keys, in real transactions."""
+    from tests.cast import make_cast
+
+    return make_cast()
+
+
+@pytest.fixture
+def scripted_agents(model: ModelServer) -> Iterator[None]:
+    """The registry holds the cast's agents, and they ask the scripted model server."""
+    from agents_app import registry
+
+    from tests.cast import agents
+
+    with registry.use(agents(model.url)):
+        yield

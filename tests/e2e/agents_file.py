@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 DEFAULT_KEY = "sk-operators-canary-0b5e"
@@ -153,12 +154,12 @@ api_key = "sk-unreachable"
 """
 
 
-def write(path: Path, model_url: str, *, without: str | None = None, **replaced: str) -> Path:
+def write(path: Path, model_url: str, *, without: str | None = None, replaced: Mapping[str, str] | None = None) -> Path:
     """Write the file; ``without`` leaves one agent out, ``replaced`` exchanges texts, both for files that change."""
     agents = FILE.format(model=model_url, full=FULL.strip(), default_key=DEFAULT_KEY, header=HEADER_SECRET).split("[[agents]]\n")
     kept = [agent for agent in agents if without is None or f'name = "{without}"\n' not in agent.split("[[", 1)[0]]
     text = "[[agents]]\n".join(kept)
-    for old, new in replaced.items():
+    for old, new in (replaced or {}).items():
         text = text.replace(old, new)
     path.write_text(text)
     return path

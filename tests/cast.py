@@ -1,0 +1,115 @@
+"""The cast of tests within one process: two tenants, their callers and keys, agents, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents_app.runtime.interface import Limits
+from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
+from sessions_app.core import keys, sessions, tenants
+
+if TYPE_CHECKING:
+    from sessions_app.core.caller import Caller
+    from sessions_app.models import Session, Tenant
+
+
+@dataclass(frozen=True)
+class Member:
+    """A tenant, and two keys of it: one with every scope, one with none of AAP's."""
+
+    tenant: Tenant
+    key: str
+    caller: Caller
+    key_without_scopes: str
+    caller_without_scopes: Caller
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Alice and Bob must never hear of each other."""
+
+    alice: Member
+    bob: Member
+
+
+def make_member(slug: str) -> Member:
+    tenant, _ = tenants.create(slug)
+
+    def issue(name: str, scopes: Sequence[str]) -> str:
+        return keys.issue(tenant, name=name, scopes=scopes, expires_at=None, allowed_agents=None, actor="the tests").raw
+
+    full, none = issue("all", ["*"]), issue("none", ["ahp"])
+    return Member(tenant, full, keys.authenticate(full), none, keys.authenticate(none))
+
+
+def make_cast() -> Cast:
+    return Cast(make_member("alice"), make_member("bob"))
+
+
+def make_session(
+    caller: Caller,
+    agent: str = "echo",
+    *,
+    tools: list[dict[str, Any]] | None = None,
+    options: Mapping[str, str] | None = None,
+    client_tools: Sequence[dict[str, Any]] = (),
+    seed: Sequence[dict[str, Any]] = (),
+) -> Session:
+    """A session of the agent; the agent must be in the registry (see ``agents``)."""
+    return sessions.create(
+        caller, agent=agent, tool_refs=tools, options=dict(options or {}), client_tools=list(client_tools), seed=list(seed)
+    )
+
+
+def agents(model_url: str) -> list[AgentSpec]:
+    """``echo``, which says what its script says, and ``pilot``, which has options and tools; for ``registry.use``."""
+    text = {"type": "string"}
+    return [
+        AgentSpec(
+            name="echo",
+            version="1.0.0",
+            model="openai-chat:gpt-test",
+            base_url=model_url,
+            api_key="sk-echo",
+            client_tools=True,
+            images=("http", "data"),
+            limits=Limits(retries=0),
+        ),
+        AgentSpec(
+            name="pilot",
+            version="1.0.0",
+            model="openai-chat:gpt-test",
+            base_url=model_url,
+            api_key="{model_key}",
+            instructions="Tone: {tone}.",
+            client_tools=True,
+            limits=Limits(retries=0),
+            options=(
+                OptionSpec("text", "tone", default="brief"),
+                OptionSpec("secret", "model_key", default="sk-default"),
+                OptionSpec("select", "units", default="metric", options=("metric", "imperial")),
+            ),
+            tools=(
+                ToolSpec(
+                    "tide_table",
+                    "python:tests.fakes.tools:tide_table",
+                    description="Times of high and low water.",
+                    parameters={"type": "object", "properties": {"harbour": text}, "required": ["harbour"]},
+                ),
+                ToolSpec(
+                    "order_rope",
+                    "python:tests.fakes.tools:order_rope",
+                    description="Orders mooring rope.",
+                    parameters={"type": "object", "properties": {"metres": {"type": "number"}}, "required": ["metres"]},
+                ),
+                ToolSpec(
+                    "whisper",
+                    "python:tests.fakes.tools:whisper",
+                    expose=False,
+                    parameters={"type": "object", "properties": {"words": text}, "required": ["words"]},
+                ),
+            ),
+        ),
+    ]

@@ -1,0 +1,118 @@
+"""What clients see when the operator changes the agents file: agents removed, options and tools changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import agents_file
+from tests.e2e import server as servers
+from tests.e2e.client import client_tool, tool
+from tests.e2e.server import Server
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+
+
+@pytest.fixture(params=servers.shapes())
+def changing(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
+    """A server of the test's own, because it is stopped and started with another agents file."""
+    with servers.running(request.param, tmp_path, model.url) as server:
+        yield server
+
+
+def restart(server: Server, model: ModelServer, *, without: str | None = None, replaced: dict[str, str] | None = None) -> None:
+    server.stop()
+    agents_file.write(server.directory / "agents.toml", model.url, without=without, replaced=replaced or {})
+    server.start()
+
+
+@pytest.mark.rule("A43", "A44", "A45", "A83", "A71")
+def test_sessions_live_through_changes_of_the_agents_file(changing: Server, model: ModelServer) -> None:
+    alice = changing.alice
+    gone = alice.create("echo")
+    alice.turn(gone, "hello")
+    pilot = alice.create(
+        {"name": "pilot", "options": {"brain": "gpt-other", "tone": "calm"}, "tools": [{"name": "fail"}, {"name": "tide_table"}]},
+        tools=[client_tool("mine")],
+    )
+    prompt = model.script([steps.call("mine", {}, id="op1")], [steps.text("after")], [steps.text("never")])
+    asked = alice.turn(pilot, prompt)
+    assert asked.stop == "tool_use"
+    restart(
+        changing,
+        model,
+        without="echo",
+        replaced={
+            '"gpt-test", "gpt-other"': '"gpt-test", "gpt-new"',
+            "Tone: {tone}.": "New tone: {tone}.",
+            '[[agents.tools]]\npython = "tests.fakes.tools:fail"\n': "",
+        },
+    )
+    alice = changing.alice
+    # A43: readable, listed, deletable, but nothing runs.
+    assert [agent["name"] for agent in alice.meta()["agents"]][:1] == ["pilot"]
+    assert len(alice.history(gone)) == 2
+    assert gone in [one["sessionId"] for one in alice.all_sessions()]
+    problem = alice.refused(gone, "anybody there?")
+    assert problem["detail"]
+    assert len(alice.history(gone)) == 2
+    # A45: the waiting turn goes on by the definition it began with.
+    assert alice.turn(pilot, tool("op1", "x")).text == "after"
+    second = model.requests_of(prompt)[1]
+    assert second.messages[0]["content"] == "Tone: calm. Units: metric."
+    assert second.body["model"] == "gpt-other"
+    # A44: the next turn falls back, and still shows what the client set. A83: the removed tool is no longer shown.
+    later = model.script([steps.text("new")])
+    assert alice.turn(pilot, later).text == "new"
+    request = model.requests_of(later)[0]
+    assert request.body["model"] == "gpt-test"
+    assert request.messages[0]["content"] == "New tone: calm. Units: metric."
+    shown = alice.session(pilot)["agent"]
+    assert shown["options"] == {"brain": "gpt-other", "tone": "calm"}
+    assert [one["name"] for one in shown["tools"]] == ["tide_table"]
+    assert "fail" not in request.tool_names
+    assert alice.request("DELETE", f"/sessions/{gone}").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ('[[agents]]\nname = "x"\n', ["agents", "model"]),
+        ('[[agents]]\nname = "x"\nmodel = "openai-chat:m"\ncolour = "red"\n', ["colour"]),
+        ("not toml at all [", []),
+        ('[[agents]]\nname = "x"\nmodel = "openai-chat:m"\n[[agents.tools]]\npython = "no.such:thing"\n', ["no.such"]),
+    ],
+)
+def test_a_broken_agents_file_stops_the_start_and_says_where(changing: Server, broken: str, words: list[str]) -> None:
+    changing.stop()
+    (changing.directory / "agents.toml").write_text(broken)
+    process = changing.start_web(0)
+    assert process.popen.wait(30) != 0
+    log = process.log.read_text()
+    assert all(word in log for word in words), log[-2000:]
+
+
+def test_a_wrong_variable_stops_the_start_and_is_named(changing: Server) -> None:
+    changing.stop()
+    changing.environment["AGENTHOST_LEASE_SECONDS"] = "soon"
+    process = changing.start_web(0)
+    assert process.popen.wait(30) != 0
+    assert "AGENTHOST_LEASE_SECONDS" in process.log.read_text()
+
+
+def test_a_server_that_is_asked_to_stop_lets_the_running_turn_end(changing: Server, model: ModelServer) -> None:
+    prompt = model.script([steps.text("going "), steps.gate("draining"), steps.text("on")])
+    alice = changing.alice
+    session = alice.create()
+    with alice.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        model.wait_gate("draining")
+        changing.webs[0].terminate()
+        model.open_gate("draining")
+        assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+    assert changing.webs[0].popen.wait(20) == 0
+    changing.start_web(0)
+    changing.wait_ready()
+    assert changing.alice.turn(session, "still here").stop == "end_turn"
