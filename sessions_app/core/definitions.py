@@ -47,3 +47,15 @@ def _parse(digest: str, document: str, sealed: bytes | None) -> AgentSpec:
 
 def load(definition: AgentDefinition) -> AgentSpec:
     return _parse(definition.digest, definition.document, bytes(definition.sealed) if definition.sealed else None)
+
+
+def reseal() -> int:
+    """Seal the secrets of definitions under the newest key; how many were done."""
+    newest, done = secrets.newest_key_id(), 0
+    for row in AgentDefinition.objects.filter(sealed__isnull=False).iterator():
+        old = bytes(row.sealed or b"")
+        if secrets.key_id_of(old) != newest:
+            place = ["definition", row.digest]
+            fresh = secrets.seal(secrets.unseal(old, place), place)
+            done += AgentDefinition.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
+    return done
