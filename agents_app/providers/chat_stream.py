@@ -51,15 +51,29 @@ class ChatStream:
         self._reason: str | None = None
         self._refused = False
         self._usage: Usage | None = None
+        self._fault: ServerSaid | Unreadable | None = None
         self._calls = _Calls()
 
     def read(self, events: Iterable[list[bytes]]) -> list[ProviderEvent]:
-        """The provider events of these server events, neighbouring deltas joined."""
+        """The provider events of these server events, neighbouring deltas joined.
+
+        A fault that came together with output is kept for ``check``: the output comes first.
+        """
         out: list[ProviderEvent] = []
-        for lines in events:
-            for chunk in self._chunks(lines):
-                self._chunk(chunk, out)
+        try:
+            for lines in events:
+                for chunk in self._chunks(lines):
+                    self._chunk(chunk, out)
+        except (ServerSaid, Unreadable) as fault:
+            if not out:
+                raise
+            self._fault = fault
         return out
+
+    def check(self) -> None:
+        """Raise the fault that the last output came with."""
+        if self._fault is not None:
+            raise self._fault
 
     def read_whole(self, document: bytes) -> list[ProviderEvent]:
         """For a server that answers with one JSON document although asked to stream."""

@@ -106,7 +106,7 @@ async def _answer(
         splitter, document = EventSplitter(), bytearray()
         while not stream.over:
             async with asyncio.timeout_at(deadline):
-                chunk = await response.content.readany()
+                chunk = await _more(response.content)
             if document or (not begun and chunk.lstrip().startswith(b"{")):
                 # Not a stream but one document: the server knows no streaming.
                 document += chunk
@@ -118,6 +118,7 @@ async def _answer(
             if batch:
                 begun = True
                 yield batch
+                stream.check()
                 deadline = loop.time() + limits.between_outputs
             if not chunk:
                 break
@@ -153,7 +154,7 @@ async def _answer(
         fault = ProviderError("broken_stream", type(problem).__name__)
         raise (fault if begun else _Attempt(fault, None)) from None
     finally:
-        if response is not None and not response.content.at_eof():
+        if response is None or not response.content.at_eof():
             await _abort(response)
     last = stream.end()
     if last is None:
@@ -163,13 +164,29 @@ async def _answer(
     yield last
 
 
-async def _abort(response: aiohttp.ClientResponse) -> None:
-    """Close the socket now, not when a polite end has been agreed on: the model must stop."""
-    connection = response.connection
-    transport = None if connection is None else connection.transport
-    response.close()
-    if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
+async def _more(content: aiohttp.StreamReader) -> bytes:
+    """What has arrived; empty at the end."""
+    try:
+        return await content.readany()
+    except (aiohttp.ClientError, ConnectionError):
+        # The reader tells of a broken connection before it gives out what came before the break, and has
+        # no public way to get at that. The error comes again with the next read.
+        if left := content._read_nowait(-1):
+            return left
+        raise
+
+
+async def _abort(response: aiohttp.ClientResponse | None) -> None:
+    """Close the socket now, not when a polite end has been agreed on: the model must stop.
+
+    Without a response aiohttp has begun to close the connection itself.
+    """
+    if response is not None:
+        connection = response.connection
+        transport = None if connection is None else connection.transport
+        response.close()
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
     # The loop closes the socket in its next round; the caller may rely on it.
     await asyncio.sleep(0)
 
