@@ -31,6 +31,14 @@ def _identify(request: HttpRequest) -> str:
     return str(request_id)
 
 
+def _complete(response: HttpResponseBase, request_id: str) -> HttpResponseBase:
+    response.headers.setdefault("X-Request-Id", request_id)
+    # For people's pages CommonMiddleware does this; the server would send what has no length in chunks.
+    if isinstance(response, HttpResponse) and not response.streaming:
+        response.headers.setdefault("Content-Length", str(len(response.content)))
+    return response
+
+
 @sync_and_async_middleware
 def known_request(get_response: Any) -> Any:
     """Copies the guard's request id to ``request.META["agenthost.request_id"]`` and to the log lines."""
@@ -40,8 +48,7 @@ def known_request(get_response: Any) -> Any:
             request_id = _identify(request)
             with logcontext.about(request=request_id):
                 response: HttpResponseBase = await get_response(request)
-            response.headers.setdefault("X-Request-Id", request_id)
-            return response
+            return _complete(response, request_id)
 
         return handle_async
 
@@ -49,8 +56,7 @@ def known_request(get_response: Any) -> Any:
         request_id = _identify(request)
         with logcontext.about(request=request_id):
             response: HttpResponseBase = get_response(request)
-        response.headers.setdefault("X-Request-Id", request_id)
-        return response
+        return _complete(response, request_id)
 
     return handle
 

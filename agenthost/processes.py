@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -53,7 +54,21 @@ class WebServer(uvicorn.Server):
         self._on_signal()
 
 
-def serve(drain_seconds: float, on_signal: Callable[[], None] = lambda: None) -> None:
+def listen() -> socket.socket:
+    """The socket to serve; taken before anything is started that would have to be stopped again."""
+    from django.conf import settings
+
+    host, port = settings.AGENTHOST_HOST, settings.AGENTHOST_PORT
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"AGENTHOST_HOST, AGENTHOST_PORT: cannot listen on {host} port {port}: {error.strerror}."
+        ) from None
+
+
+def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[], None] = lambda: None) -> None:
     """Serves HTTP until a signal, then until the open answers are complete or the time is up."""
     from django.conf import settings
 
@@ -67,8 +82,6 @@ def serve(drain_seconds: float, on_signal: Callable[[], None] = lambda: None) ->
 
     config = uvicorn.Config(
         application,
-        host=settings.AGENTHOST_HOST,
-        port=settings.AGENTHOST_PORT,
         loop="uvloop",
         http="httptools",
         ws="websockets-sansio",
@@ -88,17 +101,13 @@ def serve(drain_seconds: float, on_signal: Callable[[], None] = lambda: None) ->
     async def run() -> None:
         watch = asyncio.create_task(health.watch(), name="health")
         try:
-            await server.serve()
+            await server.serve(sockets=[listener])
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
-    if not server.started:
-        raise ImproperlyConfigured(
-            f"AGENTHOST_PORT: {settings.AGENTHOST_HOST} port {settings.AGENTHOST_PORT} cannot be listened on."
-        )
 
 
 def web() -> None:
@@ -106,8 +115,9 @@ def web() -> None:
 
     from agenthost.workforce import settle_memory
 
+    listener = listen()
     settle_memory()
-    serve(settings.AGENTHOST_DRAIN_SECONDS)
+    serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
 
 def worker() -> None:
@@ -147,6 +157,7 @@ def embedded() -> None:
 
     from agenthost.workforce import Workforce
 
+    listener = listen()
     call_command("migrate", interactive=False, verbosity=0)
     workforce = Workforce(beat=True)
     workforce.start()
@@ -158,7 +169,7 @@ def embedded() -> None:
             stopping.start()
 
     try:
-        serve(min(settings.AGENTHOST_DRAIN_SECONDS, settings.AGENTHOST_WORKER_GRACE_SECONDS + 5), on_signal)
+        serve(listener, min(settings.AGENTHOST_DRAIN_SECONDS, settings.AGENTHOST_WORKER_GRACE_SECONDS + 5), on_signal)
     finally:
         on_signal()
         stopping.join()

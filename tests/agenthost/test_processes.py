@@ -1,0 +1,136 @@
+"""The roles as an operator starts them: what they refuse, and how they end."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+ENTRYPOINT = str(ROOT / "ops" / "entrypoint")
+RING = base64.b64encode(bytes(range(32))).decode()
+SECRETS = {"AGENTHOST_SECRET_KEY": "s3cret-s3cret", "AGENTHOST_KEY_RING": RING}
+NO_ONE_LISTENS = "redis://127.0.0.1:9/0"
+
+
+def environment(directory: Path, **variables: str) -> dict[str, str]:
+    given = {"PATH": os.environ["PATH"], "AGENTHOST_VAR_DIR": str(directory / "var"), "AGENTHOST_HOST": "127.0.0.1"}
+    return given | {"AGENTHOST_WORKER_GRACE_SECONDS": "1", "AGENTHOST_DRAIN_SECONDS": "1"} | variables
+
+
+def run(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A role that is expected to end by itself, started from somewhere else."""
+    command = [ENTRYPOINT, *arguments]
+    return subprocess.run(
+        command, env=environment(directory, **variables), cwd=directory, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@contextmanager
+def running(directory: Path, role: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (directory / f"{role}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [ENTRYPOINT, role], env=environment(directory, **variables), cwd=directory, stdout=log, stderr=log
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait(10)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text()
+        with suppress(httpx.TransportError):
+            if httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5, trust_env=False).status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def until_said(words: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + 60
+    while words not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("arguments", [(), ("webb",), ("web", "worker")])
+def test_a_role_that_is_none_is_told_which_there_are(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert "web, worker, beat, migrate, embedded" in done.stderr
+
+
+@pytest.mark.parametrize("role", ["web", "worker", "beat"])
+def test_a_role_of_production_names_what_it_lacks(tmp_path: Path, role: str) -> None:
+    done = run(tmp_path, role)
+    assert done.returncode == 1
+    assert "AGENTHOST_SECRET_KEY" in done.stderr
+    assert "AGENTHOST_KEY_RING" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_several_processes_refuse_sqlite_and_the_lack_of_a_redis(tmp_path: Path) -> None:
+    done = run(tmp_path, "worker", **SECRETS)
+    assert done.returncode == 1
+    assert "agenthost.E001" in done.stderr
+    assert "REDIS_URL" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_agents_file_stops_the_start_with_table_and_key(tmp_path: Path) -> None:
+    (tmp_path / "agents.toml").write_text('[[agents]]\nname = "helper"\nmodel = 7\n')
+    done = run(tmp_path, "embedded", AGENTHOST_AGENTS_FILE=str(tmp_path / "agents.toml"))
+    assert done.returncode == 1
+    assert "agents.toml" in done.stderr
+    assert "model" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_embedded_server_starts_from_nothing_and_ends_cleanly(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "embedded.log"
+    with running(tmp_path, "embedded", AGENTHOST_PORT=str(port)) as process:
+        until_ready(process, port, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, log.read_text()
+    assert "Traceback" not in log.read_text()
+    # Everything it keeps, and nothing in the directory it was started from.
+    assert {path.name for path in tmp_path.iterdir()} == {"var", "embedded.log"}
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run(tmp_path, "embedded", AGENTHOST_PORT=str(taken.getsockname()[1]))
+    assert done.returncode == 1
+    assert "AGENTHOST_PORT" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.skipif(not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="the production shape needs a Postgres")
+def test_a_beat_without_its_broker_lives_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    variables = {"DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": NO_ONE_LISTENS, **SECRETS}
+    with running(tmp_path, "beat", **variables) as process:
+        until_said("beat is ready", process, tmp_path / "beat.log")
+        process.send_signal(number)
+        assert process.wait(20) == 0, (tmp_path / "beat.log").read_text()

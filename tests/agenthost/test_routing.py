@@ -1,0 +1,119 @@
+"""The whole application behind a real server, without a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from django.db import OperationalError
+from pytest_django import Settings
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from agenthost import routing
+from sessions_app.core import keys
+from tests.agenthost.serving import Connection, serving
+
+BEARER = f"Bearer ah_{'k' * 43}"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with serving(routing.application) as port:
+        yield port
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[Connection]:
+    with Connection(port) as connection:
+        yield connection
+
+
+@pytest.mark.rule("A1", "A6", "A122")
+@pytest.mark.parametrize("path", ["/aap", "/aap/", "/aap/v3", "/aap/v9/meta", "/aap/v3/nowhere"])
+def test_an_unknown_path_of_the_protocol_is_a_problem_with_the_requests_id(client: Connection, path: str) -> None:
+    answer = client.ask("GET", path, authorization=BEARER, x_request_id="mine-1")
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert (answer.json["instance"], answer.headers["x-request-id"]) == ("mine-1", "mine-1")
+    assert answer.headers["content-length"] == str(len(answer.body))
+
+
+def test_an_unknown_page_is_told_to_people(client: Connection) -> None:
+    answer = client.ask("GET", "/nowhere")
+    assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
+
+
+@pytest.mark.rule("A6", "A122")
+def test_a_database_that_is_away_is_503_and_not_500(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_raw: str) -> None:
+        raise OperationalError("connection refused by 10.1.2.3")
+
+    monkeypatch.setattr(keys, "authenticate", fail)
+    answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
+    assert answer.status == 503
+    assert answer.headers["retry-after"].isdecimal()
+    assert b"10.1.2.3" not in answer.body
+
+
+@pytest.mark.rule("A4", "A6")
+def test_a_failure_nobody_expected_is_a_problem_without_its_words(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_raw: str) -> None:
+        raise ZeroDivisionError("the server's insides")
+
+    monkeypatch.setattr(keys, "authenticate", fail)
+    answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
+    assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert b"insides" not in answer.body
+
+
+def test_the_admins_files_are_served_without_collecting_them(client: Connection) -> None:
+    answer = client.ask("GET", "/static/admin/css/base.css")
+    assert (answer.status, answer.headers["content-type"]) == (200, 'text/css; charset="utf-8"')
+    assert answer.body
+    etag = answer.headers["etag"]
+    assert client.ask("GET", "/static/admin/css/base.css", if_none_match=etag).status == 304
+    part = client.ask("GET", "/static/admin/css/base.css", range="bytes=0-9")
+    assert (part.status, part.body) == (206, answer.body[:10])
+    assert client.ask("GET", "/static/../agenthost/settings.py").status == 404
+    assert client.ask("GET", "/static/admin/css/nothing.css").status == 404
+
+
+def test_pages_carry_what_protects_their_readers(client: Connection) -> None:
+    answer = client.ask("GET", "/admin/login/")
+    assert answer.status == 200
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_a_program_gets_no_cookie(client: Connection) -> None:
+    answer = client.ask("GET", "/aap/v3/nowhere", authorization=BEARER)
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_websocket_is_refused_before_it_opens(port: int) -> None:
+    with pytest.raises(InvalidStatus) as refusal, connect(f"ws://127.0.0.1:{port}/ahp"):
+        pass
+    assert refusal.value.response.status_code == 403
+
+
+async def test_a_server_may_tell_of_its_start_and_end() -> None:
+    told: list[str] = []
+    messages = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> dict[str, str]:
+        return {"type": next(messages)}
+
+    async def send(message: dict[str, str]) -> None:
+        told.append(message["type"])
+
+    await asyncio.wait_for(routing.application({"type": "lifespan"}, receive, send), 5)
+    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.mark.rule("A93")
+def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connection, settings: Settings) -> None:
+    body = b'{"x":"' + b"y" * (5 * 1024 * 1024) + b'"}'
+    answer = client.ask("POST", "/aap/v3/nowhere", body, authorization=BEARER, content_type="application/json")
+    assert answer.status == 404
