@@ -24,23 +24,23 @@ class Mailbox:
     def __init__(self, capacity: int, max_bytes: int, *, lost: bool = False) -> None:
         self._capacity, self._max_bytes = capacity, max_bytes
         self._lock = threading.Lock()
-        self._payloads: deque[bytes] = deque()
+        # None: something was lost here. Never two of them in a row.
+        self._payloads: deque[bytes | None] = deque([None] if lost else [])
         self._bytes = 0
-        self._lost = lost
         self._opened: deque[dict[str, Any]] = deque()
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._attended = time.monotonic()
 
     def put(self, payload: bytes) -> bool:
-        """False if it was dropped. After a loss nothing is taken until the receiver has heard of it."""
+        """False if it was dropped."""
         with self._lock:
             fits = len(self._payloads) < self._capacity and self._bytes + len(payload) <= self._max_bytes
-            if not self._lost and (fits or not self._payloads):
+            if fits or not self._bytes:
                 self._payloads.append(payload)
                 self._bytes += len(payload)
                 put = True
             else:
-                self._lost = True
+                self._note_loss()
                 put = False
         self._wake()
         return put
@@ -48,7 +48,7 @@ class Mailbox:
     def mark_lost(self) -> None:
         """Messages for this channel may have been lost on their way."""
         with self._lock:
-            self._lost = True
+            self._note_loss()
         self._wake()
 
     def unattended_seconds(self) -> float:
@@ -59,14 +59,22 @@ class Mailbox:
     async def take(self) -> tuple[list[dict[str, Any]], bool]:
         """Wait, then all the messages there are, up to a bound, and whether some were lost after them."""
         while True:
+            lost = False
+            popped: list[bytes] = []
+            size = 0
             with self._lock:
-                messages, payloads = list(self._opened), self._pop()
-                self._opened.clear()
-                lost = self._lost and not self._payloads
-                if lost:
-                    self._lost = False
                 self._attended = time.monotonic()
-            for payload in payloads:
+                messages = list(self._opened)
+                self._opened.clear()
+                while self._payloads and size < _A_TAKE and not lost:
+                    payload = self._payloads.popleft()
+                    if payload is None:
+                        lost = True
+                    else:
+                        popped.append(payload)
+                        size += len(payload)
+                self._bytes -= size
+            for payload in popped:
                 messages += orjson.loads(payload)
             if messages or lost:
                 return messages, lost
@@ -77,28 +85,23 @@ class Mailbox:
         while True:
             with self._lock:
                 self._attended = time.monotonic()
-                if not self._opened and self._payloads:
-                    payload = self._payloads.popleft()
-                    self._bytes -= len(payload)
-                    self._opened.extend(orjson.loads(payload))
                 if self._opened:
                     return self._opened.popleft()
-                if self._lost and not self._payloads:
-                    self._lost = False
-                    return None
+                if self._payloads:
+                    payload = self._payloads.popleft()
+                    if payload is None:
+                        return None
+                    self._bytes -= len(payload)
+                    self._opened.extend(orjson.loads(payload))
+                    continue
             await self._wait()
 
-    def _pop(self) -> list[bytes]:
-        popped: list[bytes] = []
-        size = 0
-        while self._payloads and size < _A_TAKE:
-            popped.append(self._payloads.popleft())
-            size += len(popped[-1])
-        self._bytes -= size
-        return popped
+    def _note_loss(self) -> None:
+        if not self._payloads or self._payloads[-1] is not None:
+            self._payloads.append(None)
 
     def _has_news(self) -> bool:
-        return bool(self._opened or self._payloads or self._lost)
+        return bool(self._opened or self._payloads)
 
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
