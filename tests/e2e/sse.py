@@ -134,9 +134,9 @@ def rebuilt(events: list[SseEvent]) -> list[dict[str, Any]]:
     for event in events:
         match event.name:
             case "text_delta" | "text":
-                text += event.data.get("delta", event.data.get("text"))
+                text += event.data["delta"] if "delta" in event.data else event.data["text"]
             case "thinking_delta" | "thinking":
-                thinking += event.data.get("delta", event.data.get("thinking"))
+                thinking += event.data["delta"] if "delta" in event.data else event.data["thinking"]
             case "tool_call":
                 calls.append({"type": "tool_use", **event.data})
             case "tool_result":

@@ -24,11 +24,35 @@ ON_A_SERVER = settings(
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
 said = words.filter(lambda text: bool(text.strip()))
 wild_text = st.text(max_size=30)
+FIELDS = [
+    *("agent", "name", "tools", "options", "messages", "role", "content", "type", "text", "toolCallId", "granted", "reason"),
+    *("stream", "trust", "parameters", "description", "title", "url", "input", "thinking"),
+]
 keys = st.one_of(
     wild_text,
     st.sampled_from(
-        "agent name tools options messages role content type text toolCallId granted reason stream trust parameters "
-        "description title url input thinking".split()
+        [
+            "agent",
+            "name",
+            "tools",
+            "options",
+            "messages",
+            "role",
+            "content",
+            "type",
+            "text",
+            "toolCallId",
+            "granted",
+            "reason",
+            "stream",
+            "trust",
+            "parameters",
+            "description",
+            "title",
+            "url",
+            "input",
+            "thinking",
+        ]
     ),
 )
 values = st.one_of(

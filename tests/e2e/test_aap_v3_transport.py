@@ -96,7 +96,7 @@ def test_head_answers_as_get_does_without_the_body(alice: Client, path: str) -> 
 def test_no_key_or_a_bad_one_is_401_with_a_challenge(
     server: Server, alice: Client, method: str, path: str, authorization: str | None
 ) -> None:
-    headers = {} if authorization is None else {"Authorization": authorization.format(key=server.keys.alice).encode()}
+    headers = {} if authorization is None else {b"Authorization": authorization.format(key=server.keys.alice).encode()}
     client = server.client(None)
     response = client.http.request(method, path.format(id="sess_x"), headers=headers)
     check_problem(response)

@@ -1,0 +1,431 @@
+"""kill -9 at every commit point: the turn goes on or ends with a reason, and tools run at most once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e import server as servers
+from tests.e2e import sse
+from tests.e2e.client import Client, client_tool, grant, tool, turn_body, user
+from tests.e2e.server import Server
+from tests.e2e.sse import SseEvent
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+
+PROMISED_SECONDS = 30.0
+INTERRUPTED = "Tool execution failed: interrupted, it may have run"
+
+
+@pytest.fixture(scope="module", params=servers.shapes())
+def mortal(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
+) -> Iterator[Server]:
+    """A server whose processes the tests kill; each test leaves it running again."""
+    with servers.running(request.param, tmp_path_factory.mktemp("deaths"), _model_server.url) as server:
+        yield server
+
+
+@pytest.fixture
+def alice(mortal: Server) -> Iterator[Client]:
+    client = Client(mortal.origin(), mortal.keys.alice)
+    yield client
+    client.close()
+
+
+def revive(server: Server) -> None:
+    """What a supervisor does: start again whatever is dead."""
+    if server.shape == "production" and not server.workers:
+        server.start_worker()
+    for index, web in enumerate(server.webs):
+        if not web.alive:
+            server.start_web(index)
+            server.wait_ready(index)
+
+
+def die_and_revive(server: Server) -> float:
+    server.kill_workers()
+    died = time.monotonic()
+    revive(server)
+    return died
+
+
+class Watched:
+    """A turn seen by a client that keeps coming back: its events, whatever dies in between."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self.client, self.session = client, session
+        self.events: list[SseEvent] = []
+
+    def start(self, *messages: Any, until: str) -> None:
+        """Post the turn and read up to the first event of this name; the connection is then given up."""
+        with self.client.stream(self.session, *messages) as stream:
+            stream.until(until)
+            self.events += stream.seen
+
+    def finish(self, died: float) -> str:
+        """Come back and read to the end; the stop reason."""
+        with self.client.join(self.session, after=self.events[-1].id) as stream:
+            self.events += stream.rest()
+        assert time.monotonic() - died < PROMISED_SECONDS
+        sse.check_turn(self.events)
+        return str(self.events[-1].data["stopReason"])
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return sse.rebuilt(self.events)
+
+    def check_history(self) -> None:
+        """What was seen is what is stored."""
+        assert self.client.history(self.session)[-len(self.messages) :] == self.messages if self.messages else True
+
+    def check_usable(self) -> None:
+        assert self.client.turn(self.session, "are you well?").text == "echo: are you well?"
+
+
+PILOT = {"name": "pilot", "tools": [{"name": name, "trust": True} for name in ("tide_table", "block", "block_again")]}
+
+
+@pytest.mark.rule("A78", "A84")
+def test_death_before_the_models_first_word_and_the_call_is_made_again(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.gate("death 1"), steps.text("here after all")])
+    turn = Watched(alice, alice.create())
+    turn.start(prompt, until="turn_start")
+    model.wait_gate("death 1")
+    died = die_and_revive(mortal)
+    model.wait_request(prompt, count=2, timeout=PROMISED_SECONDS)
+    model.open_gate("death 1")
+    assert turn.finish(died) == "end_turn"
+    assert turn.messages == [{"role": "assistant", "content": "here after all"}]
+    assert len(model.requests_of(prompt)) == 2
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A78", "A85", "A58")
+def test_death_in_the_middle_of_an_answer_and_its_text_is_kept(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.thinking("hm"), steps.text("half an "), steps.gate("death 2"), steps.text("answer")])
+    turn = Watched(alice, alice.create())
+    turn.start(prompt, until="text_delta")
+    model.wait_gate("death 2")
+    died = die_and_revive(mortal)
+    assert turn.finish(died) == "error"
+    kept = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "half an "}]
+    assert turn.messages == [{"role": "assistant", "content": kept}]
+    assert len(model.requests_of(prompt)) == 1
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A66", "A72", "A78")
+def test_death_while_a_tool_runs_and_it_is_not_run_again(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script(
+        [
+            steps.text("running"),
+            steps.call("block", {"gate": "death 3"}, id="d3a"),
+            steps.call("tide_table", {"harbour": "death 3"}, id="d3b"),
+        ],
+        [steps.text("I heard")],
+    )
+    turn = Watched(alice, alice.create(PILOT))
+    turn.start(prompt, until="tool_result")
+    mortal.tools.wait("death 3")
+    died = die_and_revive(mortal)
+    assert turn.finish(died) == "end_turn"
+    results = {message["toolCallId"]: message["content"] for message in turn.messages if message["role"] == "tool"}
+    assert results == {"d3a": INTERRUPTED, "d3b": "high 06:12, low 12:31 in death 3"}
+    assert mortal.tools.executions("block", gate="death 3") == 1
+    assert mortal.tools.executions("tide_table", harbour="death 3") == 1
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A66", "A78")
+def test_death_while_an_idempotent_tool_runs_and_it_is_run_again(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.call("block_again", {"gate": "death 4"}, id="d4")], [steps.text("twice is fine")])
+    turn = Watched(alice, alice.create(PILOT))
+    turn.start(prompt, until="tool_call")
+    mortal.tools.wait("death 4")
+    died = die_and_revive(mortal)
+    mortal.tools.open_gate("death 4")
+    assert turn.finish(died) == "end_turn"
+    assert turn.messages[1] == tool("d4", "through death 4")
+    assert mortal.tools.executions("block_again", gate="death 4") == 2
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A66", "A65", "A71")
+def test_death_while_a_granted_tool_runs(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.call("block", {"gate": "death 5"}, id="d5")], [steps.text("I heard")])
+    session = alice.create({"name": "pilot", "tools": [{"name": "block"}]})
+    assert alice.turn(session, prompt).stop == "tool_use"
+    turn = Watched(alice, session)
+    turn.start(grant("d5"), until="turn_start")
+    mortal.tools.wait("death 5")
+    died = die_and_revive(mortal)
+    assert turn.finish(died) == "end_turn"
+    assert turn.messages == [tool("d5", INTERRUPTED), {"role": "assistant", "content": "I heard"}]
+    assert mortal.tools.executions("block", gate="death 5") == 1
+    turn.check_history()
+
+
+@pytest.mark.rule("A66", "A78")
+def test_death_between_the_results_and_the_next_word(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script(
+        [steps.text("first"), steps.call("tide_table", {"harbour": "death 6"}, id="d6")],
+        [steps.gate("death 6"), steps.text("second")],
+    )
+    turn = Watched(alice, alice.create(PILOT))
+    turn.start(prompt, until="tool_result")
+    model.wait_gate("death 6")
+    died = die_and_revive(mortal)
+    model.wait_request(prompt, count=3, timeout=PROMISED_SECONDS)
+    model.open_gate("death 6")
+    assert turn.finish(died) == "end_turn"
+    assert [message["role"] for message in turn.messages] == ["assistant", "tool", "assistant"]
+    assert mortal.tools.executions("tide_table", harbour="death 6") == 1
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A85", "A78")
+def test_death_in_the_middle_of_a_later_step_keeps_the_earlier_ones(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script(
+        [steps.text("first"), steps.call("tide_table", {"harbour": "death 7"}, id="d7")],
+        [steps.text("second, "), steps.gate("death 7"), steps.text("never")],
+    )
+    turn = Watched(alice, alice.create(PILOT))
+    turn.start(prompt, until="tool_result")
+    model.wait_gate("death 7")
+    with alice.join(turn.session, after=turn.events[-1].id) as stream:
+        stream.until("text_delta")
+        turn.events += stream.seen
+    died = die_and_revive(mortal)
+    assert turn.finish(died) == "error"
+    assert [message["role"] for message in turn.messages] == ["assistant", "tool", "assistant"]
+    assert turn.messages[-1]["content"] == "second, "
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A78")
+def test_after_two_take_overs_the_turn_ends_with_error(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.gate("death 8")])
+    turn = Watched(alice, alice.create())
+    turn.start(prompt, until="turn_start")
+    for count in (1, 2, 3):
+        model.wait_request(prompt, count=count, timeout=PROMISED_SECONDS)
+        died = die_and_revive(mortal)
+    assert turn.finish(died) == "error"
+    assert len(model.requests_of(prompt)) == 3
+    turn.check_usable()
+
+
+@pytest.mark.rule("A71", "A78")
+def test_everything_restarts_while_turns_wait_for_their_clients(mortal: Server, alice: Client, model: ModelServer) -> None:
+    prompt = model.script(
+        [steps.call("mine", {}, id="w1"), steps.call("order_rope", {"metres": 61}, id="w2")], [steps.text("at last")]
+    )
+    session = alice.create({"name": "pilot", "tools": [{"name": "order_rope"}]}, tools=[client_tool("mine")])
+    assert alice.turn(session, prompt).stop == "tool_use"
+    mortal.kill()
+    mortal.start()
+    asked = alice.history(session)[-1]
+    assert [block["toolCallId"] for block in asked["content"]] == ["w1", "w2"]
+    assert alice.turn(session, tool("w1", "x")).stop == "tool_use"
+    mortal.stop()
+    mortal.start()
+    outcome = alice.turn(session, grant("w2"), stream="delta")
+    assert (outcome.stop, outcome.text) == ("end_turn", "at last")
+    assert mortal.tools.executions("order_rope", metres=61) == 1
+
+
+@pytest.mark.rule("A121")
+def test_a_turn_whose_worker_is_dead_can_be_cancelled_at_once(mortal: Server, alice: Client, model: ModelServer) -> None:
+    if mortal.shape == "embedded":
+        pytest.skip("the one process is the worker, too")
+    prompt = model.script([steps.text("gone "), steps.gate("death 9")])
+    turn = Watched(alice, alice.create())
+    turn.start(prompt, until="text_delta")
+    mortal.kill_workers()
+    response = alice.post(f"/sessions/{turn.session}/cancel")
+    assert response.json()["cancelled"] is True
+    assert response.elapsed.total_seconds() < 5
+    assert turn.finish(time.monotonic()) == "end_turn"
+    revive(mortal)
+    assert turn.messages == [{"role": "assistant", "content": "gone "}]
+    turn.check_history()
+    turn.check_usable()
+
+
+@pytest.mark.rule("A78", "A53")
+def test_a_turn_accepted_while_no_worker_lives_runs_when_one_comes(mortal: Server, alice: Client, model: ModelServer) -> None:
+    if mortal.shape == "embedded":
+        pytest.skip("the one process is the worker, too")
+    prompt = model.script([steps.text("better late")])
+    mortal.kill_workers()
+    turn = Watched(alice, alice.create())
+    turn.start(prompt, until="turn_start")
+    revive(mortal)
+    assert turn.finish(time.monotonic()) == "end_turn"
+    turn.check_history()
+
+
+@pytest.mark.rule("A78")
+def test_a_stream_that_stays_open_sees_the_turn_end_after_its_workers_death(
+    mortal: Server, alice: Client, model: ModelServer
+) -> None:
+    if mortal.shape == "embedded":
+        pytest.skip("the stream dies with the one process")
+    prompt = model.script([steps.text("a"), steps.gate("death 10")])
+    with alice.stream(alice.create(), prompt) as stream:
+        stream.until("text_delta")
+        model.wait_gate("death 10")
+        died = die_and_revive(mortal)
+        assert stream.rest()[-1].data == {"stopReason": "error"}
+        assert time.monotonic() - died < PROMISED_SECONDS
+
+
+@pytest.mark.rule("A78")
+def test_a_worker_that_is_asked_to_stop_hands_its_turns_on(mortal: Server, alice: Client, model: ModelServer) -> None:
+    if mortal.shape == "embedded":
+        pytest.skip("the stream dies with the one process")
+    prompt = model.script([steps.gate("handed on"), steps.text("handed on")])
+    with alice.stream(alice.create(), prompt) as stream:
+        model.wait_gate("handed on")
+        old = mortal.workers.pop()
+        mortal.start_worker()
+        old.stop()
+        model.wait_request(prompt, count=2, timeout=PROMISED_SECONDS)
+        model.open_gate("handed on")
+        assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+
+
+@pytest.fixture
+def two_webs(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> Iterator[Server]:
+    if "production" not in servers.shapes():
+        pytest.skip("needs DATABASE_URL")
+    with servers.running("production", tmp_path_factory.mktemp("two"), model.url, webs=2, workers=2) as server:
+        yield server
+
+
+@pytest.mark.rule("A120", "A91", "A71", "A78")
+def test_a_stream_cut_by_its_web_processs_death_goes_on_at_another(two_webs: Server, model: ModelServer) -> None:
+    first, second = two_webs.client(two_webs.keys.alice, 0), two_webs.client(two_webs.keys.alice, 1)
+    prompt = model.script([steps.text("one ", "two "), steps.gate("web death"), steps.text("three")])
+    session = first.create()
+    seen: list[SseEvent] = []
+    with contextlib.suppress(httpx.RemoteProtocolError, httpx.ReadError), first.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        seen += stream.seen
+        model.wait_gate("web death")
+        second.refused(session, "me too", status=409)
+        two_webs.webs[0].kill()
+        stream.rest()
+    with second.join(session, after=seen[-1].id) as joined:
+        model.open_gate("web death")
+        seen += joined.rest()
+    sse.check_turn(seen)
+    assert sse.rebuilt(seen) == [{"role": "assistant", "content": "one two three"}]
+    assert second.history(session) == [user(prompt), {"role": "assistant", "content": "one two three"}]
+
+
+@pytest.mark.rule("A120", "A121", "A54")
+def test_readers_on_every_process_see_the_same_and_any_may_cancel(two_webs: Server, model: ModelServer) -> None:
+    first, second = two_webs.client(two_webs.keys.alice, 0), two_webs.client(two_webs.keys.alice, 1)
+    prompt = model.script([steps.text("a"), steps.gate("both"), steps.text(*"bcdefgh"), steps.gate("both 2")])
+    session = first.create()
+    with first.stream(session, prompt) as here, second.join(session) as there:
+        here.until("text_delta")
+        model.open_gate("both")
+        model.wait_gate("both 2")
+        assert second.cancel(session) == {"cancelled": True, "providerClosed": True}
+        here.rest()
+        there.rest()
+        assert here.seen == there.seen
+    assert "".join(event.data.get("delta", "") for event in here.seen) == "abcdefgh"
+    assert first.turn(session, "and now").stop == "end_turn"
+
+
+def test_turns_go_on_without_redis_and_all_heals_when_it_is_back(two_webs: Server, model: ModelServer) -> None:
+    alice = two_webs.client(two_webs.keys.alice, 0)
+    prompt = model.script([steps.text("a "), steps.gate("no redis"), steps.text("b")])
+    session, other = alice.create(), alice.create()
+    assert two_webs.redis is not None
+    with alice.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        model.wait_gate("no redis")
+        two_webs.redis.kill()
+        model.open_gate("no redis")
+        assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+    assert alice.turn(other, "hello").text == "echo: hello"
+    joined = alice.turn(other, "hello again", stream="delta")
+    assert joined.text == "echo: hello again"
+    two_webs.redis.start()
+    assert alice.turn(session, "back").text == "echo: back"
+
+
+@pytest.mark.slow
+@pytest.mark.rule("A78")
+@pytest.mark.parametrize("shape", servers.shapes())
+def test_with_the_default_lease_a_turn_is_taken_over_within_thirty_seconds(
+    shape: str, tmp_path_factory: pytest.TempPathFactory, model: ModelServer
+) -> None:
+    defaults = dict.fromkeys(servers.SHORT_LEASES, "")
+    with servers.running(shape, tmp_path_factory.mktemp("default"), model.url, environment=defaults) as server:
+        alice = server.alice
+        prompt = model.script([steps.gate("default lease"), steps.text("taken over")])
+        turn = Watched(alice, alice.create())
+        turn.start(prompt, until="turn_start")
+        model.wait_gate("default lease")
+        died = die_and_revive(server)
+        model.wait_request(prompt, count=2, timeout=PROMISED_SECONDS)
+        model.open_gate("default lease")
+        assert turn.finish(died) == "end_turn"
+
+
+@pytest.mark.rule("A66", "A78", "A40")
+def test_deaths_at_random_moments_lose_nothing_that_was_seen(mortal: Server, alice: Client, model: ModelServer) -> None:
+    """Many sessions at once, one death in the middle of whatever they were doing."""
+    prompt = model.script(
+        [steps.text(*"abc"), steps.pause(0.3), steps.call("tide_table", {"harbour": "crowd"})],
+        [steps.pause(0.3), steps.text(*"def"), steps.pause(0.3), steps.text("ghi")],
+    )
+    turns = [Watched(alice, alice.create(PILOT)) for _ in range(8)]
+
+    def begin(turn: Watched, seconds: float) -> None:
+        client = Client(mortal.origin(), mortal.keys.alice)
+        with contextlib.suppress(httpx.TransportError), client.stream(turn.session, prompt) as stream:
+            started = time.monotonic()
+            for _ in stream:
+                if time.monotonic() - started > seconds:
+                    break
+            turn.events = stream.seen
+        client.close()
+
+    threads = [threading.Thread(target=begin, args=(turn, number * 0.2)) for number, turn in enumerate(turns)]
+    for thread in threads:
+        thread.start()
+    model.wait_request(prompt, count=10)
+    died = die_and_revive(mortal)
+    for thread in threads:
+        thread.join(PROMISED_SECONDS)
+    for turn in turns:
+        turn.events = [event for event in turn.events if event.name]
+        if turn.events and turn.events[-1].name != "turn_stop":
+            turn.finish(died)
+        history = alice.history(turn.session)
+        rebuilt = [message for message in turn.messages if message["role"] == "assistant"]
+        assert [message for message in history if message["role"] == "assistant"] == rebuilt
+        calls = [block for message in rebuilt if isinstance(message["content"], list) for block in message["content"]]
+        answered = {message["toolCallId"] for message in history if message["role"] == "tool"}
+        assert {block["toolCallId"] for block in calls if block["type"] == "tool_use"} == answered
+        assert alice.post(f"/sessions/{turn.session}/turns", turn_body("still there?")).status_code == 200
+    assert mortal.tools.executions("tide_table", harbour="crowd") <= 8
