@@ -14,7 +14,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, memory
 
 SCHEME = "inprocess"
-URL = f"{SCHEME}://"
+URL = f"{SCHEME}://localhost/"
 
 
 class _Arrivals:
@@ -23,6 +23,7 @@ class _Arrivals:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
+        self._hurrying = False
 
     @property
     def count(self) -> int:
@@ -33,17 +34,24 @@ class _Arrivals:
             self._count += 1
             self._changed.notify_all()
 
-    def wait_beyond(self, seen: int, timeout: float | None) -> bool:
+    def hurry(self, *, hurrying: bool) -> None:
         with self._changed:
-            return self._changed.wait_for(lambda: self._count != seen, timeout)
+            self._hurrying = hurrying
+            self._changed.notify_all()
+
+    def wait_beyond(self, seen: int, timeout: float | None) -> bool:
+        """Whether anything came; at once False in a hurry."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count != seen or self._hurrying, timeout)
+            return self._count != seen
 
 
 _arrivals = _Arrivals()
 
 
-def interrupt() -> None:
-    """Makes a waiting consumer return as if its time had run out, so that it sees that it should stop."""
-    _arrivals.one_more()
+def hurry(*, hurrying: bool) -> None:
+    """While it is on, no consumer waits: one that should stop sees so at once, however often it looks first."""
+    _arrivals.hurry(hurrying=hurrying)
 
 
 class Channel(memory.Channel):
@@ -58,18 +66,14 @@ class Transport(memory.Transport):
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:  # noqa: ARG002 - kombu's signature
         """Delivers one message. Ends with TimeoutError (socket.timeout), as every kombu transport does, when none came."""
         until = None if timeout is None else time.monotonic() + timeout
-        woken = False
+        assert self.cycle is not None
         while True:
             seen = _arrivals.count
-            assert self.cycle is not None
             try:
                 self.cycle.get(self._deliver, timeout=timeout)
             except Empty:
-                left = None if until is None else until - time.monotonic()
-                # Woken for nothing means interrupted.
-                if woken or not _arrivals.wait_beyond(seen, left):
+                if not _arrivals.wait_beyond(seen, None if until is None else until - time.monotonic()):
                     raise TimeoutError from None
-                woken = True
             else:
                 return
 

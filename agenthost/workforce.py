@@ -39,6 +39,7 @@ class Consumer:
         # These are the module's own; a consumer that ran in this process before has left its wish behind.
         consumer_state.should_stop = None
         consumer_state.should_terminate = None
+        memory_broker.hurry(hurrying=False)
         app.set_current()
         self._controller = WorkController(
             app=app,
@@ -55,7 +56,7 @@ class Consumer:
     def close(self) -> None:
         """Take no more tasks. Those that run are waited for by ``join``."""
         consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # its stub knows only how it begins
-        memory_broker.interrupt()
+        memory_broker.hurry(hurrying=True)
 
     def join(self, timeout: float) -> bool:
         """Whether it has stopped; its pool waits for the tasks that it began."""

@@ -44,8 +44,9 @@ class Listener:
 
     def stop(self) -> None:
         self._stop.set()
-        memory_broker.interrupt()
+        memory_broker.hurry(hurrying=True)
         self._thread.join(5)
+        memory_broker.hurry(hurrying=False)
         assert not self._thread.is_alive()
 
 
@@ -86,11 +87,12 @@ def test_nothing_is_lost_between_a_look_and_a_wait(listener: Listener) -> None:
         assert listener.came.acquire(timeout=5)
 
 
-def test_a_waiting_consumer_can_be_interrupted(listener: Listener) -> None:
+def test_a_waiting_consumer_can_be_hurried(listener: Listener) -> None:
     send(listener, {})
     assert listener.came.acquire(timeout=5)
-    memory_broker.interrupt()
+    memory_broker.hurry(hurrying=True)
     assert listener.returned.wait(5)
+    memory_broker.hurry(hurrying=False)
 
 
 def test_waiting_ends_with_its_timeout() -> None:

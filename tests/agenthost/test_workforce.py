@@ -1,0 +1,90 @@
+"""What runs turns in a process: started, woken through Celery, stopped, and started again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import Settings
+
+from agenthost import workforce
+from agenthost.celery import app
+from sessions_app.core import housekeeping, presence, tasks, worker
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Counts the wake-ups that reach the core."""
+    came = threading.Semaphore(0)
+    monkeypatch.setattr(worker, "wake", came.release)
+    return came
+
+
+@pytest.fixture
+def consumer() -> Iterator[workforce.Consumer]:
+    consuming = workforce.Consumer()
+    consuming.start()
+    yield consuming
+    consuming.close()
+    assert consuming.join(10)
+
+
+def test_a_wake_up_reaches_the_worker_at_once(consumer: workforce.Consumer, woken: threading.Semaphore) -> None:
+    tasks.wake()
+    assert woken.acquire(timeout=10)
+    began = time.monotonic()
+    tasks.wake()
+    assert woken.acquire(timeout=5)
+    assert time.monotonic() - began < 0.5
+
+
+def test_no_wake_up_of_a_burst_is_lost(consumer: workforce.Consumer, woken: threading.Semaphore, settings: Settings) -> None:
+    for _ in range(300):
+        tasks.wake()
+    for _ in range(300):
+        assert woken.acquire(timeout=10)
+
+
+def test_it_can_be_started_again_after_it_was_stopped(woken: threading.Semaphore) -> None:
+    for _ in range(2):
+        consuming = workforce.Consumer()
+        consuming.start()
+        tasks.wake()
+        assert woken.acquire(timeout=10)
+        consuming.close()
+        assert consuming.join(10)
+
+
+def test_it_stops_at_once_when_there_is_nothing_to_do() -> None:
+    consuming = workforce.Consumer()
+    consuming.start()
+    began = time.monotonic()
+    consuming.close()
+    assert consuming.join(10)
+    assert time.monotonic() - began < 5
+
+
+def test_beat_calls_for_housekeeping(
+    consumer: workforce.Consumer, woken: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = threading.Event()
+    monkeypatch.setattr(housekeeping, "run", kept.set)
+    monkeypatch.setitem(app.conf.beat_schedule["housekeeping"], "schedule", 0.1)
+    beat = workforce.Beat()
+    beat.start()
+    assert kept.wait(10)
+    beat.stop()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_whole_workforce_is_present_while_it_runs_and_gone_when_it_has_stopped() -> None:
+    force = workforce.Workforce(beat=True)
+    force.start()
+    assert presence.workers_alive() == 1
+    assert force.stop(1.0)
+    assert presence.workers_alive() == 0
+    # Threads of pools that are kept for the process may stay; those that run turns must not.
+    names = {thread.name for thread in threading.enumerate()}
+    assert not names & {"celery", "beat", "runs", "leases"}
