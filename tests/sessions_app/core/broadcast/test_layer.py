@@ -126,7 +126,8 @@ async def test_a_full_channel_that_nobody_receives_on_is_forgotten(make_layer: M
 
 async def test_a_receiver_in_another_thread_and_loop_hears_at_once(pair: Pair) -> None:
     here, there = pair
-    joined, heard = threading.Event(), []
+    joined = threading.Event()
+    heard: list[int] = []
 
     async def listen() -> None:
         channel = await here.new_channel()

@@ -11,7 +11,7 @@ from sessions_app.core.journal.types import Announcement, Event, SessionItem
 
 def announced(before: int, upto: int) -> Announcement:
     """Two sessions take turns; every seventh number belongs to nobody."""
-    items = {}
+    items: dict[int, list[Event]] = {}
     for seq in range(before + 1, upto + 1):
         if seq % 7:
             items.setdefault(seq % 2, []).append(Event(seq, seq % 2, "text_delta", "{}"))
