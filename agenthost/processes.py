@@ -23,7 +23,7 @@ from django.core.management.base import SystemCheckError
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agenthost.processes")
 
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 REFUSED = 1
@@ -97,6 +97,8 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
     server = WebServer(config, stopping)
+    host, port = listener.getsockname()[:2]
+    log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def run() -> None:
         watch = asyncio.create_task(health.watch(), name="health")
@@ -108,6 +110,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
+    log.info("all answers are complete")
 
 
 def web() -> None:

@@ -259,14 +259,15 @@ LOGGING = {
         "django": {"handlers": ["null"], "level": "INFO", "propagate": True},
         "django.request": {"level": "ERROR"},
         "django.server": {"handlers": ["null"], "level": "INFO", "propagate": True},
-        "uvicorn": {"level": "INFO"},
-        "uvicorn.error": {"level": "INFO"},
+        "uvicorn": {"level": "WARNING"},
+        "uvicorn.error": {"level": "WARNING"},
         # It would write queries, and with them tokens.
         "uvicorn.access": {"level": "CRITICAL", "propagate": False},
         "celery": {"level": "WARNING"},
         "kombu": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},
         "aiohttp": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
         "psycopg.pool": {"level": "WARNING"},
     },
 }
