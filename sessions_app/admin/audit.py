@@ -42,12 +42,13 @@ class AuditNarrowing(Narrowing):
 
 @admin.register(AuditRecord)
 class AuditAdmin(ReadOnlyAdmin[AuditRecord]):
+    heading = "Audit"
     list_display = ("when", "who", "what", "target", "tenant", "address", "detail")
     list_display_links = None
     list_filter = (AuditNarrowing,)
     list_select_related = ("tenant",)
     search_fields = ("actor", "target", "address")
-    search_help_text = "Part of an actor, a target or an address."
+    search_help_text = "Part of an actor, a target or an address"
 
     @admin.display(description="when (UTC)")
     def when(self, row: AuditRecord) -> str:

@@ -88,24 +88,18 @@ class KeyNarrowing(Narrowing):
 
 @admin.register(ApiKey)
 class KeyAdmin(OperatorAdmin[ApiKey]):
+    heading = "API keys"
     list_display = ("shown", "name", "tenant", "scope_list", "agents", "state", "expires", "last_used")
     list_display_links = ("shown",)
     list_filter = (KeyNarrowing,)
     list_select_related = ("tenant",)
     search_fields = ("prefix__startswith", "name", "tenant__slug")
-    search_help_text = "The start of a key, or a part of its name or tenant. All of a key works too: only its start is looked at."
+    search_help_text = "First letters of a key (up to 11), or part of its name or tenant"
     actions = ("revoke_selected",)
     ordering = ("-id",)
 
     def has_change_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:  # noqa: ARG002
         return False
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[ApiKey], search_term: str
-    ) -> tuple[QuerySet[ApiKey], bool]:
-        if keys.looks_like_key(search_term.strip()):
-            search_term = search_term.strip()[: keys.PREFIX_LENGTH]
-        return super().get_search_results(request, queryset, search_term)
 
     # --- columns ---
 

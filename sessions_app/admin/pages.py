@@ -56,6 +56,11 @@ class OperatorAdmin(_ModelAdmin[M]):
     list_max_show_all = 0
     actions_on_top = True
     sortable_by = ()
+    heading = ""
+    """What stands above the list."""
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"title": self.heading, **(extra_context or {})})
 
     def has_delete_permission(self, request: HttpRequest, obj: M | None = None) -> bool:  # noqa: ARG002
         return False

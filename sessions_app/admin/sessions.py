@@ -54,12 +54,13 @@ class SessionNarrowing(Narrowing):
 
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin[Session]):
+    heading = "Sessions"
     list_display = ("public_id", "tenant", "agent_name", "created", "live", "turns")
     list_display_links = ("public_id",)
     list_filter = (SessionNarrowing,)
     list_select_related = ("tenant",)
     search_fields = ("public_id__startswith",)
-    search_help_text = "A session's id or the start of it, or the whole id of one of its turns."
+    search_help_text = "Session id or its start, or a turn's whole id"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
         counted = Turn.objects.filter(session=OuterRef("pk")).order_by().values("session").annotate(number=Count("pk"))

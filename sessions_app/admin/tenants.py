@@ -43,7 +43,9 @@ class TenantForm(_Form):
 @admin.register(Tenant)
 class TenantAdmin(OperatorAdmin[Tenant]):
     form = TenantForm
+    fields = ("slug", "title", "allowed_agents")
     change_form_template = "agenthost/tenant.html"
+    heading = "Tenants"
     list_display = ("slug", "title", "state", "agents", "active_keys", "created")
     list_display_links = ("slug",)
     search_fields = ("slug", "title")
