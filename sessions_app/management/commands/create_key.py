@@ -18,7 +18,7 @@ class Command(OperatorCommand):
     examples = """
 create_key acme --name backend
 create_key acme --name dashboard --scopes meta:read,sessions:read --expires 30d
-KEY=$(python manage.py create_key acme --name ci --agents demo --expires 12h | tail -n 1)
+create_key acme --name ci --agents demo --expires 12h | tail -n 1
 """
 
     def add_arguments(self, parser: CommandParser) -> None:

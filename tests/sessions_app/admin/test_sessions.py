@@ -254,9 +254,12 @@ def test_only_small_inline_pictures_are_loaded(eve: Client, acme: Tenant) -> Non
 
 def test_secret_options_are_masked_also_those_that_became_secret_later(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
-    for position, (name, values) in enumerate(
-        {"language": {"value": "German"}, "sealed": {"sealed": b"canary-1"}, "became": {"value": "canary-2"}}.items()
-    ):
+    stored: dict[str, dict[str, Any]] = {
+        "language": {"value": "German"},
+        "sealed": {"sealed": b"canary-1"},
+        "became": {"value": "canary-2"},
+    }
+    for position, (name, values) in enumerate(stored.items()):
         OptionValue.objects.create(tenant=acme, session=session, name=name, position=position, **values)
     spec = AgentSpec(name="demo", model="demo:guide", options=(OptionSpec("secret", "became", default=""),))
     with registry.use([spec]):

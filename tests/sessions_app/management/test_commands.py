@@ -1,0 +1,209 @@
+"""The operator's commands, as a script and as a person sees them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands, load_command_class
+from django.db import connection
+from django.utils import timezone
+
+from sessions_app.core import keys, tenants
+from sessions_app.core.errors import NotAuthenticated
+from sessions_app.models import ApiKey, AuditRecord, Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+COMMANDS = ("create_tenant", "create_key", "revoke_key", "rotate_key", "list_keys")
+
+
+def run(*words: str) -> tuple[str, str]:
+    """What the command wrote to stdout and to stderr."""
+    out, err = StringIO(), StringIO()
+    call_command(*words, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    return tenants.create("acme")[0]
+
+
+def issue(tenant: Tenant, **given: Any) -> keys.Issued:
+    fields = {"name": "n", "scopes": ["*"], "expires_at": None, "allowed_agents": None, "actor": "t"}
+    return keys.issue(tenant, **{**fields, **given})
+
+
+def test_create_tenant_can_be_run_again_and_changes_nothing() -> None:
+    first, said = run("create_tenant", "acme", "--title", "Acme Ltd.")
+    assert first == "acme\n"
+    assert "create_key acme" in said
+    again, said = run("create_tenant", "acme", "--title", "Other")
+    assert again == "acme\n"
+    assert "keeps its title" in said
+    assert Tenant.objects.get().title == "Acme Ltd."
+    assert AuditRecord.objects.get(action="tenant_created").actor.startswith("shell")
+
+
+def test_a_wrong_slug_is_refused_in_one_line() -> None:
+    with pytest.raises(CommandError, match="a-z, 0-9"):
+        run("create_tenant", "Not A Slug")
+
+
+def test_the_key_is_the_last_line_of_stdout_and_nothing_else_is_there(acme: Tenant) -> None:
+    out, said = run("create_key", "acme", "--name", "backend")
+    raw = out.splitlines()[-1]
+    assert out == raw + "\n"
+    assert raw not in said
+    assert "not shown again" in said
+    caller = keys.authenticate(raw)
+    assert (caller.tenant, caller.scopes, caller.agents) == (acme.pk, frozenset({"*"}), None)
+    assert AuditRecord.objects.get(action="key_issued").actor.startswith("shell")
+
+
+def test_a_key_gets_the_rights_that_were_typed(acme: Tenant) -> None:
+    out, _ = run(
+        "create_key", "acme", "--name", "n", "--scopes", "meta:read, sessions:read", "--expires", "30d", "--agents", "demo,writer"
+    )
+    caller = keys.authenticate(out.strip())
+    assert (caller.scopes, caller.agents) == (
+        frozenset({"meta:read", "sessions:read"}),
+        frozenset({"demo", "writer"}),
+    )
+    key = ApiKey.objects.get()
+    assert key.expires_at is not None
+    assert timedelta(days=29) < key.expires_at - timezone.now() <= timedelta(days=30)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nobody", "--name", "n"], "create_tenant nobody"),
+        (["acme"], "--name"),
+        (["acme", "--name", ""], "name"),
+        (["acme", "--name", "n", "--scopes", "meta:read,fly"], "fly"),
+        (["acme", "--name", "n", "--scopes", ""], "at least one scope"),
+        (["acme", "--name", "n", "--expires", "soon"], "soon"),
+        (["acme", "--name", "n", "--expires", "0d"], "future"),
+        (["acme", "--name", "n", "--expires", "999999w"], "too long"),
+        (["acme", "--name", "n", "--expires", "-1d"], "expires"),
+        (["acme", "--name", "n", "--agents", ","], "at least one agent"),
+    ],
+)
+def test_a_wrong_wish_is_refused_in_words_and_issues_nothing(acme: Tenant, words: list[str], said: str) -> None:
+    with pytest.raises(CommandError) as refusal:
+        run("create_key", *words)
+    assert said in str(refusal.value)
+    assert not ApiKey.objects.exists()
+
+
+def test_a_suspended_tenants_key_comes_with_a_warning(acme: Tenant) -> None:
+    tenants.suspend(acme, actor="t")
+    _, said = run("create_key", "acme", "--name", "n")
+    assert "suspended" in said
+
+
+@pytest.mark.parametrize("by", ["prefix", "number", "whole"])
+def test_a_key_is_revoked_by_its_start_its_number_or_itself(acme: Tenant, by: str) -> None:
+    issued, other = issue(acme), issue(acme)
+    reference = {"prefix": issued.key.prefix, "number": str(issued.key.pk), "whole": issued.raw}[by]
+    _, said = run("revoke_key", reference)
+    assert "Revoked" in said
+    with pytest.raises(NotAuthenticated):
+        keys.authenticate(issued.raw)
+    assert keys.authenticate(other.raw).tenant == acme.pk
+    assert "before" in run("revoke_key", reference)[1]
+
+
+@pytest.mark.parametrize("reference", ["ah_nothing", "4711", "9" * 40, "", "ah_nothing%", "²"])
+def test_a_key_that_is_not_there_is_named_in_the_refusal(acme: Tenant, reference: str) -> None:
+    issue(acme)
+    for command in ("revoke_key", "rotate_key"):
+        with pytest.raises(CommandError, match="no key"):
+            run(command, reference)
+
+
+def test_a_refusal_does_not_repeat_a_whole_key(acme: Tenant) -> None:
+    raw = "ah_" + "x" * 43
+    with pytest.raises(CommandError) as refusal:
+        run("revoke_key", raw)
+    assert raw not in str(refusal.value)
+
+
+def test_two_keys_with_the_same_start_have_to_be_told_apart_by_number(acme: Tenant) -> None:
+    first, second = issue(acme), issue(acme)
+    ApiKey.objects.filter(pk=second.key.pk).update(prefix=first.key.prefix)
+    with pytest.raises(CommandError, match="by its number"):
+        run("revoke_key", first.key.prefix)
+
+
+def test_a_rotated_key_and_its_successor_both_work_for_the_overlap(acme: Tenant) -> None:
+    old = issue(acme, scopes=["meta:read"])
+    out, said = run("rotate_key", old.key.prefix, "--overlap", "2h")
+    assert keys.authenticate(out.strip()).scopes == keys.authenticate(old.raw).scopes == {"meta:read"}
+    assert old.key.prefix in said
+    run("rotate_key", out.strip(), "--overlap", "0s")
+    with pytest.raises(NotAuthenticated):
+        keys.authenticate(out.strip())
+
+
+def test_a_revoked_key_is_not_rotated(acme: Tenant) -> None:
+    old = issue(acme)
+    keys.revoke(old.key, actor="t")
+    with pytest.raises(CommandError, match="cannot be rotated"):
+        run("rotate_key", old.key.prefix)
+
+
+def test_keys_are_listed_without_the_keys(acme: Tenant) -> None:
+    globex, _ = tenants.create("globex")
+    mine, revoked, theirs = (
+        issue(acme, name="mine", allowed_agents=["demo"]),
+        issue(acme, name="over"),
+        issue(globex, name="theirs"),
+    )
+    keys.revoke(revoked.key, actor="t")
+    out, _ = run("list_keys", "acme")
+    assert "mine" in out
+    assert "demo" in out
+    assert "over" not in out
+    assert "theirs" not in out
+    everything, _ = run("list_keys", "--all")
+    assert all(name in everything for name in ("mine", "over", "revoked", "theirs"))
+    assert not any(issued.raw in everything for issued in (mine, revoked, theirs))
+    tenants.suspend(acme, actor="t")
+    assert "suspended" in run("list_keys", "acme")[0]
+
+
+def test_an_empty_list_is_said_and_stdout_stays_empty(acme: Tenant) -> None:
+    out, said = run("list_keys")
+    assert out == ""
+    assert "no active keys" in said
+
+
+def test_the_key_is_in_no_table_after_the_commands(acme: Tenant) -> None:
+    raws = [run("create_key", "acme", "--name", "n")[0].strip()]
+    raws.append(run("rotate_key", raws[0])[0].strip())
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f'select * from "{table}"')
+            stored = repr(cursor.fetchall())
+            assert not any(raw[11:] in stored for raw in raws), table
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_with_examples(command: str) -> None:
+    text = load_command_class(get_commands()[command], command).create_parser("manage.py", command).format_help()
+    assert "examples:" in text
+    assert f"manage.py {command} " in text or f"manage.py {command}\n" in text
+
+
+def test_a_container_whose_user_has_no_name_can_use_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    run("create_tenant", "acme")
+    assert AuditRecord.objects.get().actor == "shell"
