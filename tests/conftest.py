@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import sys
 import time
@@ -15,6 +16,12 @@ from tests.fakes.model_server import ModelServer
 
 if TYPE_CHECKING:
     from tests.cast import Cast
+
+
+def pytest_configure() -> None:
+    # A line for each request buries what a failed test has to say.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
 
 # --- nothing leaves this machine (and so no test can reach a real model) ---
 
@@ -150,7 +157,6 @@ def cast(transactional_db: None) -> Cast:
 def scripted_agents(model: ModelServer) -> Iterator[None]:
     """The registry holds the cast's agents, and they ask the scripted model server."""
     from agents_app import registry
-
     from tests.cast import agents
 
     with registry.use(agents(model.url)):

