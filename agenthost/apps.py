@@ -9,5 +9,6 @@ class AgenthostConfig(AppConfig):
     name = "agenthost"
 
     def ready(self) -> None:
-        # Registers the checks. Nothing is started here: every management command passes through.
-        from agenthost import checks  # noqa: F401
+        # Registers the checks, and makes our Celery application the one that tasks are sent through,
+        # in every process. Nothing is started here: every management command passes through.
+        from agenthost import celery, checks  # noqa: F401
