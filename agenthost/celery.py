@@ -14,10 +14,15 @@ from agenthost import memory_broker
 WAKE, HOUSEKEEPING = "agenthost.wake_worker", "agenthost.housekeeping"
 
 
+# Whoever publishes is answering a client: one look at a broker that is away, no second one after a pause.
+# The consumer has its own, patient way to connect again.
+_ONE_LOOK = {"max_retries": 0, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+
+
 def _broker_options(url: str) -> dict[str, object]:
-    if url.startswith(("redis", "unix")):
-        # A wake-up is worth a second of nobody's time: the sweep finds the turn anyway.
+    if url.startswith("redis"):
         return {
+            **_ONE_LOOK,
             "socket_connect_timeout": 1.0,
             "socket_timeout": 2.0,
             "socket_keepalive": True,
@@ -28,7 +33,7 @@ def _broker_options(url: str) -> dict[str, object]:
             "global_keyprefix": "agenthost.",
         }
     if url.startswith("amqp"):
-        return {"connect_timeout": 1.0, "read_timeout": 2.0, "write_timeout": 2.0}
+        return {**_ONE_LOOK, "connect_timeout": 1.0, "read_timeout": 2.0, "write_timeout": 2.0}
     return {}
 
 

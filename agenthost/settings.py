@@ -14,7 +14,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 # Which process, which shape --------------------------------------------------------------------------
 AGENTHOST_ROLE = env.role()
 AGENTHOST_VAR_DIR: Path = env.path("AGENTHOST_VAR_DIR") or BASE_DIR / "var"
-AGENTHOST_REDIS_URL = env.url("REDIS_URL", ("redis", "rediss", "unix"))
+AGENTHOST_REDIS_URL = env.url("REDIS_URL", ("redis", "rediss"))
 _database = env.database("DATABASE_URL")
 _clustered = AGENTHOST_REDIS_URL is not None or (_database is not None and _database.vendor == "postgresql")
 AGENTHOST_MODE = (
@@ -144,7 +144,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CHANNEL_LAYERS = {
     "default": {"BACKEND": "sessions_app.core.broadcast.layer.ChannelLayer", "CONFIG": {"url": AGENTHOST_REDIS_URL}}
 }
-AGENTHOST_BROKER_URL = env.url("CELERY_BROKER_URL", ("redis", "rediss", "unix", "amqp", "amqps")) or AGENTHOST_REDIS_URL
+AGENTHOST_BROKER_URL = env.url("CELERY_BROKER_URL", ("redis", "rediss", "amqp", "amqps")) or AGENTHOST_REDIS_URL
 
 # Django ----------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
