@@ -136,6 +136,8 @@ def quick(settings: Any) -> None:
 @pytest.fixture
 def agents(model: ModelServer) -> Iterator[Callable[..., AgentSpec]]:
     """Put an agent on the scripted model into the registry; call it again to change the definition."""
+    for name in ("hold", "more", "never"):
+        model.close_gate(name)
     with ExitStack() as stack:
 
         def use(**given: Any) -> AgentSpec:
