@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 
-from sessions_app.admin.narrowing import Field, Narrowing, since, tenant_field, until
+from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin
 from sessions_app.core.audit import Action
 from sessions_app.models import AuditRecord
@@ -31,7 +31,7 @@ class AuditNarrowing(Narrowing):
     def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name:
             case "tenant":
-                return rows.filter(tenant__slug=value)
+                return of_tenant(rows, value)
             case "action":
                 return rows.filter(action=value)
             case "since":

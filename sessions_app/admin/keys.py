@@ -16,7 +16,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
 
 from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, ScopesField, offer_agents
-from sessions_app.admin.narrowing import Field, Narrowing, tenant_field
+from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.admin.tenants import chosen_again
 from sessions_app.core import keys
@@ -74,7 +74,7 @@ class KeyNarrowing(Narrowing):
 
     def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         if name == "tenant":
-            return rows.filter(tenant__slug=value)
+            return of_tenant(rows, value)
         match value:
             case "active":
                 return rows.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=Now()))

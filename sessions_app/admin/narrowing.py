@@ -83,6 +83,12 @@ def tenant_field() -> Field:
     return Field("tenant", "Tenant", "text", list(slugs))
 
 
+def of_tenant(rows: QuerySet[Any], slug: str) -> QuerySet[Any]:
+    """By the tenant's number, looked up first: with a join the list's own index would not be used."""
+    tenant = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
+    return rows.none() if tenant is None else rows.filter(tenant_id=tenant)
+
+
 def day(value: str) -> datetime | None:
     """The start of a day in UTC; None if the text is no date."""
     try:

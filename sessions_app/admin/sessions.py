@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from agents_app import registry
 from sessions_app.admin import transcript
-from sessions_app.admin.narrowing import Field, Narrowing, since, tenant_field, until
+from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
 from sessions_app.core import audit
 from sessions_app.models import LIVE_STATES, Session, Turn
@@ -39,7 +39,7 @@ class SessionNarrowing(Narrowing):
     def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name:
             case "tenant":
-                return rows.filter(tenant__slug=value)
+                return of_tenant(rows, value)
             case "agent":
                 return rows.filter(agent_name=value)
             case "since":
@@ -79,7 +79,10 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
         return ("-created_at", "-id") if request.GET.get("tenant") else ("-id",)
 
     def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Session], search_term: str  # noqa: ARG002
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Session],
+        search_term: str,  # noqa: ARG002
     ) -> tuple[QuerySet[Session], bool]:
         term = search_term.strip()
         if not term or "\0" in term:
