@@ -80,9 +80,9 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
 
     def get_search_results(
         self,
-        request: HttpRequest,
+        request: HttpRequest,  # noqa: ARG002
         queryset: QuerySet[Session],
-        search_term: str,  # noqa: ARG002
+        search_term: str,
     ) -> tuple[QuerySet[Session], bool]:
         term = search_term.strip()
         if not term or "\0" in term:
