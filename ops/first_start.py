@@ -7,6 +7,7 @@ only if it is missing, so a start that was cut off is completed by the next.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import secrets
@@ -42,7 +43,9 @@ def refusal(host: str, port: int) -> str | None:
     except OSError as error:
         free = next((other for other in range(port + 1, min(port + 50, 65536)) if is_free(host, other)), 0)
         hint = f"; choose another: ops/quickstart --port {free}" if free else ""
-        return f"Port {port} of {host} cannot be used: {error.strerror.lower() if error.strerror else error}{hint}"
+        if error.errno == errno.EADDRINUSE:
+            return f"Port {port} is in use{hint}"
+        return f"{host} port {port} cannot be listened on: {error.strerror or error}"
 
 
 def is_free(host: str, port: int) -> bool:
@@ -58,6 +61,7 @@ def prepare(base: str) -> None:
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
 
+    from agents_app import registry
     from sessions_app.core import keys, tenants
     from sessions_app.models import ApiKey
 
@@ -85,16 +89,17 @@ def prepare(base: str) -> None:
     say("")
     say("Talk to it from another terminal:")
     say("")
-    for line in conversation(base, raw):
+    agents = registry.agents()
+    for line in conversation(base, raw, "demo" if "demo" in agents else next(iter(agents))):
         say(f"  {line}")
     say("")
 
 
-def conversation(base: str, key: str) -> list[str]:
+def conversation(base: str, key: str, name: str) -> list[str]:
     """Lines for a shell: a session, a streamed turn, what is remembered of it."""
     sessions, bearer, json = f"{base}/aap/v3/sessions", '-H "Authorization: Bearer $KEY"', "-H 'Content-Type: application/json'"
     id_alone = r"""sed -E 's/.*"sessionId": ?"([^"]+)".*/\1/'"""
-    agent, message = '{"agent":{"name":"demo"}}', '{"messages":[{"role":"user","content":"Hello!"}],"stream":"delta"}'
+    agent, message = f'{{"agent":{{"name":"{name}"}}}}', '{"messages":[{"role":"user","content":"Hello!"}],"stream":"delta"}'
     return [
         f"KEY={key}",
         f"SESSION=$(curl -s {sessions} {bearer} {json} -d '{agent}' | {id_alone}); echo $SESSION",
