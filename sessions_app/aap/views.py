@@ -26,7 +26,7 @@ from sessions_app.aap.auth import KeyAuthentication, PublicMetaAuthentication
 from sessions_app.aap.body import read_object
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
-from sessions_app.core import access, agents, database, history, journal, sessions, turns
+from sessions_app.core import access, agents, database, history, journal, logcontext, sessions, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentGone, HistoryKindUndeclared
 from sessions_app.models import Session
@@ -74,6 +74,7 @@ class Endpoint(APIView):
     }
 
     def check_permissions(self, request: Request) -> None:
+        logcontext.bind(tenant=caller_of(request).tenant)
         scope = self.scopes.get(request.method or "")
         if scope is not None:
             caller_of(request).require(scope)
@@ -115,18 +116,18 @@ class Sessions(Endpoint):
 
 class OneSession(Endpoint):
     def get(self, request: Request, session_id: str) -> HttpResponse:
-        return _json(v3.session(sessions.facts(access.session(caller_of(request), session_id))))
+        return _json(v3.session(sessions.facts(_session(caller_of(request), session_id))))
 
     def delete(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        sessions.delete(caller, access.session(caller, session_id))
+        sessions.delete(caller, _session(caller, session_id))
         return _no_content()
 
 
 class History(Endpoint):
     def get(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        session = access.session(caller, session_id)
+        session = _session(caller, session_id)
         kind = v3.history_kind(request.GET)
         spec = _spec_if_any(caller, session)
         if spec is not None and kind not in spec.history:
@@ -137,13 +138,14 @@ class History(Endpoint):
 class Turns(Endpoint):
     def post(self, request: Request, session_id: str) -> HttpResponseBase:
         caller = caller_of(request)
-        session = access.session(caller, session_id)
+        session = _session(caller, session_id)
         body = read_object(request)
         wanted = v3.turn(body, session.agent_name, agents.for_turn(caller, session))
         if wanted.content is not None:
             accepted = turns.start(caller, session, content=wanted.content, overrides=wanted.overrides)
         else:
             accepted = turns.answer(caller, session, answers=wanted.answers, overrides=wanted.overrides)
+        logcontext.bind(turn=accepted.public_id)
         if wanted.mode == "none":
             body_of_answer = json_form.body(
                 caller.tenant, session.pk, accepted, v3.turn_answer, settings.AGENTHOST_KEEPALIVE_SECONDS
@@ -160,7 +162,7 @@ class EventStream(Endpoint):
 
     def get(self, request: Request, session_id: str) -> HttpResponseBase:
         caller = caller_of(request)
-        session = access.session(caller, session_id)
+        session = _session(caller, session_id)
         mode = v3.joining_mode(request.GET, _spec_if_any(caller, session))
         follows = v3.follows(request.GET)
         given = request.headers.get("Last-Event-ID") or request.GET.get("after")
@@ -209,7 +211,7 @@ class EventStream(Endpoint):
 class Cancel(Endpoint):
     def post(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        session = access.session(caller, session_id)
+        session = _session(caller, session_id)
         reason = v3.cancel_reason(read_object(request, required=False))
         return _json(v3.cancelled(turns.cancel(caller, session, reason)))
 
@@ -218,6 +220,12 @@ def caller_of(request: Request) -> Caller:
     caller = request.auth
     assert isinstance(caller, Caller), "every endpoint authenticates"
     return caller
+
+
+def _session(caller: Caller, session_id: str) -> Session:
+    session = access.session(caller, session_id)
+    logcontext.bind(session=session.public_id)
+    return session
 
 
 def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:

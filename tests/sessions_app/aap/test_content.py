@@ -47,7 +47,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
         elif kind == "user":
             lines.append({"role": "user", "content": draw(user_contents)})
         elif kind == "assistant":
-            blocks = draw(st.lists(texts | thoughts | images, max_size=2))
+            blocks: list[dict[str, Any]] = draw(st.lists(texts | thoughts | images, max_size=2))
             for _ in range(draw(st.integers(0, 2))):
                 made += 1
                 unanswered.append(f"call {made}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
+import hypothesis
 import pytest
 from django.db import connection
+from hypothesis import strategies as st
 
 from agents_app import exact_json
 from sessions_app.models import Session
@@ -215,17 +218,14 @@ def test_a_deleted_session_is_gone_from_everywhere(alice: Person) -> None:
 # --- lists ---
 
 
-def walk(person: Person, pages: list[list[str]] | None = None) -> list[str]:
-    seen: list[str] = []
+def pages_of(person: Person) -> list[list[str]]:
+    pages: list[list[str]] = []
     after = ""
     while True:
         body = person.get(f"/sessions{after}").json()
-        page = [session["sessionId"] for session in body["sessions"]]
-        seen += page
-        if pages is not None:
-            pages.append(page)
+        pages.append([session["sessionId"] for session in body["sessions"]])
         if "next" not in body:
-            return seen
+            return pages
         assert set(body) == {"sessions", "next"}
         after = f"?after={body['next']}&unknown=1"
 
@@ -233,11 +233,9 @@ def walk(person: Person, pages: list[list[str]] | None = None) -> list[str]:
 @pytest.mark.rule("A33", "A34")
 def test_fifty_sessions_are_one_page_and_the_newest_comes_first(alice: Person) -> None:
     made = [alice.create() for _ in range(50)]
-    assert walk(alice, pages := []) == made[::-1]
-    assert [len(page) for page in pages] == [50]
+    assert pages_of(alice) == [made[::-1]]
     made.append(alice.create())
-    assert walk(alice, pages := []) == made[::-1]
-    assert [len(page) for page in pages] == [50, 1]
+    assert pages_of(alice) == [made[:0:-1], made[:1]]
 
 
 @pytest.mark.rule("A35")
@@ -269,3 +267,43 @@ def test_a_history_is_asked_for_by_a_kind_that_the_agent_offers(alice: Person) -
     problem(alice.get(f"/sessions/{bare}/history?type=compacted"), 404)
     for query in ("", "?type=", "?type=FULL", "?type=all", "?kind=full"):
         problem(alice.get(f"/sessions/{session}/history{query}"), 400)
+
+
+# --- whatever comes ---
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(), children, max_size=3),
+    max_leaves=6,
+)
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "agent": st.fixed_dictionaries(
+            {"name": st.just("pilot") | json_values}, optional={"tools": json_values, "options": json_values}
+        )
+        | json_values,
+        "messages": st.lists(
+            st.fixed_dictionaries(
+                {"role": st.sampled_from(["user", "tool", "tool_permission", "assistant", "system"])},
+                optional={"content": json_values, "toolCallId": json_values, "granted": json_values},
+            ),
+            max_size=2,
+        )
+        | json_values,
+        "tools": json_values,
+        "stream": st.sampled_from(["delta", "none"]) | json_values,
+        "reason": json_values,
+    },
+)
+
+
+@pytest.mark.rule("A4")
+@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(body=bodies | json_values, path=st.sampled_from(["", "/{id}/turns", "/{id}/cancel"]))
+def test_no_body_ever_breaks_the_server(alice: Person, body: Any, path: str) -> None:
+    session = alice.create()
+    response = alice.post("/sessions" + path.format(id=session), json.dumps(body).encode())
+    assert response.status_code < 500
+    if response.status_code >= 400:
+        problem(response, response.status_code)
