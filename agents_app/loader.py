@@ -26,6 +26,7 @@ T = TypeVar("T")
 W = TypeVar("W", bound=str)
 
 MAX_NAME = 200
+_TOP = "file"
 # More combinations of choices than anyone wants to read; beyond it the rest is checked when a turn runs.
 MAX_COMBINATIONS = 1_000
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -56,11 +57,11 @@ def load(path: Path) -> list[AgentSpec]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise AgentsFileError(str(path), [FileFault("file", "", error.strerror or "cannot be read")]) from error
+        raise AgentsFileError(str(path), [FileFault(_TOP, "", error.strerror or "cannot be read")]) from error
     except UnicodeDecodeError as error:
-        raise AgentsFileError(str(path), [FileFault("file", "", "is not UTF-8")]) from error
+        raise AgentsFileError(str(path), [FileFault(_TOP, "", "is not UTF-8")]) from error
     except tomllib.TOMLDecodeError as error:
-        raise AgentsFileError(str(path), [FileFault("file", "", f"is not TOML: {error}")]) from error
+        raise AgentsFileError(str(path), [FileFault(_TOP, "", f"is not TOML: {error}")]) from error
     specs = _agents(document, path.parent, faults)
     if faults:
         raise AgentsFileError(str(path), faults)
@@ -164,7 +165,7 @@ class _Table:
 
     def tables(self, key: str, *, owner: str = "") -> Iterator[_Table]:
         values = self._typed(key, list, f"a list of tables ([[{key}]])")
-        prefix = f"{self._place}.{key}" if self._place else key
+        prefix = key if self._place == _TOP else f"{self._place}.{key}"
         for number, value in enumerate(values or ()):
             table = _Table(value if isinstance(value, dict) else {}, f"{prefix}[{number}]", owner or self._owner, self._faults)
             if isinstance(value, dict):
@@ -191,7 +192,7 @@ class _Table:
 
 
 def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) -> list[AgentSpec]:
-    top = _Table(document, "", "", faults)
+    top = _Table(document, _TOP, "", faults)
     specs: list[AgentSpec] = []
     names: set[str] = set()
     for table in top.tables("agents"):
@@ -201,8 +202,8 @@ def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) 
         names.add(agent.name)
         specs.append(agent)
     if not specs and not faults:
-        faults.append(FileFault("file", "agents", "holds no [[agents]]"))
-    faults.extend(FileFault("file", key, "unknown key") for key in document if key != "agents")
+        faults.append(FileFault(_TOP, "agents", "holds no [[agents]]"))
+    faults.extend(FileFault(_TOP, key, "unknown key") for key in document if key != "agents")
     return specs
 
 

@@ -1,0 +1,296 @@
+"""An operator's agents file: what it comes down to, and how its faults are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agents_app import loader, options
+from agents_app.errors import AgentsFileError
+from agents_app.runtime.interface import Limits
+from agents_app.spec import AgentSpec, OptionSpec
+
+Load = Callable[[str], list[AgentSpec]]
+Faults = Callable[[str], list[str]]
+
+ISSUE = """
+[[agents]]
+name = "research-agent"
+title = "Research Agent"
+version = "1.2.0"
+description = "Searches and summarises."
+model = "openai-chat:{model}"
+api_key = "{provider_key}"
+base_url = "http://127.0.0.1:9999/v1"
+instructions = "Answer in {language}."
+history = ["compacted", "full"]
+stream = ["delta", "message", "none"]
+client_tools = true
+images = ["http", "data"]
+context_tokens = 8000
+max_steps = 12
+settings = { temperature = 0.2 }
+headers = { X-Team = "blue" }
+limits = { first_output = 30, tool_output_bytes = 5000 }
+
+[[agents.options]]
+type = "select"
+name = "model"
+title = "Model"
+options = ["gpt-test", "gpt-other"]
+default = "gpt-test"
+
+[[agents.options]]
+type = "secret"
+name = "provider_key"
+default = "sk-default"
+
+[[agents.options]]
+type = "text"
+name = "language"
+default = "English"
+
+[[agents.tools]]
+python = "tests.fakes.tools:order_rope"
+timeout = 30
+idempotent = true
+[[agents.tools]]
+builtin = "calculator"
+expose = false
+"""
+
+BARE = """
+[[agents]]
+name = "a"
+model = "openai-chat:m"
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def loads(text: str) -> list[AgentSpec]:
+        path = tmp_path / "agents.toml"
+        path.write_text(text, encoding="utf-8")
+        return loader.load(path)
+
+    return loads
+
+
+@pytest.fixture
+def faults(load: Load) -> Faults:
+    def found(text: str) -> list[str]:
+        with pytest.raises(AgentsFileError) as caught:
+            load(text)
+        return [str(fault) for fault in caught.value.faults]
+
+    return found
+
+
+def test_a_full_description_is_taken_as_written(load: Load) -> None:
+    (agent,) = load(ISSUE)
+    assert (agent.name, agent.title, agent.version) == ("research-agent", "Research Agent", "1.2.0")
+    assert (agent.model, agent.api_key, agent.base_url) == ("openai-chat:{model}", "{provider_key}", "http://127.0.0.1:9999/v1")
+    assert agent.settings == {"temperature": 0.2}
+    assert agent.headers == {"X-Team": "blue"}
+    assert agent.context_tokens == 8000
+    assert agent.limits == Limits(first_output=30.0, tool_output_bytes=5000, max_steps=12)
+    assert agent.option("model") == OptionSpec("select", "model", "Model", None, "gpt-test", ("gpt-test", "gpt-other"))
+    assert [tool.name for tool in agent.tools] == ["order_rope", "calculator"]
+    assert [tool.name for tool in agent.exposed_tools] == ["order_rope"]
+    rope = agent.tool("order_rope")
+    assert rope is not None
+    assert (rope.description, rope.timeout, rope.idempotent) == ("Orders mooring rope.", 30.0, True)
+    assert rope.parameters == {
+        "type": "object",
+        "properties": {
+            "metres": {"type": "number", "description": "how much of it"},
+            "colour": {"type": "string", "default": "grey"},
+        },
+        "required": ["metres"],
+        "additionalProperties": False,
+    }
+
+
+def test_what_is_left_out_has_sensible_defaults(load: Load) -> None:
+    (agent,) = load(BARE)
+    assert agent.history == ("compacted", "full")
+    assert agent.stream == ("delta", "message", "none")
+    assert (agent.client_tools, agent.images, agent.context_tokens, agent.tools) == (False, (), None, ())
+    assert agent.limits == Limits()
+    assert agent.title is None
+
+
+def test_agents_keep_their_order(load: Load) -> None:
+    assert [agent.name for agent in load(BARE + BARE.replace('"a"', '"0"'))] == ["a", "0"]
+
+
+def test_instructions_come_from_a_file_beside_the_agents_file(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "research.md").write_text("Grüße, {{name}}.", encoding="utf-8")
+    (agent,) = load(BARE + 'instructions_file = "research.md"')
+    assert agent.instructions == "Grüße, {{name}}."
+    assert options.fill(agent.instructions, {}) == "Grüße, {name}."
+
+
+def test_braces_of_other_kinds_are_plain_text_in_instructions(load: Load) -> None:
+    text = """Answer as {"a": 1}, { } or {0}."""
+    (agent,) = load(BARE + f"instructions = '{text}'")
+    assert options.fill(agent.instructions, {"a": "x"}) == text
+
+
+def test_a_select_without_default_takes_its_first_choice(load: Load) -> None:
+    (agent,) = load(BARE + '[[agents.options]]\ntype="select"\nname="o"\noptions=["x","y"]')
+    assert agent.options[0].default == "x"
+
+
+OPTION = '\n[[agents.options]]\nname = "o"\n'
+SELECT = OPTION + 'type = "select"\noptions = ["http://a.example", "http://b.example"]\ndefault = "http://a.example"\n'
+TOOL = "\n[[agents.tools]]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "key"),
+    [
+        ("", "file", "agents"),
+        ("agents = 3", "file", "agents"),
+        ("agents = [3]", "agents[0]", ""),
+        ("[[agents]", "file", ""),
+        (BARE + "[other]", "file", "other"),
+        ('[[agents]]\nname = "a"', "agents[0] (a)", "model"),
+        ('[[agents]]\nmodel = "demo:"', "agents[0]", "name"),
+        (BARE.replace('"a"', '" "'), "agents[0]", "name"),
+        (BARE.replace('"a"', "3"), "agents[0]", "name"),
+        (BARE + BARE, "agents[1] (a)", "name"),
+        (BARE + 'version = "1.2"', "agents[0] (a)", "version"),
+        (BARE + 'version = "v1.2.3"', "agents[0] (a)", "version"),
+        (BARE + "version = 1.2", "agents[0] (a)", "version"),
+        (BARE + "colour = 3", "agents[0] (a)", "colour"),
+        (BARE + "max_steps = 0", "agents[0] (a)", "max_steps"),
+        (BARE + "max_steps = true", "agents[0] (a)", "max_steps"),
+        (BARE + 'max_steps = "64"', "agents[0] (a)", "max_steps"),
+        (BARE + "context_tokens = 0", "agents[0] (a)", "context_tokens"),
+        (BARE + "context_tokens = 1.5", "agents[0] (a)", "context_tokens"),
+        (BARE + 'history = ["some"]', "agents[0] (a)", "history"),
+        (BARE + 'stream = ["delta", "delta"]', "agents[0] (a)", "stream"),
+        (BARE + "images = [[1]]", "agents[0] (a)", "images"),
+        (BARE + 'client_tools = "yes"', "agents[0] (a)", "client_tools"),
+        (BARE + 'compaction = "summarise"', "agents[0] (a)", "compaction"),
+        (BARE + "limits = { sleep = 3 }", "agents[0].limits (a)", "sleep"),
+        (BARE + "limits = { connect = 0 }", "agents[0].limits (a)", "connect"),
+        (BARE + "limits = { connect = inf }", "agents[0].limits (a)", "connect"),
+        (BARE + "settings = { at = 2024-01-01 }", "agents[0] (a)", "settings"),
+        (BARE + "settings = { temperature = nan }", "agents[0] (a)", "settings"),
+        (BARE + "settings = { stream = false }", "agents[0] (a)", "settings"),
+        (BARE + 'headers = { Host = "x" }', "agents[0] (a)", "headers"),
+        (BARE + 'headers = { X-A = "x\\ny" }', "agents[0] (a)", "headers"),
+        (BARE + 'headers = { "X A" = "x" }', "agents[0] (a)", "headers"),
+        (BARE + 'instructions_file = "missing.md"', "agents[0] (a)", "instructions_file"),
+        (BARE + 'instructions = "x"\ninstructions_file = "agents.toml"', "agents[0] (a)", "instructions_file"),
+        (BARE + 'instructions = "Answer in {language}."', "agents[0] (a)", "instructions"),
+        (BARE + 'base_url = "ftp://x"', "agents[0] (a)", "base_url"),
+        (BARE + 'base_url = "http://user:word@x"', "agents[0] (a)", "base_url"),
+        (BARE + 'base_url = "http://x:port"', "agents[0] (a)", "base_url"),
+        (BARE.replace("openai-chat:m", "nobody:m"), "agents[0] (a)", "model"),
+        (BARE.replace("openai-chat:m", "gpt"), "agents[0] (a)", "model"),
+        (BARE.replace("openai-chat:m", "openai-chat:"), "agents[0] (a)", "model"),
+        (BARE + OPTION, "agents[0].options[0] (a)", "type"),
+        (BARE + OPTION + 'type = "number"', "agents[0].options[0] (a)", "type"),
+        (BARE + OPTION + 'type = "text"\ndefault = 3', "agents[0].options[0] (a)", "default"),
+        (BARE + OPTION + 'type = "text"\noptions = ["a"]', "agents[0].options[0] (a)", "options"),
+        (BARE + OPTION + 'type = "select"', "agents[0].options[0] (a)", "options"),
+        (BARE + OPTION + 'type = "select"\noptions = ["a", 3]', "agents[0].options[0] (a)", "options"),
+        (BARE + OPTION + 'type = "select"\noptions = ["a", "a"]', "agents[0].options[0] (a)", "options"),
+        (BARE + OPTION + 'type = "select"\noptions = ["a"]\ndefault = "b"', "agents[0].options[0] (a)", "default"),
+        (BARE + (OPTION + 'type = "text"') * 2, "agents[0].options[1] (a)", "name"),
+        (BARE + TOOL, "agents[0].tools[0] (a)", "python"),
+        (BARE + TOOL + 'builtin = "abacus"', "agents[0].tools[0] (a)", "builtin"),
+        (BARE + TOOL + 'builtin = "calculator"\npython = "m:f"', "agents[0].tools[0] (a)", "python"),
+        (BARE + TOOL + 'python = "no_such_module_here:f"', "agents[0].tools[0] (a)", "python"),
+        (BARE + TOOL + 'python = "tests.fakes.tools:no_such"', "agents[0].tools[0] (a)", "python"),
+        (BARE + TOOL + 'python = "tests.fakes.tools:LONGEST_BLOCK"', "agents[0].tools[0] (a)", "python"),
+        (BARE + TOOL + 'python = "no colon"', "agents[0].tools[0] (a)", "python"),
+        (BARE + TOOL + 'builtin = "calculator"\ntimeout = -1', "agents[0].tools[0] (a)", "timeout"),
+        (BARE + TOOL + 'builtin = "calculator"\nexpose = "no"', "agents[0].tools[0] (a)", "expose"),
+        (BARE + TOOL + 'builtin = "calculator"\ntrust = true', "agents[0].tools[0] (a)", "trust"),
+        (BARE + TOOL + 'builtin = "calculator"\nname = "cal cu"', "agents[0].tools[0] (a)", "name"),
+        (BARE + (TOOL + 'builtin = "calculator"') * 2, "agents[0].tools[1] (a)", "name"),
+        # what a client chooses, and where it may stand
+        (BARE.replace(":m", ":{o}") + OPTION + 'type = "text"', "agents[0] (a)", "model"),
+        (BARE + 'base_url = "{o}"' + OPTION + 'type = "text"', "agents[0] (a)", "base_url"),
+        (BARE.replace(":m", ":{o}") + OPTION + 'type = "secret"', "agents[0] (a)", "model"),
+        (BARE + 'base_url = "http://x/{o}"' + OPTION + 'type = "secret"', "agents[0] (a)", "base_url"),
+        (BARE + 'instructions = "{o}"' + OPTION + 'type = "secret"', "agents[0] (a)", "instructions"),
+        (BARE + 'settings = { user = ["{o}"] }' + OPTION + 'type = "secret"', "agents[0] (a)", "settings"),
+        (BARE + 'base_url = "{o}"' + SELECT.replace("http://b", "file://b"), "agents[0] (a)", "base_url"),
+        (BARE.replace("openai-chat:m", "{o}") + SELECT, "agents[0] (a)", "model"),
+        (BARE + 'base_url = "{o}"\napi_key = "sk-own"' + SELECT, "agents[0] (a)", "api_key"),
+        (
+            BARE
+            + 'base_url = "{o}"\napi_key = "{k}"'
+            + SELECT
+            + OPTION.replace('"o"', '"k"')
+            + 'type = "secret"\ndefault = "sk"',
+            "agents[0] (a)",
+            "base_url",
+        ),
+        (
+            BARE
+            + 'base_url = "{o}"\nheaders = { X-Key = "{k}" }'
+            + SELECT
+            + OPTION.replace('"o"', '"k"')
+            + 'type = "secret"\ndefault = "sk"',
+            "agents[0] (a)",
+            "base_url",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_its_table_and_key(faults: Faults, text: str, table: str, key: str) -> None:
+    found = faults(text)
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{table} {key}".strip() + ":")
+
+
+def test_every_fault_of_the_file_is_told_at_once(faults: Faults) -> None:
+    text = BARE + 'version = "1"\ncolour = 1\n' + TOOL + 'builtin = "abacus"\ntimeout = 0\n' + OPTION + 'type = "select"'
+    assert len(faults(text + BARE.replace('"a"', '"b"') + "max_steps = -1")) == 6
+
+
+def test_a_secret_without_default_may_go_to_a_chosen_host(load: Load) -> None:
+    text = BARE + 'base_url = "{o}"\napi_key = "{k}"' + SELECT + OPTION.replace('"o"', '"k"') + 'type = "secret"'
+    assert load(text)[0].base_url == "{o}"
+
+
+def test_a_missing_module_inside_a_tools_module_is_told_apart(
+    faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "harbour_tools.py").write_text("import no_such_dependency\n")
+    (tmp_path / "shouting_tools.py").write_text("raise SystemExit('secret words')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (fault,) = faults(BARE + TOOL + 'python = "harbour_tools:f"')
+    assert "importing it raised ModuleNotFoundError" in fault
+    (fault,) = faults(BARE + TOOL + 'python = "shouting_tools:f"')
+    assert "SystemExit" in fault
+    assert "secret words" not in fault
+
+
+def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.toml", tmp_path):
+        with pytest.raises(AgentsFileError) as caught:
+            loader.load(path)
+        assert str(path) in str(caught.value)
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b'[[agents]]\nname = "\xe4"')
+    with pytest.raises(AgentsFileError, match="UTF-8"):
+        loader.load(latin)
+
+
+def test_a_fault_never_repeats_a_secrets_default(faults: Faults) -> None:
+    text = (
+        BARE
+        + 'base_url = "{o}"\napi_key = "{k}"'
+        + SELECT
+        + OPTION.replace('"o"', '"k"')
+        + 'type = "secret"\ndefault = "sk-hush"'
+    )
+    assert "sk-hush" not in "".join(faults(text))
