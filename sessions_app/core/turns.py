@@ -37,6 +37,7 @@ from sessions_app.models import (
     Message,
     Origin,
     Session,
+    Tenant,
     ToolCall,
     Turn,
     TurnState,
@@ -419,9 +420,19 @@ def _claim_locked(tx: journal.Transaction, turn: Turn, worker: str, takeovers: i
 
 def claim(worker: str, older_than: float = 0) -> Claimed | None:
     """The next queued turn in fair order, or None. A wake-up that was lost, late or double costs nothing."""
-    with journal.transaction() as tx:
-        turn = _next_queued(older_than)
-        return None if turn is None else _claim_locked(tx, turn, worker, turn.takeovers)
+    while True:
+        with journal.transaction() as tx:
+            turn = _next_queued(older_than)
+            if turn is None:
+                return None
+            if not _is_suspended(turn.tenant_id):
+                return _claim_locked(tx, turn, worker, turn.takeovers)
+            # It was accepted while the suspension was being written, and would be run after it.
+            _stop_locked(tx, turn, Stop(cause="suspended", reason="error"))
+
+
+def _is_suspended(tenant: int) -> bool:
+    return Tenant.objects.filter(pk=tenant, suspended_at__isnull=False).exists()
 
 
 def take_over(worker: str) -> Claimed | bool:

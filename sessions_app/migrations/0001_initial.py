@@ -114,7 +114,7 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='keys', to='sessions_app.tenant')),
             ],
             options={
-                'ordering': ['-created_at', '-id'],
+                'verbose_name': 'API key', 'ordering': ['-created_at', '-id'],
             },
         ),
         migrations.CreateModel(

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core import history, journal, runner, turns
 from sessions_app.core.turns import ClientResult, Permission, Stop
 from sessions_app.core.worker import Worker
-from sessions_app.models import Turn
+from sessions_app.models import Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
@@ -195,6 +196,13 @@ def test_a_worker_leaves_turns_of_a_newer_format_alone(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
     Turn.objects.filter(pk=accepted.turn_id).update(format=99)
     assert turns.claim("w") is None
+
+
+def test_a_turn_accepted_while_its_tenant_is_suspended_never_runs(alice: World) -> None:
+    accepted = alice.say(alice.session(), "x")
+    Tenant.objects.filter(pk=alice.caller.tenant).update(suspended_at=timezone.now())
+    assert turns.claim("w") is None
+    assert turn_of(accepted).state == "cancelled"
 
 
 # --- death ---
