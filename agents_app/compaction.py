@@ -7,7 +7,7 @@ history, which shows what the model gets).
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,9 +83,9 @@ def compact(
 
 def _dropped_through(messages: Sequence[Message], gone: Collection[int]) -> int | None:
     """How far everything is gone; a result that stood far behind its dropped call may lie beyond."""
-    conversation = [index for index, message in enumerate(messages) if message.role != "system"]
-    beginning = itertools.takewhile(lambda index: index in gone, conversation)
-    return max((messages[index].position for index in beginning), default=None)
+    kept = (message.position for index, message in enumerate(messages) if message.role != "system" and index not in gone)
+    first_kept = min(kept, default=math.inf)
+    return max((position for index in gone if (position := messages[index].position) < first_kept), default=None)
 
 
 def for_model(messages: Sequence[Message]) -> list[Message]:

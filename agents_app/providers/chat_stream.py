@@ -125,16 +125,16 @@ class ChatStream:
         if error := _error_of(chunk):
             raise error
         usage = chunk.get("usage")
-        if isinstance(usage, Mapping):
+        if isinstance(usage, dict):
             self._usage = _usage(usage)
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, Mapping) and choice.get("index") in (0, None):
+            if isinstance(choice, dict) and choice.get("index") in (0, None):
                 self._choice(choice, out)
 
     def _choice(self, choice: Mapping[str, Any], out: list[ProviderEvent]) -> None:
         delta = choice.get("delta") or choice.get("message")
-        if isinstance(delta, Mapping):
+        if isinstance(delta, dict):
             self._delta(delta, out)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
@@ -151,10 +151,10 @@ class ChatStream:
             self._text(TextDelta, refusal, out)
         calls = delta.get("tool_calls")
         for piece in calls if isinstance(calls, list) else ():
-            if isinstance(piece, Mapping):
+            if isinstance(piece, dict):
                 self._calls.take(piece, out)
         legacy = delta.get("function_call")
-        if isinstance(legacy, Mapping):
+        if isinstance(legacy, dict):
             self._calls.take({"index": 0, "function": legacy}, out)
 
     def _content(self, content: Any, out: list[ProviderEvent]) -> None:
@@ -162,12 +162,12 @@ class ChatStream:
             self._text(TextDelta, content, out)
             return
         for part in content if isinstance(content, list) else ():
-            if not isinstance(part, Mapping):
+            if not isinstance(part, dict):
                 continue
             if part.get("type") == "thinking":
                 inner = part.get("thinking")
                 for item in inner if isinstance(inner, list) else [{"text": inner}]:
-                    self._text(ThinkingDelta, item.get("text") if isinstance(item, Mapping) else item, out)
+                    self._text(ThinkingDelta, item.get("text") if isinstance(item, dict) else item, out)
             else:
                 self._text(TextDelta, part.get("text"), out)
 
@@ -195,7 +195,7 @@ class _Calls:
 
     def take(self, piece: Mapping[str, Any], out: list[ProviderEvent]) -> None:
         function = piece.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = function if isinstance(function, dict) else {}
         call_id = piece.get("id")
         call_id = call_id if isinstance(call_id, str) and call_id else None
         name = function.get("name")
@@ -289,7 +289,7 @@ def _has_plain_arguments(chunk: Mapping[str, Any]) -> bool:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else usage.get("prompt_cache_hit_tokens")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else usage.get("prompt_cache_hit_tokens")
     return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
 
 
@@ -308,7 +308,7 @@ def _error_of(chunk: Mapping[str, Any]) -> ServerSaid | None:
 
 def said(error: Any, status: int | None = None) -> ServerSaid:
     """An error as the server wrote it, sorted; ``status`` is the answer's, if it was not 200."""
-    fields: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
+    fields: Mapping[str, Any] = error if isinstance(error, dict) else {}
     code = " ".join(_token(fields.get(name)) for name in ("code", "type") if _token(fields.get(name)))
     words = " ".join(str(item) for item in (code, fields.get("message") or (error if isinstance(error, str) else "")))
     number = status if status is not None else _status(fields.get("code"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from agents_app.errors import ToolFailed
@@ -14,8 +14,10 @@ def current_time(timezone: str = "UTC") -> str:
     Args:
         timezone: A time zone's name, for example UTC or Europe/Zurich.
     """
+    zone: tzinfo
     try:
-        zone = ZoneInfo(timezone)
+        # UTC needs no database of time zones, which a small machine may not have.
+        zone = UTC if timezone.upper() == "UTC" else ZoneInfo(timezone)
     # A directory of the time zone database, a name too long or with odd characters: each fails its own way.
     except (KeyError, ValueError, OSError):
         raise ToolFailed("there is no time zone of this name") from None

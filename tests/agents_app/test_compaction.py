@@ -145,6 +145,7 @@ def test_a_call_and_its_result_are_kept_or_dropped_together_even_far_apart() -> 
     assert {m.tool_call_id for m in found.messages if m.role == "tool"} == ids
     # The user message that stood between is still there: everything up to its call alone is gone.
     assert found.dropped_through == 1
+    assert compact(for_model(talk.messages), "", [], 52, 1).dropped_through == 1
 
 
 @given(
