@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 def pytest_configure() -> None:
     # A line for each request buries what a failed test has to say.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the last words of the servers that it ran."""
+    report = yield
+    servers = sys.modules.get("tests.e2e.server")
+    if report.failed and servers is not None:
+        for server in servers.RUNNING:
+            for log in sorted(server.directory.glob("*.log")):
+                report.sections.append((f"end of {server.shape}'s {log.name}", log.read_text(errors="replace")[-2500:]))
+    return report
 
 
 # --- nothing leaves this machine (and so no test can reach a real model) ---

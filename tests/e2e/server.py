@@ -248,6 +248,10 @@ def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
     }
 
 
+RUNNING: list[Server] = []
+"""What runs now, so that a failed test can show what its server said."""
+
+
 @contextlib.contextmanager
 def running(
     shape: str,
@@ -280,6 +284,8 @@ def running(
         wanted = ["alice/all/*/", "bob/all/*/", "alice/read/meta:read,sessions:read/", "alice/none/ahp/", "alice/echo/*/echo"]
         server.keys = Keys(*server.make_keys(*wanted))
         stack.callback(server.close)
+        RUNNING.append(server)
+        stack.callback(RUNNING.remove, server)
         server.start(webs=webs, workers=workers)
         yield server
 

@@ -1,0 +1,22 @@
+"""A server of each shape for tests that press on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import server as servers
+from tests.e2e.server import Server
+from tests.fakes.model_server import ModelServer
+
+
+@pytest.fixture(scope="module", params=servers.shapes())
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
+) -> Iterator[Server]:
+    # The leases of the product: on a machine under pressure, short ones run out by themselves.
+    leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+    directory = tmp_path_factory.mktemp("pressed")
+    with servers.running(request.param, directory, _model_server.url, environment=leases) as running:
+        yield running
