@@ -1,13 +1,16 @@
-"""JSON that comes back as it went in: order of keys, big integers and ``1.0`` survive.
+"""JSON that comes back as it went in: order of keys, big integers, ``1.0`` and long decimals survive.
 
-The standard library's codec, made strict (no NaN, no Infinity, not even by overflow) and compact.
-orjson is faster but rounds integers beyond 64 bits, so it is used only where no client's numbers pass.
+The standard library's codec, made strict (no NaN, no Infinity) and compact. orjson is faster but rounds
+integers beyond 64 bits, so it is used only where no client's numbers pass.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import secrets
+from decimal import Decimal
 from typing import Any, NoReturn
 
 
@@ -15,21 +18,52 @@ class NotJSON(ValueError):
     """The text is not strict JSON."""
 
 
+class LongNumber:
+    """A decimal that no float holds exactly, kept as the text it was written in."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LongNumber) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise NotJSON(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def _number(text: str) -> float | LongNumber:
     value = float(text)
-    if math.isinf(value):
-        raise NotJSON("a number is too large")
+    if len(text) > 15 or "e" in text or "E" in text:
+        # A huge exponent is not worked out; what overflows or differs stays text.
+        if math.isinf(value) or (value == 0.0 and any(digit in "123456789" for digit in re.split("[eE]", text)[0])):
+            return LongNumber(text)
+        if Decimal(text) != Decimal(repr(value)):
+            return LongNumber(text)
     return value
 
 
 def loads(text: str | bytes) -> Any:
     """Parse strict JSON; ``NotJSON`` for anything else, nesting too deep for the parser included."""
+    return _loads(text, _number)
+
+
+def loads_plain(text: str | bytes) -> Any:
+    """The same with every decimal as a float: for code that calculates with it, not for keeping it."""
+    return _loads(text, float)
+
+
+def _loads(text: str | bytes, parse_float: Any) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
     except NotJSON:
         raise
     except (ValueError, RecursionError) as error:
@@ -38,4 +72,20 @@ def loads(text: str | bytes) -> Any:
 
 def dumps(value: Any) -> str:
     """One line of JSON, compact, text unescaped, keys in their own order."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    long: list[str] = []
+    mark = ""
+
+    def written_later(item: Any) -> str:
+        nonlocal mark
+        if not isinstance(item, LongNumber):
+            raise TypeError(f"{type(item).__name__} is no JSON value")
+        # The fast encoder has no way to write a number it does not know, so a place is held for it.
+        mark = mark or secrets.token_hex(16)
+        long.append(item.text)
+        return mark
+
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=written_later)
+    if long:
+        texts = iter(long)
+        text = re.sub(f'"{mark}"', lambda _: next(texts), text)
+    return text

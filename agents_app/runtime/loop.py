@@ -174,7 +174,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     failed = False
     content: Content
     try:
-        content = storable_value(await plan.tools.run(call.name, exact_json.loads(call.arguments)))
+        content = storable_value(await plan.tools.run(call.name, exact_json.loads_plain(call.arguments)))
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
     await host.call_finished(call, content, failed=failed)

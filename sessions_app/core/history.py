@@ -359,8 +359,8 @@ def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:
             compact = compaction.compact(
                 messages, agent_options.fill(spec.instructions, values), schemas, spec.context_tokens, live
             )
-        except compaction.TooLong:
-            pass
+        except compaction.TooLong as error:
+            messages = list(error.messages)
         else:
             messages = list(compact.messages)
     return [Line(line.role, exact_json.dumps(line.content), line.tool_call_id) for line in messages]

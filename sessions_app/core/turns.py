@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
+from agents_app.spec import AgentSpec
 from sessions_app.core import access, agents, broadcast, history, journal, session_settings, tasks
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import Fault, InvalidInput, TurnAlreadyRunning
@@ -263,7 +264,10 @@ def answer(caller: Caller, session: Session, *, answers: Sequence[Answer], overr
             )
             began = Happening(Kind.TURN_RESUMED, {"turn": turn.public_id, "run": turn.run})
         place = Place(session.tenant_id, session.pk, turn.pk, turn.run, step=0)
-        happenings = [began, *_store_answers(place, turn, calls, answers, f"key:{caller.key_prefix}", now, stored=True)]
+        stored = _store_answers(
+            place, turn, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=True
+        )
+        happenings = [began, *stored]
         for happening in happenings:
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.after_commit(tasks.wake)
@@ -279,6 +283,7 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
     told: Stopped | None = None
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
+        spec = agents.for_turn(caller, session)
         live = _lock_live_turn(session)
         calls = _open_calls(session) if live is not None else []
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
@@ -295,7 +300,9 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
         else:
             told = Stopped(live.pk, live.worker)
         place = Place(session.tenant_id, session.pk, live.pk, live.run, step=0)
-        happenings += _store_answers(place, live, calls, answers, f"key:{caller.key_prefix}", now, stored=waiting)
+        happenings += _store_answers(
+            place, live, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=waiting
+        )
         for happening in happenings:
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
     if told is not None and told.worker:
@@ -323,12 +330,29 @@ def _check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_
         raise InvalidInput(faults)
 
 
+def _by(caller: Caller) -> str:
+    return f"key:{caller.key_prefix}"
+
+
+def _grantable(spec: AgentSpec, session: Session) -> frozenset[str]:
+    """What a permission can run: exposed tools that the session has enabled, and nothing else (A90)."""
+    return session_settings.settings_of(session).enabled & {tool.name for tool in spec.exposed_tools}
+
+
 def _store_answers(
-    place: Place, turn: Turn, calls: Sequence[ToolCall], answers: Sequence[Answer], by: str, now: datetime, *, stored: bool
+    place: Place,
+    turn: Turn,
+    calls: Sequence[ToolCall],
+    answers: Sequence[Answer],
+    *,
+    grantable: frozenset[str],
+    by: str,
+    now: datetime,
+    stored: bool,
 ) -> list[Happening]:
     """The clients' results first, then the decisions (A63). ``stored``: their messages are written now."""
     happenings: list[Happening] = []
-    by_id = {call.call_id: call for call in calls}
+    names = {call.call_id: call.name for call in calls}
     for each in answers:
         if isinstance(each, ClientResult):
             journal.execute([history.call_final(place, each.call_id, CallState.DONE, each.content, now, by=by, stored=stored)])
@@ -342,19 +366,21 @@ def _store_answers(
     for each in answers:
         if isinstance(each, ClientResult):
             continue
-        if each.granted:
+        if each.granted and names[each.call_id] in grantable:
             journal.execute([history.call_granted(place, each.call_id, by, now)])
-            happenings.append(
-                Happening(Kind.CALL_GRANTED, {"turn": turn.public_id, "call": by_id[each.call_id].call_id, "by": by})
-            )
+            happenings.append(Happening(Kind.CALL_GRANTED, {"turn": turn.public_id, "call": each.call_id, "by": by}))
             continue
-        text = history.denial(each.reason)
-        journal.execute(
-            [history.call_final(place, each.call_id, CallState.DENIED, text, now, reason=each.reason, by=by, stored=stored)]
-        )
+        if each.granted:
+            text = f"Tool not found: {names[each.call_id]}"
+            final = history.call_final(place, each.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
+            happenings.append(history.finished(turn.public_id, each.call_id, text, failed=True, by="server", shown=True))
+        else:
+            text = history.denial(each.reason)
+            final = history.call_final(place, each.call_id, CallState.DENIED, text, now, reason=each.reason, by=by, stored=stored)
+            happenings.append(history.denied(turn.public_id, each.call_id, each.reason, text, shown=True))
+        journal.execute([final])
         if stored:
             journal.execute([history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=each.call_id)])
-        happenings.append(history.denied(turn.public_id, each.call_id, each.reason, text, shown=True))
     return happenings
 
 

@@ -241,6 +241,8 @@ def test_a_seed_may_leave_calls_open(alice: World, start_worker: Callable[[], Wo
         {"type": "tool_use", "toolCallId": "a", "name": "read_log", "input": {}},
         {"type": "tool_use", "toolCallId": "b", "name": "gone", "input": {}},
         {"type": "tool_use", "toolCallId": "c", "name": "add_one", "input": {"n": 4}},
+        {"type": "tool_use", "toolCallId": "d", "name": "hidden", "input": {"n": 4}},
+        {"type": "tool_use", "toolCallId": "e", "name": "block", "input": {"n": 4}},
     ]
     session = alice.session(
         tools=[{"name": "add_one"}],
@@ -248,11 +250,18 @@ def test_a_seed_may_leave_calls_open(alice: World, start_worker: Callable[[], Wo
         seed=[{"role": "user", "content": script}, {"role": "assistant", "content": blocks}],
     )
     accepted = alice.answer(
-        session, ClientResult(0, "a", "calm"), Permission(1, "b", granted=True), Permission(2, "c", granted=True)
+        session, ClientResult(0, "a", "calm"), *(Permission(index, each, granted=True) for index, each in enumerate("bcde", 1))
     )
     wait_for_state(accepted, "done")
     results = {line.tool_call_id: line.content for line in history.read(session, "full") if line.role == "tool"}
-    assert results == {"a": '"calm"', "b": '"Tool not found: gone"', "c": '"5"'}
+    assert results == {
+        "a": '"calm"',
+        "b": '"Tool not found: gone"',
+        "c": '"5"',
+        "d": '"Tool not found: hidden"',
+        "e": '"Tool not found: block"',
+    }
+    assert tools.runs == [("add_one", 4)]
 
 
 @pytest.mark.rule("A87")
