@@ -25,6 +25,7 @@ from sessions_app.core.journal.transactions import (
     lock_counter,
     transaction,
 )
+from sessions_app.core.journal.writer import Writer
 
 __all__ = [
     "BadUnit",
@@ -33,6 +34,7 @@ __all__ = [
     "StaleFence",
     "Tail",
     "Transaction",
+    "Writer",
     "WriterClosed",
     "barrier",
     "barrier_async",

@@ -25,6 +25,9 @@ ENSURE_ERA = (
 LEAP = 1 << 20
 """After a crash a counter goes on at the next multiple of this, beyond whatever was shown and lost."""
 
+LOCK_TIMEOUT_MS = 50
+"""How long a worker's flush waits for a row that somebody holds."""
+
 REFUSED = "JN001"
 """The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
 
@@ -66,14 +69,9 @@ with m as materialized (select set_config('synchronous_commit', 'off', true)),
 select z.status, z.seq, z.prev, z.before, z.upto, z.era, z.data{refusal} from z order by z.o
 """
 
-_ALL_OR_NOTHING = (
-    ", (select journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order by x.o)) from z x"
-    " having count(*) filter (where x.status <> 'stored') > 0) as refusal"
-)
-_SOMETHING = (
-    ", (select journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order by x.o)) from z x"
-    " having count(*) filter (where x.status = 'stored') = 0) as refusal"
-)
+_SAY_WHICH = "journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order by x.o) filter (where x.status <> 'stored'))"
+_ALL_OR_NOTHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.status <> 'stored') > 0) as refusal"
+_SOMETHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.status = 'stored') = 0) as refusal"
 
 APPEND = _APPEND.format(wait="", leap=LEAP, refusal="")
 """Answers for every row; its caller rolls back unless all are stored."""
@@ -85,21 +83,21 @@ APPEND_WHAT_IS_FREE = _APPEND.format(wait="skip locked", leap=LEAP, refusal=_SOM
 """Stores what it can lock and raises if that is nothing: for a flush of nothing but deltas."""
 
 
-def _numbers(values: Sequence[int | None]) -> str:
-    # As text, so that the statement's parameter types, and with them its prepared plan, never vary.
+def numbers(values: Sequence[int | None]) -> str:
+    """An array as text, so that a statement's parameter types, and with them its prepared plan, never vary."""
     return "{" + ",".join("null" if value is None else str(value) for value in values) + "}"
 
 
 def append_parameters(rows: Sequence[Row]) -> tuple[Any, ...]:
     tenants = [row.tenant for row in rows]
     return (
-        _numbers(tenants),
-        _numbers([row.session for row in rows]),
+        numbers(tenants),
+        numbers([row.session for row in rows]),
         [row.kind for row in rows],
         [row.data for row in rows],
-        _numbers([row.fence for row in rows]),
-        _numbers([row.sessions for row in rows]),
-        _numbers(sorted(set(tenants))),
+        numbers([row.fence for row in rows]),
+        numbers([row.sessions for row in rows]),
+        numbers(sorted(set(tenants))),
     )
 
 

@@ -1,0 +1,486 @@
+"""The journal's way in for a worker: all its runs' units, stored together, announced in order.
+
+Idle, a unit is flushed at once; while a flush is under way units collect, and the next takes them all.
+There is no timer. Order within a session is the order in which units came. What is durable is announced
+and answered after a barrier, which runs beside the next flush; deltas are announced as soon as they are
+stored, unless their session has something waiting for the barrier.
+
+Everything here happens in one loop. The database's side is a store's (store.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from django.conf import settings
+from django.db import connections
+
+from sessions_app.core import broadcast
+from sessions_app.core.errors import NotReady
+from sessions_app.core.journal.errors import BadUnit, WriterClosed
+from sessions_app.core.journal.layout import Layout, lay_out
+from sessions_app.core.journal.postgres_store import PostgresStore
+from sessions_app.core.journal.rows import announcements
+from sessions_app.core.journal.sqlite_store import SqliteStore
+from sessions_app.core.journal.store import Away, BadData, Fate, Locked, Store, Written
+from sessions_app.core.journal.types import Announcement, Outcome, Unit
+
+logger = logging.getLogger(__name__)
+
+UNSENT_BYTES = 256 * 1024
+"""How much of one session may wait to be stored before its run is asked to wait."""
+
+_MOST_UNITS = 4000
+_CLOSE_SECONDS = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+_AWAY_PAUSE = 0.5
+_UNCONFIRMED_SECONDS = 0.5
+"""Deltas wait for no barrier, but one comes this soon: until then they are kept, for a crash may lose them."""
+
+# The groups of a flush, in the order of their numbers: sessions with something durable; those with
+# nothing durable now but something still waiting for the barrier; the rest.
+_DURABLE, _FOLLOWING, _FREE = range(3)
+
+
+class _Ready:
+    """An awaitable that waits for nothing."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_READY = _Ready()
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A unit on its way. ``ticket`` is its place in line; ``future`` None: nobody waits for it."""
+
+    unit: Unit
+    size: int
+    ticket: int
+    future: asyncio.Future[Outcome] | None = None
+
+    @property
+    def run(self) -> tuple[int, int]:
+        return (self.unit.session, self.unit.fence)
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """A flush that is stored but may not be on disk yet."""
+
+    written: Written
+    entries: list[_Entry]
+    waiting: list[_Entry]
+    announcements: list[Announcement]
+    sessions: set[int]
+    followers: list[Announcement] = field(default_factory=list)
+
+
+def _size_of(unit: Unit) -> int:
+    return sum(64 + len(happening.payload.get("delta", "")) for happening in unit.happenings)
+
+
+def _store() -> Store:
+    return PostgresStore() if connections["default"].vendor == "postgresql" else SqliteStore()
+
+
+class Writer:
+    """One a worker process; all its methods belong to the worker's loop."""
+
+    def __init__(self) -> None:
+        self._store = _store()
+        self._all_durable: bool = settings.AGENTHOST_DURABLE_DELTAS
+        self._era: int | None = None
+        self._tickets = itertools.count()
+        self._queue: deque[_Entry] = deque()
+        self._parked: list[_Entry] = []
+        self._parked_sessions: dict[int, int] = {}
+        self._park_pause = _FIRST_PAUSE
+        self._slow_tenants: set[int] = set()
+        self._broken: dict[tuple[int, int], str] = {}
+        self._unsent: dict[int, int] = {}
+        self._room: dict[int, list[asyncio.Future[None]]] = {}
+        self._unconfirmed: list[_Record] = []
+        self._last_record: dict[int, _Record] = {}
+        self._told_of_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
+        self._wake = asyncio.Event()
+        self._confirm = asyncio.Event()
+        self._confirm_timer: asyncio.TimerHandle | None = None
+        self._look_again = False
+        self._closed = False
+        self._busy = False
+        self._quiet = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- for runs ---
+
+    async def start(self) -> None:
+        """Connect; units that come sooner wait."""
+        await self._store.open()
+        self._era = self._store.era
+        self._tasks = [
+            asyncio.create_task(self._write_for_ever(), name="journal-writer"),
+            asyncio.create_task(self._confirm_for_ever(), name="journal-confirm"),
+        ]
+
+    def on_stale(self, callback: Callable[[int], object]) -> None:
+        """``callback(turn id)``, in the loop, when deltas were refused because another run has the session."""
+        self._told_of_stale = callback
+
+    async def submit(self, unit: Unit) -> Outcome:
+        """Store the unit, whole or not at all; what of it is durable is on disk when this returns.
+
+        Raises BadUnit when the database refuses its data, WriterClosed when the writer ends before.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._take(_Entry(unit, _size_of(unit), next(self._tickets), future))
+        return await future
+
+    def put(self, unit: Unit) -> Awaitable[None]:
+        """Store deltas some time soon. The answer is ready when the session's unsent text is small enough."""
+        self._take(_Entry(unit, _size_of(unit), next(self._tickets)))
+        if self._closed or self._unsent.get(unit.session, 0) < UNSENT_BYTES:
+            return _READY
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.setdefault(unit.session, []).append(room)
+        return room
+
+    async def close(self) -> None:
+        """Store what came until now, within some seconds, and end."""
+        if self._closed:
+            return
+        self._wake.set()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                while self._queue or self._parked or self._busy or self._unconfirmed:
+                    self._quiet.clear()
+                    if self._unconfirmed:
+                        self._confirm.set()
+                    await self._quiet.wait()
+        except TimeoutError:
+            logger.warning("the journal's writer closes with %s units not stored", len(self._queue) + len(self._parked))
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._confirm_timer is not None:
+            self._confirm_timer.cancel()
+        for entry in [*self._queue, *self._parked, *(entry for record in self._unconfirmed for entry in record.waiting)]:
+            self._fail(entry, WriterClosed())
+        for session in list(self._room):
+            self._make_room(session)
+        await self._store.close()
+
+    # --- the queue ---
+
+    def _take(self, entry: _Entry) -> None:
+        if self._closed:
+            self._fail(entry, WriterClosed())
+            return
+        session = entry.unit.session
+        self._unsent[session] = self._unsent.get(session, 0) + entry.size
+        self._queue.append(entry)
+        self._wake.set()
+
+    def _sent(self, entry: _Entry) -> None:
+        """The entry is off our hands."""
+        session = entry.unit.session
+        left = self._unsent.get(session, 0) - entry.size
+        if left > 0:
+            self._unsent[session] = left
+        else:
+            self._unsent.pop(session, None)
+        if left < UNSENT_BYTES and session in self._room:
+            self._make_room(session)
+
+    def _make_room(self, session: int) -> None:
+        for room in self._room.pop(session, ()):
+            if not room.done():
+                room.set_result(None)
+
+    def _answer(self, entry: _Entry, outcome: Outcome) -> None:
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_result(outcome)
+
+    def _fail(self, entry: _Entry, error: Exception) -> None:
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_exception(error)
+
+    def _park(self, entries: Iterable[_Entry]) -> None:
+        """Let these wait for whoever holds what they need; what comes later of their sessions stays behind."""
+        for entry in entries:
+            if not self._parked:
+                asyncio.get_running_loop().call_later(self._park_pause, self._unpark)
+                self._park_pause = min(self._park_pause * 2, _LONGEST_PAUSE)
+            self._parked.append(entry)
+            session = entry.unit.session
+            self._parked_sessions[session] = min(entry.ticket, self._parked_sessions.get(session, entry.ticket))
+
+    def _unpark(self) -> None:
+        parked, self._parked, self._parked_sessions = self._parked, [], {}
+        self._requeue(parked)
+        self._wake.set()
+
+    def _stays_behind(self, entry: _Entry) -> bool:
+        parked = self._parked_sessions.get(entry.unit.session)
+        return parked is not None and parked < entry.ticket
+
+    def _requeue(self, entries: Iterable[_Entry]) -> None:
+        """Back into the line, each at its place."""
+        self._queue = deque(sorted([*entries, *self._queue], key=lambda entry: entry.ticket))
+
+    def _next_batch(self) -> list[_Entry]:
+        batch: list[_Entry] = []
+        while self._queue and len(batch) < _MOST_UNITS:
+            entry = self._queue.popleft()
+            if self._stays_behind(entry):
+                self._park([entry])
+            else:
+                batch.append(entry)
+        return batch
+
+    # --- writing ---
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._busy = True
+            while self._queue or self._look_again:
+                if self._look_again:
+                    self._look_again = False
+                    await self._store.look()
+                    self._requeue(await self._reclaim())
+                batch = self._next_batch()
+                if not batch:
+                    break
+                await self._flush(batch)
+            self._busy = False
+            self._quiet.set()
+
+    def _companies(self, batch: Sequence[_Entry]) -> deque[list[_Entry]]:
+        """All together, except tenants whose counter was held for long: each of those alone, last."""
+        together: list[_Entry] = []
+        alone: dict[int, list[_Entry]] = {}
+        for entry in batch:
+            if entry.unit.tenant in self._slow_tenants:
+                alone.setdefault(entry.unit.tenant, []).append(entry)
+            else:
+                together.append(entry)
+        return deque([together, *alone.values()] if together else alone.values())
+
+    async def _flush(self, batch: Sequence[_Entry]) -> None:
+        companies = self._companies(batch)
+        while companies:
+            entries = self._still_wanted(companies.popleft())
+            if not entries:
+                continue
+            tenants = list(dict.fromkeys(entry.unit.tenant for entry in entries))
+            at_once = tenants[0] in self._slow_tenants
+            try:
+                written = await self._store.attempt([entry.unit for entry in entries], self._lay_out, at_once=at_once)
+            except Locked:
+                if len(tenants) > 1:
+                    companies.extendleft([each for each in entries if each.unit.tenant == t] for t in reversed(tenants))
+                else:
+                    self._slow_tenants.add(tenants[0])
+                    self._park(entries)
+                continue
+            except BadData as error:
+                half = len(entries) // 2
+                if half:
+                    companies.extendleft([entries[half:], entries[:half]])
+                else:
+                    self._break(entries[0], error.code)
+                continue
+            except Away:
+                self._requeue([*entries, *itertools.chain.from_iterable(companies)])
+                await asyncio.sleep(_AWAY_PAUSE)
+                return
+            again = self._settle(entries, written)
+            if self._store.era != self._era:
+                # What a crash has lost comes before whatever was to follow it.
+                lost = await self._reclaim()
+                self._requeue([*lost, *again, *itertools.chain.from_iterable(companies)])
+                return
+            if again:
+                companies.appendleft(again)
+        if not self._parked:
+            self._park_pause = _FIRST_PAUSE
+
+    def _still_wanted(self, entries: Sequence[_Entry]) -> list[_Entry]:
+        """Without those whose run has failed, and those that have to stay behind a parked one."""
+        wanted = []
+        for entry in entries:
+            if self._stays_behind(entry):
+                self._park([entry])
+            elif entry.run in self._broken:
+                self._break(entry, self._broken[entry.run])
+            else:
+                wanted.append(entry)
+        return wanted
+
+    def _break(self, entry: _Entry, code: str) -> None:
+        """The database refuses this unit: whatever its run still says would stand after a hole."""
+        if entry.run not in self._broken:
+            logger.error("turn %s: a unit could not be stored: %s", entry.unit.turn, code)
+            while len(self._broken) >= 1000:
+                del self._broken[next(iter(self._broken))]
+            self._broken[entry.run] = code
+        self._sent(entry)
+        self._fail(entry, BadUnit(code))
+
+    def _is_durable(self, unit: Unit) -> bool:
+        return self._all_durable or unit.is_commit_point or any(happening.durable for happening in unit.happenings)
+
+    def _lay_out(self, units: Sequence[Unit]) -> Layout:
+        durable = {unit.session for unit in units if self._is_durable(unit)}
+
+        def group_of(session: int) -> int:
+            if session in durable:
+                return _DURABLE
+            return _FOLLOWING if session in self._last_record else _FREE
+
+        return lay_out(units, group_of, 3)
+
+    def _settle(self, entries: Sequence[_Entry], written: Written) -> list[_Entry]:
+        """Give every entry its fate; those to be tried again come back."""
+        by_fate: dict[Fate, list[_Entry]] = {}
+        for entry, fate in zip(entries, written.fates, strict=True):
+            by_fate.setdefault(fate, []).append(entry)
+        for entry in by_fate.get("stale", ()):
+            self._sent(entry)
+            if entry.future is None:
+                asyncio.get_running_loop().call_soon(self._told_of_stale, entry.unit.turn)
+            self._answer(entry, "stale")
+        for entry in by_fate.get("answered", ()):
+            self._sent(entry)
+            self._answer(entry, "answered")
+        for entry in by_fate.get("missing", ()):
+            self._break(entry, "missing tail")
+        self._park(by_fate.get("deferred", ()))
+        if stored := by_fate.get("stored"):
+            self._slow_tenants.difference_update(entry.unit.tenant for entry in stored)
+            self._stored(stored, written)
+        return by_fate.get("again", [])
+
+    def _stored(self, entries: list[_Entry], written: Written) -> None:
+        """Announce what need not wait, and keep the rest for the barrier."""
+        layout = written.layout
+        assert layout is not None
+        for place, entry in enumerate(entries):
+            entry.unit.stored = layout.stored(place, written.appended)
+            self._sent(entry)
+        made: list[list[Announcement]] = [[], [], []]
+        if written.appended is not None:
+            made = announcements(layout.rows, written.appended, layout.groups)
+        waiting = [entry for entry in entries if self._is_durable(entry.unit)]
+        sessions = {item.session for each in made[_DURABLE] for item in each.items}
+        record = _Record(written, entries, waiting, made[_DURABLE], sessions)
+        at_once = [each for each in made[_FOLLOWING] if not self._follow(each)] + made[_FREE]
+        for entry in entries:
+            if not self._is_durable(entry.unit):
+                self._answer(entry, "stored")
+        if written.era is None:
+            self._confirmed(record)
+        else:
+            self._unconfirmed.append(record)
+            for session in record.sessions:
+                self._last_record[session] = record
+            if waiting or record.announcements:
+                self._confirm.set()
+            elif self._confirm_timer is None:
+                loop = asyncio.get_running_loop()
+                self._confirm_timer = loop.call_later(_UNCONFIRMED_SECONDS, self._confirm_soon)
+        if at_once:
+            broadcast.announce(at_once)
+
+    def _follow(self, announcement: Announcement) -> bool:
+        """Announce this right after what its sessions still have waiting; False if that has been announced by now."""
+        sessions = [item.session for item in announcement.items]
+        leaders = {id(leader) for session in sessions if (leader := self._last_record.get(session)) is not None}
+        last = next((each for each in reversed(self._unconfirmed) if id(each) in leaders), None)
+        if last is None:
+            return False
+        last.followers.append(announcement)
+        for session in sessions:
+            self._last_record[session] = last
+            last.sessions.add(session)
+        return True
+
+    # --- the barrier ---
+
+    def _confirm_soon(self) -> None:
+        self._confirm_timer = None
+        self._confirm.set()
+
+    async def _confirm_for_ever(self) -> None:
+        while True:
+            await self._confirm.wait()
+            self._confirm.clear()
+            batch = list(self._unconfirmed)
+            if not batch:
+                continue
+            try:
+                era = await self._store.barrier()
+            except NotReady:
+                self._confirm.set()
+                await asyncio.sleep(_AWAY_PAUSE)
+                continue
+            there = {id(record) for record in self._unconfirmed}
+            for record in batch:
+                # A record that is gone was looked after by the writing task, after a crash.
+                if id(record) not in there:
+                    continue
+                if record.written.era == era:
+                    self._unconfirmed.remove(record)
+                    self._confirmed(record)
+                else:
+                    self._look_again = True
+                    self._wake.set()
+            self._quiet.set()
+
+    def _confirmed(self, record: _Record) -> None:
+        """It is on disk: announce it, with what followed it, and answer."""
+        for session in record.sessions:
+            if self._last_record.get(session) is record:
+                del self._last_record[session]
+        if record.announcements or record.followers:
+            broadcast.announce([*record.announcements, *record.followers])
+        for entry in record.waiting:
+            self._answer(entry, "stored")
+
+    async def _reclaim(self) -> list[_Entry]:
+        """After a crash of the database: what of the unconfirmed is still there; the rest, to be stored again."""
+        self._era = self._store.era
+        lost: list[_Entry] = []
+        for record in list(self._unconfirmed):
+            if record.written.era == self._era:
+                continue
+            if await self._store.survived(record.written):
+                record.written.era = self._era
+                continue
+            if record not in self._unconfirmed:
+                continue
+            self._unconfirmed.remove(record)
+            for session in record.sessions:
+                if self._last_record.get(session) is record:
+                    del self._last_record[session]
+            unanswered = {id(entry) for entry in record.waiting}
+            for entry in record.entries:
+                again = entry if id(entry) in unanswered else _Entry(entry.unit, entry.size, entry.ticket)
+                self._unsent[entry.unit.session] = self._unsent.get(entry.unit.session, 0) + entry.size
+                lost.append(again)
+        if lost:
+            logger.warning("a crash of the database lost %s units; they are stored again", len(lost))
+        if self._unconfirmed:
+            self._confirm.set()
+        return lost
