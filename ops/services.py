@@ -57,6 +57,11 @@ class Postgres:
     def data(self) -> Path:
         return self.home / "postgres"
 
+    @property
+    def pid(self) -> int | None:
+        """The server's, whose children are its backends; None while it does not run."""
+        return None if self._process is None else self._process.pid
+
     def url(self, database: str = "postgres") -> str:
         return f"postgres://postgres:{self._password}@127.0.0.1:{self.port}/{database}"
 
@@ -184,6 +189,10 @@ class Redis:
         self.port = 0
         self._password = secrets.token_urlsafe(16)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def url(self, database: int = 0) -> str:
         return f"redis://:{self._password}@127.0.0.1:{self.port}/{database}"

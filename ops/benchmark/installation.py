@@ -1,0 +1,234 @@
+"""The server as it runs in production: Postgres, Redis, web and worker processes, all started for the measurement."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ops import services
+from ops.benchmark import measure
+from ops.benchmark.load import Ours
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TENANT = "bench"
+_START_SECONDS = 60.0
+_NOT_INHERITED = ("AGENTHOST_", "DATABASE_URL", "REDIS_URL", "CELERY_", "DJANGO_", "OPENAI_")
+_AGENT = """
+[[agents]]
+name = "{model}"
+version = "1.0.0"
+model = "openai-chat:{model}"
+base_url = "http://127.0.0.1:{port}/v1"
+api_key = "none"
+history = ["full"]
+stream = ["delta"]
+"""
+_ISSUE = """
+import sys, django
+from io import StringIO
+django.setup()
+from django.core.management import call_command
+call_command("create_tenant", sys.argv[1], stdout=StringIO(), stderr=StringIO())
+call_command("create_key", sys.argv[1], name="bench", stderr=StringIO())
+"""
+
+
+class InstallationError(Exception):
+    """Something did not start; the text is the end of its log."""
+
+
+class _Process:
+    """A child with its log in a file, not reached by the terminal's Ctrl-C: we end it ourselves, in order."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.popen = subprocess.Popen(
+                command,
+                env=dict(environment),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        if self.popen.poll() is not None:
+            raise InstallationError(f"a process ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
+
+    def stop(self) -> None:
+        self.popen.terminate()
+        try:
+            self.popen.wait(20)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+@contextmanager
+def model_server() -> Iterator[int]:
+    """A scripted model server in a process of its own; its port."""
+    process = subprocess.Popen([sys.executable, "-m", "ops.benchmark.paced_model"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+class Installation:
+    """One that runs. Costs are those of all its own processes, Postgres and Redis included."""
+
+    def __init__(self, home: Path, environment: dict[str, str], postgres: services.Postgres, redis: services.Redis) -> None:
+        self._home, self._environment = home, environment
+        self._postgres, self._redis = postgres, redis
+        self._ports: list[int] = []
+        self._webs: list[_Process] = []
+        self._workers: list[_Process] = []
+        self._key = ""
+
+    # Its processes
+
+    def _start(self, role: str, **more: str) -> _Process:
+        log = self._home / f"{role}-{len(self._webs) + len(self._workers)}.log"
+        return _Process([str(ROOT / "ops" / "entrypoint"), role], {**self._environment, **more}, log)
+
+    def start_web(self) -> None:
+        self._ports.append(services.free_port())
+        self._webs.append(self._start("web", AGENTHOST_PORT=str(self._ports[-1])))
+
+    def set_workers(self, count: int) -> None:
+        """Start or stop until there are so many, and wait for those that begin."""
+        while len(self._workers) > count:
+            self._workers.pop().stop()
+        while len(self._workers) < count:
+            self._workers.append(self._start("worker"))
+        self._wait(lambda: self._workers_known() >= count, "workers that answer")
+
+    def wait_ready(self) -> None:
+        for port in self._ports:
+            self._wait(partial(_ready, port), "a web process that is ready")
+
+    def stop(self) -> None:
+        for process in [*self._workers, *self._webs]:
+            process.stop()
+
+    def _workers_known(self) -> int:
+        with self.database() as connection:
+            row = connection.execute(
+                "select count(*) from sessions_app_workerpresence where seen_at > now() - interval '15 seconds'"
+            ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _wait(self, true: Callable[[], bool], what: str) -> None:
+        until = time.monotonic() + _START_SECONDS
+        while not true():
+            for process in [*self._webs, *self._workers]:
+                process.check()
+            if time.monotonic() > until:
+                raise InstallationError(f"waited {_START_SECONDS:g} s for {what}")
+            time.sleep(0.05)
+
+    # What it is asked
+
+    def issue_key(self, tenant: str) -> str:
+        """A new tenant's key."""
+        environment = {**self._environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"}
+        done = subprocess.run(
+            [sys.executable, "-c", _ISSUE, tenant], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise InstallationError(f"no key could be made: {done.stderr.strip()[-1500:]}")
+        return done.stdout.split()[-1]
+
+    def target(self, key: str = "") -> Ours:
+        if not key:
+            self._key = key = self._key or self.issue_key(TENANT)
+        return Ours(self._ports, key)
+
+    def database(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(self._environment["DATABASE_URL"], autocommit=True)
+
+    # What it uses
+
+    @property
+    def own_pids(self) -> list[int]:
+        return [process.popen.pid for process in [*self._webs, *self._workers]]
+
+    @property
+    def store_pids(self) -> list[int]:
+        return [pid for pid in (self._postgres.pid, self._redis.pid) if pid is not None]
+
+    def cpu_seconds(self) -> float:
+        return measure.cpu_seconds([*self.own_pids, *self.store_pids])
+
+    def cpu_by_part(self) -> dict[str, float]:
+        parts: dict[str, list[int | None]] = {
+            "web": [process.popen.pid for process in self._webs],
+            "worker": [process.popen.pid for process in self._workers],
+            "Postgres": [self._postgres.pid],
+            "Redis": [self._redis.pid],
+        }
+        return {name: measure.cpu_seconds(pid for pid in pids if pid is not None) for name, pids in parts.items()}
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextmanager
+def installed(
+    home: Path, model_port: int, models: Iterable[str], *, webs: int, workers: int, postgres: services.Postgres
+) -> Iterator[Installation]:
+    """Everything from nothing; ``postgres`` has not been started yet."""
+    home.mkdir(mode=0o711, exist_ok=True)
+    (home / "agents.toml").write_text("".join(_AGENT.format(model=model, port=model_port) for model in models))
+    with ExitStack() as stack:
+        stack.callback(postgres.stop)
+        if postgres.pid is None:
+            postgres.start()
+        redis = services.Redis(home)
+        stack.callback(redis.stop)
+        redis.start()
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)},
+            "DATABASE_URL": postgres.url(),
+            "REDIS_URL": redis.url(),
+            "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
+            "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
+            "AGENTHOST_HOST": "127.0.0.1",
+            "AGENTHOST_VAR_DIR": str(home / "var"),
+            "AGENTHOST_AGENTS_FILE": str(home / "agents.toml"),
+        }
+        command = [str(ROOT / "ops" / "entrypoint"), "migrate"]
+        migrated = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        if migrated.returncode:
+            raise InstallationError(f"the database could not be made: {migrated.stderr.strip()[-1500:]}")
+        installation = Installation(home, environment, postgres, redis)
+        stack.callback(installation.stop)
+        for _ in range(webs):
+            installation.start_web()
+        installation.set_workers(workers)
+        installation.wait_ready()
+        yield installation

@@ -1,0 +1,214 @@
+"""Clients that cost little: connections that note when tokens arrive, and crowds of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, cast
+
+from ops.benchmark.paced_model import TOKEN
+
+_LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
+_END = b"\r\n0\r\n\r\n"
+_ANSWER_SECONDS = 300.0
+
+
+class LoadError(Exception):
+    """The server did not do what was measured, so there is no figure."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A stream as its client saw it: when it was asked for, when something with tokens in it arrived."""
+
+    asked: float
+    arrivals: list[float] = field(default_factory=list)
+    tokens: int = 0
+    ended: float = 0.0
+
+    @property
+    def first(self) -> float:
+        return self.arrivals[0] - self.asked
+
+    @property
+    def gaps(self) -> list[float]:
+        return [later - sooner for sooner, later in pairwise(self.arrivals)]
+
+
+def request(method: str, path: str, key: str, body: dict[str, Any] | None = None) -> bytes:
+    content = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"authorization: Bearer {key}", f"content-length: {len(content)}"]
+    if content:
+        lines.append("content-type: application/json")
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+class Connection(asyncio.Protocol):
+    """One kept connection, one request at a time. Nothing is parsed that a figure does not need."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._answered: asyncio.Future[bytes] | None = None
+        self._watched: Watched | None = None
+        self._heard = False
+        self._tail = b""
+        self._lost = False
+
+    @classmethod
+    async def open(cls, port: int) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        return connection
+
+    def close(self) -> None:
+        self._transport.close()
+
+    async def ask(self, asked: bytes) -> bytes:
+        """The body of a whole answer; LoadError unless its status is one of success."""
+        return await self._send(asked)
+
+    async def watch(self, asked: bytes) -> Watched:
+        """A stream of tokens until its end."""
+        self._watched = watched = Watched(time.monotonic())
+        self._heard = False
+        self._tail = b""
+        await self._send(asked)
+        self._watched = None
+        return watched
+
+    async def _send(self, asked: bytes) -> bytes:
+        if self._lost:
+            raise LoadError("a connection was closed between two requests")
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.write(asked)
+        try:
+            return await asyncio.wait_for(self._answered, _ANSWER_SECONDS)
+        except TimeoutError:
+            raise LoadError(f"no end of an answer within {_ANSWER_SECONDS:g} s") from None
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self._fail(f"the connection was lost: {exc}")
+
+    def data_received(self, data: bytes) -> None:
+        if self._watched is None:
+            self._collect(data)
+            return
+        if not self._heard:
+            self._heard = True
+            if not data.startswith(b"HTTP/1.1 200"):
+                self._fail(data[:400].decode(errors="replace"))
+                return
+        # A token may be cut by the edge of a read; five bytes of the one before are never a whole one.
+        tokens = (self._tail[-5:] + data).count(TOKEN)
+        if tokens:
+            self._watched.arrivals.append(time.monotonic())
+            self._watched.tokens += tokens
+        self._tail = data[-7:] if len(data) >= 7 else (self._tail + data)[-7:]
+        if self._tail == _END and self._answered is not None and not self._answered.done():
+            self._watched.ended = time.monotonic()
+            self._answered.set_result(b"")
+
+    def _collect(self, data: bytes) -> None:
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found or self._answered is None or self._answered.done():
+            return
+        length = _LENGTH.search(head)
+        if length is None or len(body) >= int(length[1]):
+            self._received.clear()
+            if head[9:10] == b"2":
+                self._answered.set_result(bytes(body))
+            else:
+                self._fail((bytes(head[:60]) + b" " + bytes(body[:400])).decode(errors="replace"))
+
+    def _fail(self, text: str) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(LoadError(text))
+
+
+@dataclass(slots=True)
+class Line:
+    """A connection and the request for one stream of tokens, which can be sent again and again."""
+
+    connection: Connection
+    asked: bytes
+
+
+class Floor:
+    """The model server itself."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def lines(self, count: int, model: str) -> list[Line]:
+        body = {"model": model, "messages": [{"role": "user", "content": "go"}], "stream": True}
+        asked = request("POST", "/v1/chat/completions", "none", body)
+        return [Line(await Connection.open(self._port), asked) for _ in range(count)]
+
+
+class Ours:
+    """The server, one agent for each of the model server's models; connections go round its web processes."""
+
+    def __init__(self, ports: Sequence[int], key: str) -> None:
+        self._ports, self._key = ports, key
+
+    async def connections(self, count: int) -> list[Connection]:
+        return [await Connection.open(self._ports[number % len(self._ports)]) for number in range(count)]
+
+    def creation(self, model: str, messages: list[dict[str, Any]] | None = None) -> bytes:
+        seed = {"messages": messages} if messages else {}
+        return request("POST", "/aap/v3/sessions", self._key, {"agent": {"name": model}, **seed})
+
+    async def session(self, connection: Connection, model: str, messages: list[dict[str, Any]] | None = None) -> str:
+        created: dict[str, str] = json.loads(await connection.ask(self.creation(model, messages)))
+        return created["sessionId"]
+
+    def turn(self, session: str) -> bytes:
+        body = {"messages": [{"role": "user", "content": "go"}], "stream": "delta"}
+        return request("POST", f"/aap/v3/sessions/{session}/turns", self._key, body)
+
+    def get(self, path: str) -> bytes:
+        return request("GET", f"/aap/v3/{path}", self._key)
+
+    async def lines(self, count: int, model: str) -> list[Line]:
+        return [
+            Line(connection, self.turn(await self.session(connection, model))) for connection in await self.connections(count)
+        ]
+
+
+async def in_turn(line: Line, count: int) -> list[Watched]:
+    """One stream after the other."""
+    return [await line.connection.watch(line.asked) for _ in range(count)]
+
+
+async def crowd(lines: Sequence[Line], turns: int, spread: float) -> list[Watched]:
+    """All lines at once, their first turns begun evenly over ``spread`` seconds."""
+
+    async def one(number: int, line: Line) -> list[Watched]:
+        await asyncio.sleep(spread * number / len(lines))
+        return await in_turn(line, turns)
+
+    watched = await asyncio.gather(*(one(number, line) for number, line in enumerate(lines)))
+    return [each for of_line in watched for each in of_line]
+
+
+def close(lines: Sequence[Line]) -> None:
+    for line in lines:
+        line.connection.close()
+
+
+def check(watched: Sequence[Watched], tokens: int) -> None:
+    """Every stream brought all its tokens: a server that loses some is quick for nothing."""
+    wrong = [each.tokens for each in watched if each.tokens != tokens]
+    if wrong:
+        raise LoadError(f"{len(wrong)} of {len(watched)} streams brought {wrong[0]} tokens instead of {tokens}")
