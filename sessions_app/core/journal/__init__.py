@@ -5,6 +5,7 @@ Numbers events and reads them back. Delivering them is core.broadcast's work; me
 
 from sessions_app.core.journal.barriers import barrier, barrier_async, close
 from sessions_app.core.journal.errors import BadUnit, JournalError, MissingTail, StaleFence, WriterClosed
+from sessions_app.core.journal.pruning import forget_session, prune
 from sessions_app.core.journal.reading import (
     Tail,
     counters,
@@ -43,11 +44,13 @@ __all__ = [
     "create_counter",
     "create_tail",
     "execute",
+    "forget_session",
     "gaps",
     "knows_position",
     "latest_run_start",
     "lock_counter",
     "open_step",
+    "prune",
     "read_session",
     "read_tenant",
     "snapshot",
