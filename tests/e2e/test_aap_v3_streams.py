@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -294,13 +295,11 @@ def test_many_readers_of_one_session_all_see_the_same(alice: Client, server: Ser
     joined = threading.Barrier(9)
 
     def read(number: int) -> None:
-        reader = Client(server.origin(), server.keys.alice)
-        with reader.join(session) as stream:
+        with contextlib.closing(Client(server.origin(), server.keys.alice)) as reader, reader.join(session) as stream:
             stream.until("text_delta")
             joined.wait(20)
             stream.rest()
             seen[number] = stream.seen
-        reader.close()
 
     with alice.stream(session, prompt) as stream:
         model.wait_gate(gate)

@@ -193,9 +193,11 @@ class ModelServer:
             self._state.gates_reached.pop(name, None)
 
     def forget(self) -> None:
-        """Drop the records; scripts and gates stay."""
+        """Drop the records and close all gates; scripts stay."""
         with self._state.changed:
             self._state.requests.clear()
+            self._state.gates_open.clear()
+            self._state.gates_reached.clear()
 
     # --- what it saw ---
 
