@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 UNSENT_BYTES = 256 * 1024
 """How much of one session may wait to be stored before its run is asked to wait."""
 
-_MOST_UNITS = 4000
+_MOST_UNITS = 2000
 _CLOSE_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _AWAY_PAUSE = 0.5
