@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,9 +14,20 @@ BOTH_DATABASES = ("tests/sessions_app/", "tests/faces/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    # The first hook there is: the settings, which read the environment, are loaded by a later one.
+    own_redis_database()
     group = parser.getgroup("ops/test")
     group.addoption("--only-both-databases", action="store_true", help="leave out tests that are about Postgres and Redis")
     group.addoption("--tally", type=Path, help="write how many tests passed, failed and were skipped to this file")
+
+
+def own_redis_database() -> None:
+    """Processes that run tests side by side have a Postgres database each, with the same ids: they must not hear each other."""
+    process, url = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("REDIS_URL", "")
+    if process and url.startswith("redis"):
+        parts = urlsplit(url)
+        number = int(parts.path.strip("/") or 0) + int(process.removeprefix("gw"))
+        os.environ["REDIS_URL"] = parts._replace(path=f"/{number % 16}").geturl()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
