@@ -1,12 +1,11 @@
 """Whether the Dockerfile and compose.yaml are sound, as far as that can be told without an engine.
 
 Reads both, and lays out the folder that the image would hold: the code starts there, so nothing that it needs was left out.
-With `--install` the layout also gets an environment of its own from the lock, as the image's build does. It is not a build.
+It is not a build; `python -m ops.try_container` goes further and runs every role of that folder.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -128,31 +127,33 @@ def compose_faults(text: str) -> list[str]:
     return [f"ops/compose.yaml: {fault}" for fault in faults]
 
 
-def layout_faults(text: str, *, install: bool) -> list[str]:
+def lay_out(text: str, app: Path) -> None:
+    """Fills `app` with what the Dockerfile copies from the checkout."""
+    # What COPY takes is what git tracks: files of this machine alone would make the layout look complete.
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    tracked = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    for source, target in copies(stages(instructions(text))[-1]):
+        for name in tracked:
+            if name == source or name.startswith(f"{source}/"):
+                place = app / (name if target == "./" else target + name.removeprefix(source))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, place)
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
+
+
+def layout_faults(text: str) -> list[str]:
     """Starts the code in the folder that the image would hold."""
     with tempfile.TemporaryDirectory() as scratch:
         app = Path(scratch) / "app"
         app.mkdir()
-        # What COPY takes is what git tracks: files of this machine alone would make the layout look complete.
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-        tracked = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
-        for source, target in copies(stages(instructions(text))[-1]):
-            for name in tracked:
-                if name == source or name.startswith(f"{source}/"):
-                    place = app / (name if target == "./" else target + name.removeprefix(source))
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(ROOT / name, place)
-        python = Path(sys.executable)
-        if install:
-            python = app / ".venv" / "bin" / "python"
-            subprocess.run([sys.executable, "-I", "-m", "venv", app / ".venv"], check=True)
-            lock = ROOT / "requirements.lock"
-            subprocess.run([python, "-I", "-m", "pip", "install", "-qq", "--require-hashes", "-r", lock], check=True)
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
-        variables = {**clean, "AGENTHOST_VAR_DIR": str(Path(scratch) / "var"), "PYTHONDONTWRITEBYTECODE": "1"}
+        lay_out(text, app)
+        variables = {**clean_environment(), "AGENTHOST_VAR_DIR": str(Path(scratch) / "var"), "PYTHONDONTWRITEBYTECODE": "1"}
         faults = []
         for command in ("check --fail-level WARNING", "makemigrations --check --dry-run"):
-            line = [str(python), "manage.py", *command.split()]
+            line = [sys.executable, "manage.py", *command.split()]
             done = subprocess.run(line, check=False, cwd=app, env=variables, capture_output=True, text=True)
             if done.returncode:
                 faults.append(f"manage.py {command} fails in the image's folder: {(done.stdout + done.stderr).strip()[-1500:]}")
@@ -163,15 +164,12 @@ def layout_faults(text: str, *, install: bool) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m ops.check_container", description=__doc__)
-    parser.add_argument("--install", action="store_true", help="also install the lock into the layout, as the build does")
-    install: bool = parser.parse_args().install
     dockerfile = (ROOT / "Dockerfile").read_text()
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     found = dockerfile_faults(dockerfile, let_in)
     found += compose_faults((ROOT / "ops" / "compose.yaml").read_text())
     if not found:
-        found = layout_faults(dockerfile, install=install)
+        found = layout_faults(dockerfile)
     print("\n".join(found))
     return 1 if found else 0
 

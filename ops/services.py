@@ -163,7 +163,7 @@ class Postgres:
 
     def _own_copy(self, programs: Path) -> Path:
         """The programs, where the account may run them: a checkout in root's home is closed to it."""
-        if self._user is None or _open_to_all(programs):
+        if self._user is None or open_to_all(programs):
             return programs
         package = programs.parent.parent
         target = self.home / "programs"
@@ -275,7 +275,7 @@ def _unprivileged_account() -> pwd.struct_passwd | None:
     raise ServiceMissingError("Postgres does not run as root, and there is neither a user postgres nor a user nobody here")
 
 
-def _open_to_all(path: Path) -> bool:
+def open_to_all(path: Path) -> bool:
     return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (path, *path.resolve().parents))
 
 

@@ -224,7 +224,7 @@ async def _idle(bench: Bench) -> list[Figure]:
         try:
             for connection in connections:
                 session = await ours.session(connection, _SINGLE)
-                await connection.ask(ours.get(f"sessions/{session}/stream?stream=delta&follow=true"))
+                await connection.ask(ours.get(f"sessions/{session}/events/stream?stream=delta&follow=true"))
             await asyncio.sleep(_SETTLE_SECONDS)
             before = installation.cpu_seconds()
             await asyncio.sleep(bench.size.idle_seconds)

@@ -52,8 +52,8 @@ def test_nobody_enters_without_the_password() -> None:
             postgres.stop()
 
 
-def test_programs_in_a_closed_folder_are_not_open_to_all(tmp_path: Path) -> None:
+def test_programs_in_a_closed_folder_are_notopen_to_all(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "bin").mkdir(mode=0o755)
-    assert not services._open_to_all(closed / "bin")
+    assert not services.open_to_all(closed / "bin")

@@ -1,0 +1,133 @@
+"""Takes the steps of the image's build and of compose.yaml by hand, where no engine can: every role from the image's folder.
+
+The folder gets what the Dockerfile copies and an environment from the lock; the roles get a Postgres and a Redis and their
+secrets as files, as in compose.yaml, run as another user if this is root, and must serve, then end by themselves on SIGTERM.
+What it cannot show: the base image, its Python, and the engine's own settings.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+from ops import check_container, services
+
+ROOT = check_container.ROOT
+# The number in the Dockerfile; it owns nothing here but the data folder.
+IMAGE_USER = 10001
+
+
+def say(text: str) -> None:
+    print(f"try_container: {text}", flush=True)
+
+
+class Image:
+    """The image's folder, and the roles that run from it."""
+
+    def __init__(self, home: Path, variables: dict[str, str]) -> None:
+        self.app = home / "app"
+        self.data = home / "data"
+        self.variables = {**check_container.clean_environment(), **variables, "AGENTHOST_VAR_DIR": str(self.data)}
+
+    def build(self) -> None:
+        self.app.mkdir()
+        self.data.mkdir(mode=0o700)
+        check_container.lay_out((ROOT / "Dockerfile").read_text(), self.app)
+        subprocess.run([sys.executable, "-I", "-m", "venv", "--copies", self.app / ".venv"], check=True)
+        pip = [str(self.app / ".venv" / "bin" / "python"), "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")], check=True)
+        if os.geteuid() == 0:
+            shutil.chown(self.data, IMAGE_USER, IMAGE_USER)
+
+    def start(self, role: str, **extra: str) -> subprocess.Popen[bytes]:
+        # Root's own Python may be closed to other users; then the roles run as root, and that is said.
+        other = IMAGE_USER if os.geteuid() == 0 and services.open_to_all(Path(sys.base_prefix)) else None
+        if other is None:
+            say(f"{role} runs as this user: another one could not read this Python")
+        return subprocess.Popen(
+            [self.app / "ops" / "entrypoint", role],
+            env={**self.variables, **extra},
+            cwd=self.app,
+            stdin=subprocess.DEVNULL,
+            user=other,
+            group=other,
+            extra_groups=None if other is None else [],
+        )
+
+
+def wait_ready(port: int) -> None:
+    until = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                return
+        except (OSError, urllib.error.URLError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def end(role: str, process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(60)
+    if code:
+        raise SystemExit(f"try_container: {role} ended with {code} on SIGTERM")
+    say(f"{role} ended on SIGTERM")
+
+
+def main() -> int:
+    with ExitStack() as stack:
+        home = stack.enter_context(services.folder())
+        postgres, redis = services.Postgres(home), services.Redis(home)
+        stack.callback(postgres.stop)
+        postgres.start()
+        stack.callback(redis.stop)
+        redis.start()
+        values = {
+            "DATABASE_URL": postgres.url(),
+            "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
+            "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
+        }
+        variables = {"REDIS_URL": redis.url()}
+        for name, value in values.items():
+            path = home / name.lower()
+            path.write_text(value + "\n")
+            path.chmod(0o444)
+            variables[f"{name}_FILE"] = str(path)
+        image = Image(home, variables)
+        image.build()
+        say("the environment is installed from requirements.lock")
+        if image.start("migrate").wait(120):
+            raise SystemExit("try_container: migrate failed")
+        say("migrated")
+        port = services.free_port()
+        running = {role: image.start(role, AGENTHOST_PORT=str(port)) for role in ("web", "worker", "beat")}
+        for process in running.values():
+            stack.callback(process.kill)
+        wait_ready(port)
+        say("web answers /readyz")
+        for role, process in running.items():
+            end(role, process)
+        clustered = {"DATABASE_URL_FILE", "REDIS_URL"}
+        image.variables = {name: value for name, value in image.variables.items() if name not in clustered}
+        embedded = image.start("embedded", AGENTHOST_PORT=str(port))
+        stack.callback(embedded.kill)
+        wait_ready(port)
+        say("embedded answers /readyz")
+        end("embedded", embedded)
+    print("try_container: every role ran")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
