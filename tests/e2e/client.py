@@ -80,12 +80,14 @@ class Stream:
                 return event
         raise AssertionError(f"the stream ended before {name}: {[event.name for event in self.seen]}")
 
+    def until_comment(self) -> None:
+        """Read until the server says that it is still there; events that come meanwhile are kept for later."""
+        before = self._parser.comments
+        while self._parser.comments == before:
+            self._ready += self._parser.feed(next(self._chunks))
+
     def rest(self) -> list[SseEvent]:
         return list(self)
-
-    @property
-    def comments(self) -> int:
-        return self._parser.comments
 
 
 def user(content: Any) -> dict[str, Any]:

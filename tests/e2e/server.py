@@ -25,13 +25,14 @@ from tests.fakes.tools import DIRECTORY_VARIABLE, ToolBox
 
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 60.0
-SHORT_LEASES = {
+SHORT_TIMES = {
     "AGENTHOST_LEASE_SECONDS": "2",
     "AGENTHOST_RENEW_SECONDS": "0.5",
     "AGENTHOST_SWEEP_SECONDS": "0.25",
     "AGENTHOST_QUEUE_GRACE_SECONDS": "0.5",
     "AGENTHOST_WORKER_GRACE_SECONDS": "2",
     "AGENTHOST_DRAIN_SECONDS": "2",
+    "AGENTHOST_KEEPALIVE_SECONDS": "0.5",
 }
 MAKE_KEYS = """
 import sys, django
@@ -236,7 +237,7 @@ def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
     inherited = {name: os.environ[name] for name in keep if name in os.environ}
     return {
         **inherited,
-        **SHORT_LEASES,
+        **SHORT_TIMES,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "default",
@@ -261,6 +262,7 @@ def running(
     webs: int = 1,
     workers: int = 1,
     environment: Mapping[str, str] | None = None,
+    database_url: str | None = None,
 ) -> Iterator[Server]:
     """A fresh installation with its own database, the agents of the suite and the cast's keys."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -269,7 +271,7 @@ def running(
     with contextlib.ExitStack() as stack:
         server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools)
         if shape == "production":
-            server.environment |= stack.enter_context(own_services(server))
+            server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))
         subprocess_environment = server.environment
         migrated = subprocess.run(
             [str(ROOT / "ops" / "entrypoint"), "migrate"],
@@ -291,9 +293,8 @@ def running(
 
 
 @contextlib.contextmanager
-def own_services(server: Server) -> Iterator[dict[str, str]]:
+def own_services(server: Server, given: str) -> Iterator[dict[str, str]]:
     """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
-    given = os.environ["DATABASE_URL"]
     name = f"agenthost_e2e_{secrets.token_hex(6)}"
     server.redis = Redis(server.directory)
     server.redis.start()

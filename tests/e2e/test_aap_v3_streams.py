@@ -80,6 +80,32 @@ def test_positions_grow_and_are_the_same_for_all_readers(alice: Client, model: M
         assert joined.rest() == [*first[1:], *second]
 
 
+@pytest.mark.rule("A54", "A53")
+def test_a_quiet_stream_is_kept_alive_by_comments(alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.gate("quiet stream"), steps.text("at last")])
+    with alice.stream(alice.create(), prompt) as stream:
+        stream.until_comment()
+        stream.until_comment()
+        model.open_gate("quiet stream")
+        assert [event.name for event in stream] == ["turn_start", "text_delta", "turn_stop"]
+
+
+@pytest.mark.rule("A61")
+def test_a_quiet_json_answer_begins_with_white_space(alice: Client, model: ModelServer) -> None:
+    prompt = model.script([steps.gate("quiet json"), steps.text("at last")])
+    session = alice.create()
+    with alice.http.stream("POST", f"/sessions/{session}/turns", json=turn_body(prompt)) as response:
+        assert response.status_code == 200
+        chunks = response.iter_raw()
+        first = next(chunks)
+        assert first.strip() == b""
+        model.open_gate("quiet json")
+        assert json.loads(b"".join(chunks)) == {
+            "stopReason": "end_turn",
+            "messages": [{"role": "assistant", "content": "at last"}],
+        }
+
+
 # --- three views of one turn ---
 
 MIXED = {"name": "pilot", "tools": [{"name": "tide_table", "trust": True}, {"name": "order_rope"}]}

@@ -378,7 +378,7 @@ def test_turns_go_on_without_redis_and_all_heals_when_it_is_back(two_webs: Serve
 def test_with_the_default_lease_a_turn_is_taken_over_within_thirty_seconds(
     shape: str, tmp_path_factory: pytest.TempPathFactory, model: ModelServer
 ) -> None:
-    defaults = dict.fromkeys(servers.SHORT_LEASES, "")
+    defaults = dict.fromkeys(servers.SHORT_TIMES, "")
     with servers.running(shape, tmp_path_factory.mktemp("default"), model.url, environment=defaults) as server:
         alice = server.alice
         prompt = model.script([steps.gate("default lease"), steps.text("taken over")])

@@ -139,3 +139,67 @@ def test_a_server_that_is_asked_to_stop_lets_the_running_turn_end(changing: Serv
     changing.start_web(0)
     changing.wait_ready()
     assert changing.alice.turn(session, "still here").stop == "end_turn"
+
+
+@pytest.mark.rule("A2", "A95", "A93")
+@pytest.mark.parametrize("shape", servers.shapes())
+def test_the_operators_settings_of_the_doors_hold(shape: str, tmp_path: Path, model: ModelServer) -> None:
+    settings = {
+        "AGENTHOST_PUBLIC_META": "yes",
+        "AGENTHOST_CORS_ORIGINS": "https://app.example",
+        "AGENTHOST_MAX_BODY_BYTES": "2000",
+    }
+    with servers.running(shape, tmp_path, model.url, environment=settings) as server:
+        anyone = server.client(None)
+        assert anyone.meta()["version"] == 3
+        assert anyone.get("/meta", headers={"Authorization": "Bearer ah_wrong"}).status_code == 401
+        assert anyone.get("/sessions").status_code == 401
+        ours, theirs = {"Origin": "https://app.example"}, {"Origin": "https://evil.example"}
+        assert anyone.get("/meta", headers=ours).headers["Access-Control-Allow-Origin"] == "https://app.example"
+        assert "Access-Control-Allow-Origin" not in anyone.get("/meta", headers=theirs).headers
+        preflight = {"Access-Control-Request-Method": "POST"}
+        assert anyone.http.options("/sessions", headers={**ours, **preflight}).status_code in (200, 204)
+        refused = anyone.http.options("/sessions", headers={**theirs, **preflight})
+        assert refused.headers.get("Access-Control-Allow-Origin") != "https://evil.example"
+        too_long = {"agent": {"name": "echo"}, "messages": [{"role": "user", "content": "x" * 2000}]}
+        assert server.alice.post("/sessions", too_long).status_code == 413
+        assert server.alice.create()
+
+
+PRUNE_EVERYTHING = """
+import datetime, django
+django.setup()
+from sessions_app.core import journal
+now = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+while journal.prune(now, now, 1000):
+    pass
+"""
+
+
+@pytest.mark.rule("A120")
+def test_a_position_whose_events_are_no_longer_kept_is_410(changing: Server, model: ModelServer) -> None:
+    alice = changing.alice
+    paced = [step for _ in range(1100) for step in (steps.text("x"), steps.pause(0.001))]
+    session, later = alice.create(), alice.create()
+    first = alice.turn(session, "the first turn", stream="delta").events
+    newer = alice.turn(later, model.script(paced), stream="delta").events
+    assert len(newer) > 3
+    while int(changing.manage(code=COUNT_EVENTS)) < 1100:
+        alice.turn(later, model.script(paced), stream="delta")
+    last = alice.turn(later, "the last turn", stream="delta").events
+    changing.manage(code=PRUNE_EVERYTHING)
+    response = alice.get(f"/sessions/{session}/events/stream", params={"stream": "delta", "after": first[0].id})
+    assert response.status_code == 410
+    assert "history" in response.json()["detail"]
+    with alice.join(later, after=last[0].id) as joined:
+        assert joined.rest() == last[1:]
+    assert len(alice.history(session)) == 2
+    assert alice.turn(session, "still usable").stop == "end_turn"
+
+
+COUNT_EVENTS = """
+import django
+django.setup()
+from sessions_app.models import Event
+print(Event.objects.count())
+"""
