@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core import keys, sessions, tenants
+from sessions_app.core import access, keys, sessions, tenants
 
 if TYPE_CHECKING:
     from sessions_app.core.caller import Caller
@@ -58,9 +58,10 @@ def make_session(
     seed: Sequence[dict[str, Any]] = (),
 ) -> Session:
     """A session of the agent; the agent must be in the registry (see ``agents``)."""
-    return sessions.create(
+    created = sessions.create(
         caller, agent=agent, tool_refs=tools, options=dict(options or {}), client_tools=list(client_tools), seed=list(seed)
     )
+    return access.session(caller, created)
 
 
 def agents(model_url: str) -> list[AgentSpec]:

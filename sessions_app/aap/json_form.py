@@ -8,7 +8,7 @@ from typing import Any
 
 from agents_app import exact_json
 from sessions_app.aap.stream import stop_reason
-from sessions_app.core import database, feed, history
+from sessions_app.core import database, feed, history, turns
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.history import Line
 from sessions_app.core.turns import Accepted
@@ -23,6 +23,8 @@ async def body(
     now = asyncio.get_running_loop().time
     quiet_until = now() + keep_alive
     reason: str | None = None
+    if not accepted.start:
+        reason = await database.run(turns.reason_of_run, accepted.turn_id, accepted.run)
     while reason is None:
         entered = False
         try:
@@ -36,7 +38,9 @@ async def body(
                         quiet_until = now() + keep_alive
         except PositionPruned:
             # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
-            if not entered:
+            if not entered and accepted.repeated:
+                reason = await database.run(turns.reason_of_run, accepted.turn_id, accepted.run)
+            if not entered and reason is None:
                 raise
     lines = await database.run(history.of_run, accepted.turn_id, accepted.run)
     yield exact_json.dumps(answer(reason, lines)).encode()

@@ -103,6 +103,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.HistoryKindUndeclared: _history_kind_undeclared,
     errors.AgentGone: _agent_gone,
     errors.TurnAlreadyRunning: _always(409, "A turn is already running in this session."),
+    errors.IdempotencyKeyReused: _always(422, "This Idempotency-Key came before with another body."),
     errors.BadCursor: _always(400, "The cursor in `after` was not made by this server."),
     errors.UnknownPosition: _always(400, "This session never gave this position."),
     errors.PositionPruned: _always(

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from sessions_app.aap.stream import KEEP_ALIVE, RunEnd, SSEEncoder
-from sessions_app.core import feed
+from sessions_app.core import draining, feed
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.journal.types import Event
+
+_DRAIN_LOOK = 1.0
+"""How long a stream without an end of its own takes to notice that its process is going away."""
 
 
 async def body(
@@ -27,8 +30,11 @@ async def body(
         async with feed.follow(tenant, session, after) as reader:
             over = False
             while not over:
-                events = await reader.next(timeout=max(0.0, quiet_until - now()))
+                patience = max(0.0, quiet_until - now())
+                events = await reader.next(timeout=min(patience, _DRAIN_LOOK) if end.follows else patience)
                 chunk, over = _encoded(events or [], encoder, end)
+                # A stream that waits for turns to come would hold up this process' end.
+                over = over or (end.follows and not end.inside and draining.begun())
                 if not chunk and not over and now() >= quiet_until:
                     chunk = KEEP_ALIVE
                 if chunk:

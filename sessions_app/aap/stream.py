@@ -69,14 +69,18 @@ class RunEnd:
 
     def __init__(self, bound: int | None, *, inside: bool = False) -> None:
         self._bound = bound
-        self._inside = inside
+        self.inside = inside
+
+    @property
+    def follows(self) -> bool:
+        return self._bound is None
 
     def reached(self, event: Event) -> bool:
         if event.kind in RUN_START_KINDS:
-            self._inside = True
+            self.inside = True
         elif stop_reason(event) is not None:
-            self._inside = False
-        return self._bound is not None and not self._inside and event.seq >= self._bound
+            self.inside = False
+        return self._bound is not None and not self.inside and event.seq >= self._bound
 
 
 # --- an event's data, by kind: JSON on one line, or None if there is nothing to show ---

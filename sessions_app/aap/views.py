@@ -21,14 +21,14 @@ from rest_framework.views import APIView
 
 from agents_app import exact_json
 from agents_app.spec import AgentSpec
-from sessions_app.aap import json_form, positions, problems, sse
+from sessions_app.aap import headers, json_form, positions, problems, sse
 from sessions_app.aap.auth import KeyAuthentication, PublicMetaAuthentication
 from sessions_app.aap.body import read_object
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
 from sessions_app.core import access, agents, database, history, journal, logcontext, sessions, turns
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import AgentGone, HistoryKindUndeclared
+from sessions_app.core.errors import AgentGone, HistoryKindUndeclared, PositionPruned
 from sessions_app.models import Session
 
 _UNBUFFERED = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
@@ -100,17 +100,20 @@ class Sessions(Endpoint):
 
     def post(self, request: Request) -> HttpResponse:
         caller = caller_of(request)
-        wanted = v3.creation(read_object(request), functools.partial(agents.for_creation, caller))
-        session = sessions.create(
+        body = read_object(request)
+        once = headers.once(request, body)
+        wanted = v3.creation(body, functools.partial(agents.for_creation, caller))
+        session_id = sessions.create(
             caller,
             agent=wanted.agent,
             tool_refs=wanted.tool_refs,
             options=wanted.options,
             client_tools=wanted.client_tools,
             seed=wanted.seed,
+            once=once,
         )
-        answer = _json(v3.created(session.public_id), status=201)
-        answer["Location"] = reverse("aap-v3-session", args=[session.public_id])
+        answer = _json(v3.created(session_id), status=201)
+        answer["Location"] = reverse("aap-v3-session", args=[session_id])
         return answer
 
 
@@ -140,11 +143,16 @@ class Turns(Endpoint):
         caller = caller_of(request)
         session = _session(caller, session_id)
         body = read_object(request)
+        once, deadline = headers.once(request, body), headers.deadline(request)
         wanted = v3.turn(body, session.agent_name, agents.for_turn(caller, session))
         if wanted.content is not None:
-            accepted = turns.start(caller, session, content=wanted.content, overrides=wanted.overrides)
+            accepted = turns.start(
+                caller, session, content=wanted.content, overrides=wanted.overrides, once=once, deadline=deadline
+            )
         else:
-            accepted = turns.answer(caller, session, answers=wanted.answers, overrides=wanted.overrides)
+            accepted = turns.answer(
+                caller, session, answers=wanted.answers, overrides=wanted.overrides, once=once, deadline=deadline
+            )
         logcontext.bind(turn=accepted.public_id)
         if wanted.mode == "none":
             body_of_answer = json_form.body(
@@ -152,6 +160,8 @@ class Turns(Endpoint):
             )
             answer = _streaming(body_of_answer, "application/json")
         else:
+            if accepted.repeated:
+                _require_events(caller, session, accepted.start)
             answer = _events(session, wanted.mode, accepted.start, RunEnd(accepted.start, inside=True), starts=True)
         answer["X-Turn-Id"] = accepted.public_id
         return answer
@@ -186,7 +196,7 @@ class EventStream(Endpoint):
         else:
             return _no_content()
         if follows:
-            end = RunEnd(None)
+            end = RunEnd(None, inside=before_run is not None and after > before_run)
         elif before_run is None:
             end = RunEnd(newest)
         else:
@@ -226,6 +236,13 @@ def _session(caller: Caller, session_id: str) -> Session:
     session = access.session(caller, session_id)
     logcontext.bind(session=session.public_id)
     return session
+
+
+def _require_events(caller: Caller, session: Session, start: int) -> None:
+    """PositionPruned now, while there still is a status to say it with, if a run's events are kept no longer."""
+    if not start:
+        raise PositionPruned
+    journal.read_session(caller.tenant, session.pk, start, limit=1)
 
 
 def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:

@@ -18,8 +18,11 @@ def session(caller: Caller, public_id: str) -> Session:
 
 
 def lock_session(caller: Caller, row: Session) -> Session:
-    """The row as it is now, locked until the transaction ends; the first lock that a change of a session takes."""
-    locked = Session.objects.select_for_update().filter(tenant_id=caller.tenant, pk=row.pk).first()
+    """The row as it is now, locked until the transaction ends; the first lock that a change of a session takes.
+
+    Without the key: rows that refer to the session are stored by transactions that do not lock it.
+    """
+    locked = Session.objects.select_for_update(no_key=True).filter(tenant_id=caller.tenant, pk=row.pk).first()
     if locked is None:
         raise SessionNotFound
     return locked

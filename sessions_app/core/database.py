@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import close_old_connections, connection
+from django.db import close_old_connections, connection, connections
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,11 +56,21 @@ async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def shut_down() -> None:
-    """Close the pool's threads and with them their connections (tests, the end of a process)."""
+    """End the pool's threads, and with them the connections they keep (tests, the end of a process)."""
     global _pool
     with _pool_lock:
         pool, _pool = _pool, None
-    if pool is not None:
-        for _ in range(settings.AGENTHOST_DATABASE_THREADS):
-            pool.submit(connection.close)
-        pool.shutdown(wait=True)
+    if pool is None:
+        return
+    # Each thread closes its own: a barrier keeps one thread from taking two of these.
+    threads = len(pool._threads)
+    together = threading.Barrier(threads) if threads else None
+
+    def close_mine() -> None:
+        if together is not None:
+            together.wait(5)
+        connections.close_all()
+
+    for _ in range(threads):
+        pool.submit(close_mine)
+    pool.shutdown(wait=True)

@@ -104,6 +104,12 @@ class PositionPruned(DomainError):
     code = "position_pruned"
 
 
+class IdempotencyKeyReused(DomainError):
+    """The idempotency key came before, with another body."""
+
+    code = "idempotency_key_reused"
+
+
 class NotReady(DomainError):
     """The server cannot do this now; the caller may try again."""
 

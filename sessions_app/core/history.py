@@ -208,7 +208,8 @@ def turn_after_step(turn: int, fence: int, step: int, parts: Sequence[dict[str, 
 
 def turn_left_waiting(turn: int, fence: int) -> Statement:
     return Statement(
-        "update sessions_app_turn set state = 'waiting', worker = '', lease_expires_at = null where id = %s and fence = %s",
+        "update sessions_app_turn set state = 'waiting', worker = '', lease_expires_at = null, deadline_at = null"
+        " where id = %s and fence = %s",
         (turn, fence),
     )
 

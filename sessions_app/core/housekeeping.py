@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import journal, presence
+from sessions_app.core import idempotency, journal, presence
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,8 @@ def run() -> None:
     )
     sessions = sum(remove_session(pk) for pk in _deleted())
     presence.forget_dead(_DEAD_WORKERS_AFTER)
+    while idempotency.forget_old(BATCH) == BATCH:
+        pass
     if events or sessions:
         log.info("housekeeping removed %s events and %s deleted sessions", events, sessions)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import compaction, exact_json
@@ -37,6 +38,10 @@ log = logging.getLogger(__name__)
 _LONGEST_CALL_ID = 256
 
 
+class DeadlinePassed(Exception):
+    """The run took longer than its client allows."""
+
+
 @dataclass(slots=True)
 class Loaded:
     """Everything a run reads before it begins."""
@@ -51,10 +56,12 @@ class Loaded:
     settings: Settings
     messages: list[Message] = field(repr=False)
     tokens: tuple[int, int, int]
+    seconds_left: float | None
+    """Until the client's deadline for this run (A123)."""
 
 
 def load(claimed: Claimed) -> Loaded:
-    turn = Turn.objects.select_related("definition", "session").get(pk=claimed.turn_id)
+    turn = Turn.objects.select_related("definition", "session").annotate(now=Now()).get(pk=claimed.turn_id)
     return Loaded(
         public_id=turn.public_id,
         session_public_id=turn.session.public_id,
@@ -66,6 +73,7 @@ def load(claimed: Claimed) -> Loaded:
         settings=session_settings.settings_of(turn.session),
         messages=history.for_model(turn.session_id),
         tokens=(turn.input_tokens, turn.output_tokens, turn.cache_read_tokens),
+        seconds_left=None if turn.deadline_at is None else (turn.deadline_at - turn.now).total_seconds(),
     )
 
 
@@ -127,10 +135,20 @@ class Run:
         )
 
     async def drive(self) -> None:
-        """Run until the turn ends or waits. RunLost: it is no longer ours. TimeoutError: it took too long."""
+        """Run until the turn ends or waits.
+
+        RunLost: it is no longer ours. TimeoutError: it took longer than its agent allows. DeadlinePassed:
+        longer than its client allows.
+        """
         logcontext.bind(session=self._loaded.session_public_id, turn=self._loaded.public_id)
-        async with asyncio.timeout(self._plan.limits.run):
-            await loop.run(self._plan, self, self._step)
+        limit, left = self._plan.limits.run, self._loaded.seconds_left
+        try:
+            async with asyncio.timeout(limit if left is None else max(0.0, min(limit, left))):
+                await loop.run(self._plan, self, self._step)
+        except TimeoutError:
+            if left is not None and left < limit:
+                raise DeadlinePassed from None
+            raise
 
     def tell(self) -> None:
         """A client has answered something."""

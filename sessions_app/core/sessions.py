@@ -17,10 +17,11 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agents_app import exact_json, registry
-from sessions_app.core import access, agents, events, history, journal, session_settings, turns
+from sessions_app.core import access, agents, events, history, idempotency, journal, session_settings, turns
 from sessions_app.core import options as session_options
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import BadCursor, InvalidInput
+from sessions_app.core.errors import BadCursor, InvalidInput, NotReady
+from sessions_app.core.idempotency import Once
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.models import OptionValue, Session
@@ -54,8 +55,31 @@ def create(
     options: Mapping[str, str],
     client_tools: list[dict[str, Any]],
     seed: list[dict[str, Any]],
-) -> Session:
-    """A session with its seed; the model is not called. ``seed`` was checked by content.seed_messages."""
+    once: Once | None = None,
+) -> str:
+    """A session with its seed; the model is not called. Answers its public id.
+
+    ``seed`` was checked by content.seed_messages. A repeated request gets the id of the first.
+    """
+    for _ in range(2):
+        if (earlier := idempotency.recall(caller, once)) is not None:
+            return earlier.session
+        try:
+            return _create(caller, agent, tool_refs, options, client_tools, seed, once)
+        except idempotency.CameFirst:
+            continue
+    raise NotReady
+
+
+def _create(
+    caller: Caller,
+    agent: str,
+    tool_refs: list[dict[str, Any]] | None,
+    options: Mapping[str, str],
+    client_tools: list[dict[str, Any]],
+    seed: list[dict[str, Any]],
+    once: Once | None,
+) -> str:
     spec = agents.for_creation(caller, agent)
     faults = session_settings.faults(spec, tool_refs=tool_refs, given_options=options, client_tools=client_tools, before=None)
     if faults:
@@ -72,6 +96,7 @@ def create(
             created_at=now,
             modified_at=now,
         )
+        idempotency.remember(caller, once, session=session.public_id)
         journal.create_tail(session.pk)
         session_options.store(session, spec, options)
         history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
@@ -79,7 +104,7 @@ def create(
         tx.append(NewEvent(caller.tenant, session.pk, created))
         counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
         tx.append(NewEvent(caller.tenant, None, counted, sessions=1))
-    return session
+    return session.public_id
 
 
 def _shown_refs(session: Session) -> list[dict[str, Any]] | None:

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
-from sessions_app.core import presence, turns
+from sessions_app.core import faults, presence, turns
 from sessions_app.core.turns import Claimed
 from sessions_app.models import Turn, TurnState
 
 log = logging.getLogger(__name__)
+
+TRIED_AGAIN_AFTER = 30.0
+"""Seconds until a turn that could not be taken over is tried again; the others do not wait for it."""
 
 
 @dataclass(slots=True)
@@ -25,6 +28,7 @@ class Sweeper:
 
     worker: str
     _in_contact_since: float | None = field(default=None)
+    _put_off: dict[int, float] = field(default_factory=dict)
 
     def lost_contact(self) -> None:
         self._in_contact_since = None
@@ -33,22 +37,27 @@ class Sweeper:
         """A turn that has waited in the queue although a wake-up should have come."""
         return turns.claim(self.worker, older_than=settings.AGENTHOST_QUEUE_GRACE_SECONDS)
 
-    def abandoned(self) -> list[Claimed]:
-        """Runs of dead workers that this one goes on with; those that cannot go on are ended."""
+    def abandoned(self) -> Claimed | None:
+        """The next run of a dead worker that this one goes on with; those that cannot go on are ended."""
         now = time.monotonic()
         if self._in_contact_since is None:
             presence.workers_alive()
             self._in_contact_since = now
         if now - self._in_contact_since < settings.AGENTHOST_LEASE_SECONDS:
-            return []
-        claimed: list[Claimed] = []
+            return None
+        self._put_off = {turn: until for turn, until in self._put_off.items() if until > now}
         while True:
-            outcome = turns.take_over(self.worker)
+            try:
+                outcome = turns.take_over(self.worker, besides=self._put_off)
+            except turns.CannotTakeOver as error:
+                log.error("turn %s cannot be taken over: %s", error.turn_id, faults.described(error))
+                self._put_off[error.turn_id] = now + TRIED_AGAIN_AFTER
+                continue
             if outcome is False:
-                return claimed
+                return None
             if isinstance(outcome, Claimed):
                 log.warning("took over turn %s of a worker that is gone", outcome.turn_id)
-                claimed.append(outcome)
+                return outcome
 
 
 def still_mine(worker: str) -> dict[int, int]:

@@ -7,13 +7,13 @@ that ends with the events it caused. The order of locks is session, turn, call, 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import Count, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
@@ -21,11 +21,12 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
-from sessions_app.core import access, agents, broadcast, history, journal, session_settings, tasks
+from sessions_app.core import access, agents, broadcast, history, idempotency, journal, session_settings, tasks
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import Fault, InvalidInput, TurnAlreadyRunning
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
+from sessions_app.core.idempotency import Earlier, Once
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import Event, NewEvent
 from sessions_app.core.session_settings import Overrides
@@ -47,6 +48,7 @@ from sessions_app.models import (
 __all__ = [
     "Accepted",
     "CancelReceipt",
+    "CannotTakeOver",
     "ClientResult",
     "Overrides",
     "Permission",
@@ -65,12 +67,17 @@ MAX_TAKEOVERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A turn that will end. ``start`` is the number of the event that began this run."""
+    """A turn that will end. ``start`` is the number of the event that began this run.
+
+    ``repeated``: the request came before and was accepted then. Its events may be kept no longer;
+    ``start`` is 0 then.
+    """
 
     turn_id: int
     public_id: str
     run: int
     start: int
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class CancelReceipt:
 class Stop:
     """Why a turn is stopped from outside its run, and what its stream says."""
 
-    cause: Literal["client", "deleted", "suspended", "limit", "interrupted", "internal"]
+    cause: Literal["client", "deadline", "deleted", "suspended", "limit", "interrupted", "internal"]
     reason: Literal["end_turn", "error"]
 
     @property
@@ -142,7 +149,7 @@ class Claimed:
 
 
 def _lock_live_turn(session: Session) -> Turn | None:
-    return Turn.objects.select_for_update().filter(session=session, state__in=LIVE_STATES).first()
+    return Turn.objects.select_for_update(no_key=True).filter(session=session, state__in=LIVE_STATES).first()
 
 
 def _refuse_if_running(session: Session, live: Turn | None) -> None:
@@ -151,11 +158,11 @@ def _refuse_if_running(session: Session, live: Turn | None) -> None:
 
 
 def _open_calls(session: Session) -> list[ToolCall]:
-    rows = ToolCall.objects.select_for_update().filter(session=session, state__in=OPEN_CALL_STATES)
+    rows = ToolCall.objects.select_for_update(no_key=True).filter(session=session, state__in=OPEN_CALL_STATES)
     return list(rows.order_by("step", "ordinal", "pk"))
 
 
-def _create_turn(session: Session, definition: int, now: datetime) -> Turn:
+def _create_turn(session: Session, definition: int, now: datetime, deadline: float | None) -> Turn:
     try:
         with transaction.atomic():
             return Turn.objects.create(
@@ -165,6 +172,7 @@ def _create_turn(session: Session, definition: int, now: datetime) -> Turn:
                 definition_id=definition,
                 created_at=now,
                 queued_at=now,
+                deadline_at=_deadline(deadline),
             )
     except IntegrityError as error:
         if "one_live_turn_a_session" in str(error) or "sessions_app_turn.session_id" in str(error):
@@ -172,14 +180,36 @@ def _create_turn(session: Session, definition: int, now: datetime) -> Turn:
         raise
 
 
-def start(caller: Caller, session: Session, *, content: Content, overrides: Overrides) -> Accepted:
-    """Begin a turn with a user message.
+def _deadline(seconds: float | None) -> Any:
+    """When a run that begins now is stopped, by the database's clock (A123)."""
+    return None if seconds is None else Now() + timedelta(seconds=seconds)
+
+
+def _again(session: Session, earlier: Earlier) -> Accepted:
+    """What the same request was answered with before (A98)."""
+    turn = Turn.objects.get(session=session, public_id=earlier.turn)
+    began = journal.run_start(session.pk, earlier.turn, earlier.run)
+    return Accepted(turn.pk, turn.public_id, earlier.run, began or 0, repeated=True)
+
+
+def start(
+    caller: Caller,
+    session: Session,
+    *,
+    content: Content,
+    overrides: Overrides,
+    once: Once | None = None,
+    deadline: float | None = None,
+) -> Accepted:
+    """Begin a turn with a user message. ``deadline``: the seconds after which its run is stopped.
 
     A turn that waits for its client ends: who writes something new has given up on it. Its open calls
     are closed first, because a model's API refuses a call without a result.
     """
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
+        if (earlier := idempotency.recall(caller, once)) is not None:
+            return _again(session, earlier)
         spec = agents.for_turn(caller, session)
         live = _lock_live_turn(session)
         _refuse_if_running(session, live)
@@ -188,7 +218,8 @@ def start(caller: Caller, session: Session, *, content: Content, overrides: Over
         calls = _open_calls(session)
         if live is not None:
             _end_waiting(tx, live, now)
-        turn = _create_turn(session, definition, now)
+        turn = _create_turn(session, definition, now, deadline)
+        idempotency.remember(caller, once, session=session.public_id, turn=turn.public_id, run=1)
         place = Place(session.tenant_id, session.pk, turn.pk, run=1, step=0)
         happenings = [
             Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": {"content": content}}),
@@ -240,10 +271,20 @@ def _close_calls(
 # --- answering -----------------------------------------------------------------------------------
 
 
-def answer(caller: Caller, session: Session, *, answers: Sequence[Answer], overrides: Overrides) -> Accepted:
+def answer(
+    caller: Caller,
+    session: Session,
+    *,
+    answers: Sequence[Answer],
+    overrides: Overrides,
+    once: Once | None = None,
+    deadline: float | None = None,
+) -> Accepted:
     """Answer calls of a session that waits (or whose seed left calls open) and go on with the turn."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
+        if (earlier := idempotency.recall(caller, once)) is not None:
+            return _again(session, earlier)
         spec = agents.for_turn(caller, session)
         live = _lock_live_turn(session)
         _refuse_if_running(session, live)
@@ -253,16 +294,22 @@ def answer(caller: Caller, session: Session, *, answers: Sequence[Answer], overr
         definition = session_settings.apply_overrides(session, spec, overrides)
         now = timezone.now()
         if live is None:
-            turn = _create_turn(session, definition, now)
+            turn = _create_turn(session, definition, now, deadline)
             began = Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": None})
             ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn=turn)
         else:
             turn = live
             turn.run += 1
             Turn.objects.filter(pk=turn.pk).update(
-                state=TurnState.QUEUED, run=turn.run, queued_at=now, definition_id=definition, takeovers=0
+                state=TurnState.QUEUED,
+                run=turn.run,
+                queued_at=now,
+                definition_id=definition,
+                takeovers=0,
+                deadline_at=_deadline(deadline),
             )
             began = Happening(Kind.TURN_RESUMED, {"turn": turn.public_id, "run": turn.run})
+        idempotency.remember(caller, once, session=session.public_id, turn=turn.public_id, run=turn.run)
         place = Place(session.tenant_id, session.pk, turn.pk, turn.run, step=0)
         stored = _store_answers(
             place, turn, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=True
@@ -414,7 +461,7 @@ def _next_queued(older_than: float) -> Turn | None:
     )
     for _, head in sorted(row for row in ranked if row[1] is not None):
         found = (
-            Turn.objects.select_for_update(skip_locked=connection.features.has_select_for_update_skip_locked)
+            Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
             .filter(pk=head, state=TurnState.QUEUED)
             .first()
         )
@@ -422,7 +469,7 @@ def _next_queued(older_than: float) -> Turn | None:
             return found
     # Other workers hold the heads: take whatever is free, oldest first.
     return (
-        queued.select_for_update(skip_locked=connection.features.has_select_for_update_skip_locked)
+        queued.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
         .order_by("queued_at", "pk")
         .first()
     )
@@ -461,26 +508,40 @@ def _is_suspended(tenant: int) -> bool:
     return Tenant.objects.filter(pk=tenant, suspended_at__isnull=False).exists()
 
 
-def take_over(worker: str) -> Claimed | bool:
+class CannotTakeOver(Exception):
+    """Something about this one turn stands in the way; the cause says what."""
+
+    def __init__(self, turn_id: int) -> None:
+        self.turn_id = turn_id
+        super().__init__(f"turn {turn_id} cannot be taken over")
+
+
+def take_over(worker: str, besides: Collection[int] = ()) -> Claimed | bool:
     """One run whose lease ran out: go on from its last commit point, or end it.
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
     deltas ends with an error, its text kept. Answers the claimed turn, True if one was ended, False
-    if there was none.
+    if there was none. ``besides`` names turns to be left alone.
     """
     with journal.transaction() as tx:
         turn = (
-            Turn.objects.select_for_update(skip_locked=connection.features.has_select_for_update_skip_locked)
+            Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
             .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
+            .exclude(pk__in=list(besides))
             .order_by("lease_expires_at")
             .first()
         )
         if turn is None:
             return False
-        said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in _open_step(turn))
-        if not said and turn.takeovers < MAX_TAKEOVERS:
-            return _claim_locked(tx, turn, worker, turn.takeovers + 1)
-        ended = _stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
+        try:
+            said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in _open_step(turn))
+            if not said and turn.takeovers < MAX_TAKEOVERS:
+                return _claim_locked(tx, turn, worker, turn.takeovers + 1)
+            ended = _stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            raise CannotTakeOver(turn.pk) from error
     tell_worker(ended)
     return True
 
@@ -548,7 +609,9 @@ def _stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
     if content is not None:
         journal.execute([history.message(place, "assistant", content, now, origin=Origin.SERVER)])
     calls = list(
-        ToolCall.objects.select_for_update().filter(turn=turn, state__in=OPEN_CALL_STATES).order_by("step", "ordinal", "pk")
+        ToolCall.objects.select_for_update(no_key=True)
+        .filter(turn=turn, state__in=OPEN_CALL_STATES)
+        .order_by("step", "ordinal", "pk")
     )
     unstored = list(ToolCall.objects.filter(turn=turn, state__in=[CallState.DONE, CallState.DENIED], stored=False))
     for call in unstored:
@@ -612,15 +675,18 @@ def stop_live_turn(tx: journal.Transaction, session: Session, stop: Stop) -> Sto
     return None if turn is None else _stop_locked(tx, turn, stop)
 
 
-def stop(turn_id: int, stop: Stop) -> Stopped | None:
-    """Stop this one turn, never the next; None if it had ended already."""
+def stop(turn_id: int, stop: Stop, *, fence: int | None = None) -> Stopped | None:
+    """Stop this one turn, never the next; None if it had ended already.
+
+    ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
+    """
     with journal.transaction() as tx:
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
-        Session.with_deleted.select_for_update().filter(pk=session_id).first()
-        turn = Turn.objects.select_for_update().filter(pk=turn_id, state__in=LIVE_STATES).first()
-        if turn is None:
+        Session.with_deleted.select_for_update(no_key=True).filter(pk=session_id).first()
+        turn = Turn.objects.select_for_update(no_key=True).filter(pk=turn_id, state__in=LIVE_STATES).first()
+        if turn is None or (fence is not None and (turn.fence, turn.state) != (fence, TurnState.RUNNING)):
             return None
         stopped = _stop_locked(tx, turn, stop)
     tell_worker(stopped)
@@ -662,9 +728,31 @@ def cancel_tenant(tenant_id: int, cause: Literal["suspended"] = "suspended") -> 
     return sum(stop(turn_id, Stop(cause=cause, reason="error")) is not None for turn_id in live)
 
 
-def provider_closed(turn_id: int) -> None:
-    """The run's word that its call to the provider is closed: the one write that needs no fence."""
-    Turn.objects.filter(pk=turn_id).update(provider_closed_at=Now())
+def stop_overdue() -> int:
+    """Stop the runs whose client's deadline has passed (A123); how many there were.
+
+    A worker watches its own runs' deadlines; this finds those that no worker is driving.
+    """
+    overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
+    found = list(overdue.order_by("deadline_at").values_list("pk", flat=True)[:100])
+    return sum(stop(turn_id, Stop(cause="deadline", reason="error")) is not None for turn_id in found)
+
+
+def reason_of_run(turn_id: int, run: int) -> str | None:
+    """Why a run stopped, told from the turn's row when its events are kept no longer; None: it runs."""
+    turn = Turn.objects.get(pk=turn_id)
+    if turn.run > run or turn.state == TurnState.WAITING:
+        return "tool_use"
+    return None if turn.state in LIVE_STATES else turn.stop_reason
+
+
+def provider_closed(claimed: Claimed) -> None:
+    """The run's word that its call to the provider is closed, once its turn was stopped: the one write without a fence.
+
+    A stop raises the fence by one, so another number means that a later run's call is the one that counts.
+    """
+    ended = Turn.objects.filter(pk=claimed.turn_id, fence=claimed.fence + 1).exclude(state__in=LIVE_STATES)
+    ended.update(provider_closed_at=Now())
 
 
 def position_of_run(session: Session) -> int | None:

@@ -16,6 +16,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,7 +27,8 @@ from django.db.models.functions import Now
 
 from agents_app.errors import RunLost
 from agents_app.tools.threads import FairPool
-from sessions_app.core import broadcast, database, journal, logcontext, presence, runner, sweep, turns
+from sessions_app.core import broadcast, database, faults, journal, logcontext, presence, runner, sweep, turns
+from sessions_app.core.errors import NotReady
 from sessions_app.core.turns import Claimed, Stop
 from sessions_app.models import Turn, TurnState
 
@@ -57,11 +59,13 @@ class Worker:
         self._live: dict[int, _Live] = {}
         self._started = threading.Event()
         self._stopping = threading.Event()
+        self._wound_down = threading.Event()
         self._failure: BaseException | None = None
         self._sweeper = sweep.Sweeper(self.name)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
         self._writer: journal.Writer | None = None
         self._idle: asyncio.Event | None = None
+        self._doubt: asyncio.Event | None = None
 
     # --- life, called from outside the loop ---
 
@@ -90,9 +94,17 @@ class Worker:
             return
         self._stopping.set()
         if self._loop.is_running():
-            asyncio.run_coroutine_threadsafe(self._wind_down(grace), self._loop).result()
+            try:
+                asyncio.run_coroutine_threadsafe(self._wind_down(grace), self._loop).result(grace + 3 * _STOP_PATIENCE)
+            except concurrent.futures.TimeoutError:
+                log.error("the loop of worker %s does not answer; its runs are left to others", self.name)
+        # Only now: while runs may still finish, their leases are renewed.
+        self._wound_down.set()
+        if self._renewer.is_alive():
+            self._renewer.join(_STOP_PATIENCE)
+        if self._loop.is_running():
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_STOP_PATIENCE)
+            self._thread.join(4 * _STOP_PATIENCE)
         try:
             self._expire_leases()
             presence.leave(self.name)
@@ -122,12 +134,14 @@ class Worker:
     async def _open(self) -> None:
         self._idle = asyncio.Event()
         self._idle.set()
+        self._doubt = asyncio.Event()
         self._writer = journal.Writer()
         self._writer.on_stale(self._is_stale)
         await self._writer.start()
         self._background = [
             asyncio.create_task(self._sweep_for_ever(), name="sweep"),
             asyncio.create_task(self._listen(), name="listen"),
+            asyncio.create_task(self._look_when_in_doubt(), name="doubt"),
         ]
 
     async def _close(self) -> None:
@@ -137,6 +151,12 @@ class Worker:
         if self._writer is not None:
             await self._writer.close()
         self._pool.close()
+        # Whoever waits for a run in another thread is let go with the run's task.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in left:
+            each.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_STOP_PATIENCE)
         await self._loop.shutdown_asyncgens()
 
     async def _listen(self) -> None:
@@ -153,8 +173,24 @@ class Worker:
             live.run.tell()
 
     def _is_stale(self, turn_id: int) -> None:
-        if (live := self._live.get(turn_id)) is not None:
-            self._drop(live)
+        """A run of this turn was refused. Which one, the database knows: this worker may drive the next one already."""
+        if turn_id in self._live and self._doubt is not None:
+            self._doubt.set()
+
+    async def _look_when_in_doubt(self) -> None:
+        assert self._doubt is not None
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            await self._attempt(self._drop_what_is_lost)
+
+    async def _drop_what_is_lost(self) -> None:
+        """Stop the runs that the database does not know as this worker's."""
+        before = list(self._live.values())
+        mine = await database.run(sweep.still_mine, self.name)
+        for live in before:
+            if mine.get(live.claimed.turn_id) != live.claimed.fence:
+                self._drop(live)
 
     def _drop(self, live: _Live) -> None:
         """Stop a run that is no longer ours: its model call and tools are closed, nothing more is written."""
@@ -172,6 +208,9 @@ class Worker:
             await asyncio.wait([self._begin(claimed)])
 
     def _begin(self, claimed: Claimed) -> asyncio.Task[None]:
+        if (before := self._live.get(claimed.turn_id)) is not None:
+            # Its lease ran out under it, and this worker has taken the turn over from itself.
+            self._drop(before)
         task = self._loop.create_task(self._drive(claimed), name=f"turn {claimed.turn_id}")
         self._live[claimed.turn_id] = _Live(claimed, task)
         assert self._idle is not None
@@ -197,55 +236,68 @@ class Worker:
                 live.run = runner.Run(claimed, loaded, self._writer, self._pool)
                 await live.run.drive()
             return
-        except RunLost:
+        except (RunLost, journal.WriterClosed):
             live.stopped = True
+        except runner.DeadlinePassed:
+            failed = Stop(cause="deadline", reason="error")
         except TimeoutError:
             log.warning("turn %s ran longer than its agent's limit", claimed.turn_id)
             failed = Stop(cause="limit", reason="error")
         except asyncio.CancelledError:
             if not live.stopped:
                 raise
-        except DatabaseError:
-            log.exception("the database failed under turn %s; its lease runs out and it is taken over", claimed.turn_id)
+        except DatabaseError as error:
+            log.error("the database failed under turn %s, which will be taken over: %s", claimed.turn_id, faults.described(error))
             return
-        except Exception:
-            log.exception("turn %s failed inside the server", claimed.turn_id)
+        except Exception as error:
+            log.error("turn %s failed inside the server: %s", claimed.turn_id, faults.described(error))
             failed = Stop(cause="internal", reason="error")
-        if failed is not None:
-            await database.run(turns.stop, claimed.turn_id, failed)
-        with contextlib.suppress(DatabaseError):
-            await database.run(turns.provider_closed, claimed.turn_id)
+        # Whatever fails here leaves the turn to the sweep: its lease is not renewed any more.
+        try:
+            if failed is not None:
+                await database.run(turns.stop, claimed.turn_id, failed, fence=claimed.fence)
+            await database.run(turns.provider_closed, claimed)
+        except Exception as error:
+            log.error("the end of a run of turn %s could not be stored: %s", claimed.turn_id, faults.described(error))
 
     # --- sweeping ---
 
     async def _sweep_for_ever(self) -> None:
         while True:
-            try:
-                await self._sweep()
-            except DatabaseError:
-                self._sweeper.lost_contact()
-                log.warning("the sweep cannot reach the database", exc_info=True)
-            except Exception:
-                log.exception("the sweep failed")
+            # One after the other, but none of them may keep the next from its work.
+            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._look_after_own):
+                if not self._stopping.is_set():
+                    await self._attempt(part)
             await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
 
-    async def _sweep(self) -> None:
-        if self._stopping.is_set():
-            return
-        for claimed in await database.run(self._sweeper.abandoned):
+    async def _attempt(self, part: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await part()
+        except (DatabaseError, NotReady) as error:
+            self._sweeper.lost_contact()
+            log.warning("the sweep cannot reach the database: %s", type(error).__name__)
+        except Exception as error:
+            log.error("the sweep failed: %s", faults.described(error))
+
+    async def _take_abandoned(self) -> None:
+        while not self._stopping.is_set() and (claimed := await database.run(self._sweeper.abandoned)) is not None:
             self._begin(claimed)
+
+    async def _take_queued(self) -> None:
         while len(self._live) < settings.AGENTHOST_WORKER_CONCURRENCY and not self._stopping.is_set():
             queued = await database.run(self._sweeper.queued)
             if queued is None:
-                break
+                return
             self._begin(queued)
+
+    async def _stop_overdue(self) -> None:
+        await database.run(turns.stop_overdue)
+
+    async def _look_after_own(self) -> None:
         if self._live:
-            before = list(self._live.values())
-            mine = await database.run(sweep.still_mine, self.name)
-            for live in before:
-                if live.run is not None and mine.get(live.claimed.turn_id) != live.claimed.fence and not live.task.done():
-                    self._drop(live)
-                elif live.run is not None:
+            await self._drop_what_is_lost()
+            for live in self._live.values():
+                if live.run is not None:
                     live.run.tell()
 
     # --- leases ---
@@ -253,17 +305,17 @@ class Worker:
     def _renew_for_ever(self) -> None:
         last = time.monotonic()
         give_up_after = settings.AGENTHOST_LEASE_SECONDS * 2 / 3
-        while not self._stopping.wait(settings.AGENTHOST_RENEW_SECONDS):
+        while not self._wound_down.wait(settings.AGENTHOST_RENEW_SECONDS):
             try:
                 if not self._loop_answers():
                     log.error("the loop of worker %s has not answered; its leases are not renewed", self.name)
                 else:
                     self._renew()
                     last = time.monotonic()
-            except DatabaseError:
-                log.warning("the leases of worker %s could not be renewed", self.name, exc_info=True)
-            except Exception:
-                log.exception("renewing leases failed")
+            except DatabaseError as error:
+                log.warning("the leases of worker %s could not be renewed: %s", self.name, type(error).__name__)
+            except Exception as error:
+                log.error("renewing leases failed: %s", faults.described(error))
             finally:
                 database.release()
             if time.monotonic() - last > give_up_after:
@@ -276,8 +328,8 @@ class Worker:
 
     def _renew(self) -> None:
         lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
-        # Only what is really driven here: a run that failed under this worker has to be taken over.
-        driven = list(self._live)
+        # Only what is really driven here: a run that failed, or was told to stop, has to be taken over.
+        driven = [turn for turn, live in list(self._live.items()) if not live.stopped]
         Turn.objects.filter(pk__in=driven, worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=lease)
         presence.announce(self.name)
 

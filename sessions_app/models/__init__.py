@@ -3,6 +3,7 @@
 from sessions_app.models.audit import AuditRecord
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
+from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
 from sessions_app.models.key import ApiKey
 from sessions_app.models.message import Message, Origin
@@ -24,6 +25,7 @@ __all__ = [
     "CallState",
     "Compaction",
     "Event",
+    "IdempotencyRecord",
     "JournalGap",
     "Message",
     "OptionValue",

@@ -55,6 +55,7 @@ class Turn(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     provider_closed_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(null=True, help_text="When this run is stopped, if the client set a deadline for it.")
 
     class Meta:
         constraints = [
@@ -65,6 +66,7 @@ class Turn(models.Model):
         indexes = [
             models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="turn_queue"),
             models.Index(fields=["lease_expires_at"], condition=models.Q(state="running"), name="turn_leases"),
+            models.Index(fields=["deadline_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_deadlines"),
             models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
             models.Index(fields=["session", "id"], name="turn_of_session"),
         ]

@@ -15,6 +15,7 @@ from sessions_app.core.journal.reading import (
     open_step,
     read_session,
     read_tenant,
+    run_start,
     snapshot,
     tail,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "prune",
     "read_session",
     "read_tenant",
+    "run_start",
     "snapshot",
     "tail",
     "transaction",

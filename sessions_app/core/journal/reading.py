@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import connection
 
+from agents_app import exact_json
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.events import RUN_START_KINDS, Kind
 from sessions_app.core.journal import barriers, dialect
@@ -114,6 +115,17 @@ def latest_run_start(session: int) -> int | None:
     kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
     ((seq,),) = _all(f"select max(seq) from event where session_id = %s and kind in ({kinds})", (session,))
     return None if seq is None else int(seq)
+
+
+def run_start(session: int, turn: str, run: int) -> int | None:
+    """The number of the event that started this run for its clients; None if it is kept no longer."""
+    kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
+    rows = _all(f"select seq, data from event where session_id = %s and kind in ({kinds}) order by seq desc", (session,))
+    for seq, data in rows:
+        payload = exact_json.loads(data)
+        if (payload["turn"], payload["run"]) == (turn, run):
+            return int(seq)
+    return None
 
 
 def open_step(session: int) -> list[Event]:

@@ -67,3 +67,20 @@ async def test_a_stream_that_follows_stays_for_later_turns(alice: Person) -> Non
     assert [name for name, _ in events(said.replace(b": keep-alive\n", b""))] == ["turn_start", "turn_stop"] * 2
     await body.aclose()  # type: ignore[attr-defined]  # it is an asynchronous generator
     assert joined.streaming
+
+
+async def test_a_stream_that_follows_ends_with_its_run_when_the_server_goes_away(
+    alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await asyncio.to_thread(alice.create)
+    body = chunks(await asyncio.to_thread(alice.get, f"/sessions/{session}/events/stream?stream=delta&follow=true"))
+    await asyncio.to_thread(alice.turn, session)
+    await read_until(body, b"turn_start")
+    monkeypatch.setattr("sessions_app.core.draining.begun", lambda: True)
+    # A run is in progress: the stream goes on to its turn_stop, and no further.
+    await read_until(body, b": keep-alive", 2)
+    await asyncio.to_thread(alice.cancel, session)
+    assert b"turn_stop" in await read_until(body, b"turn_stop")
+    with pytest.raises(StopAsyncIteration):
+        async with asyncio.timeout(WAIT):
+            await anext(body)

@@ -307,3 +307,47 @@ def test_head_of_a_stream_answers_without_waiting_for_it(alice: Person) -> None:
     assert (response.status_code, response["Content-Type"]) == (200, "text/event-stream")
     assert not response.streaming
     alice.cancel(session)
+
+
+# --- once, and in time ---
+
+
+@pytest.mark.rule("A98")
+def test_a_repeated_request_gets_the_first_ones_answer(alice: Person) -> None:
+    first = alice.post("/sessions", {"agent": {"name": "pilot"}}, **{"Idempotency-Key": "k-1"})
+    again = alice.post("/sessions", {"agent": {"name": "pilot"}}, **{"Idempotency-Key": "k-1"})
+    assert (again.status_code, again.json(), again["Location"]) == (201, first.json(), first["Location"])
+    problem(alice.post("/sessions", {"agent": {"name": "pilot"}, "messages": [HELLO]}, **{"Idempotency-Key": "k-1"}), 422)
+    session = first.json()["sessionId"]
+    body = {"messages": [HELLO], "stream": "delta"}
+    started = alice.post(f"/sessions/{session}/turns", body, **{"Idempotency-Key": "k-2"})
+    joined = alice.post(f"/sessions/{session}/turns", body, **{"Idempotency-Key": "k-2"})
+    assert joined["X-Turn-Id"] == started["X-Turn-Id"]
+    problem(alice.post(f"/sessions/{session}/turns", body), 409)
+    alice.cancel(session)
+    assert positioned(whole(joined)) == positioned(whole(started))
+    none = {"messages": [HELLO]}
+    alice_first = alice.post(f"/sessions/{session}/turns", none, **{"Idempotency-Key": "k-3"})
+    alice.cancel(session)
+    later = alice.post(f"/sessions/{session}/turns", none, **{"Idempotency-Key": "k-3"})
+    assert whole(later).strip() == whole(alice_first).strip()
+    assert len(alice.history(session)) == 2
+
+
+@pytest.mark.rule("A98", "A123")
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"Idempotency-Key": ""},
+        {"Idempotency-Key": "a b"},
+        {"Idempotency-Key": "x" * 256},
+        {"X-Turn-Deadline": "soon"},
+        {"X-Turn-Deadline": "0"},
+        {"X-Turn-Deadline": "-1"},
+    ],
+)
+def test_a_header_that_makes_no_sense_is_refused(alice: Person, header: dict[str, str]) -> None:
+    session = alice.create()
+    answer = alice.post(f"/sessions/{session}/turns", {"messages": [HELLO], "stream": "delta"}, **header)
+    assert next(iter(header)) in problem(answer, 400)["detail"]
+    assert alice.history(session) == []

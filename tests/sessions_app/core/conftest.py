@@ -14,7 +14,7 @@ from django.db import connection
 from agents_app import registry
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core import database, journal, sessions, turns, worker
+from sessions_app.core import access, database, journal, sessions, turns, worker
 from sessions_app.core.caller import Caller
 from sessions_app.core.session_settings import Overrides
 from sessions_app.models import Session, Tenant, Turn
@@ -48,7 +48,7 @@ class World:
         seed: Sequence[dict[str, Any]] = (),
         options: dict[str, str] | None = None,
     ) -> Session:
-        return sessions.create(
+        created = sessions.create(
             self.caller,
             agent=self.agent,
             tool_refs=None if tools is None else list(tools),
@@ -56,6 +56,7 @@ class World:
             client_tools=list(client_tools),
             seed=list(seed),
         )
+        return access.session(self.caller, created)
 
     def say(self, session: Session, text: str, overrides: Overrides | None = None) -> turns.Accepted:
         return turns.start(self.caller, session, content=text, overrides=overrides or Overrides())

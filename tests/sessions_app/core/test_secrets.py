@@ -19,7 +19,8 @@ def test_a_sealed_value_opens_only_in_its_place(settings: Any) -> None:
     sealed = secrets.seal("sk-canary", ["option", 1, 2, "key"])
     assert b"canary" not in sealed
     assert secrets.unseal(sealed, ["option", 1, 2, "key"]) == "sk-canary"
-    for place in (["option", 1, 3, "key"], ["option", 2, 2, "key"], ["option", 1, 2, "other"]):
+    places: list[list[str | int]] = [["option", 1, 3, "key"], ["option", 2, 2, "key"], ["option", 1, 2, "other"]]
+    for place in places:
         with pytest.raises(secrets.CannotUnseal):
             secrets.unseal(sealed, place)
 

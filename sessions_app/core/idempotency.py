@@ -1,0 +1,105 @@
+"""Doing a request once, however often it is sent.
+
+A record of what a key stood for is written in the transaction that accepts the request, so it is there
+exactly if the request took effect. Whoever comes again gets what was accepted then, and joins it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from agents_app import exact_json
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import IdempotencyKeyReused
+from sessions_app.models import IdempotencyRecord
+
+KEPT_FOR = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A client's wish that a request takes effect once. ``route`` is where it was sent, ``digest`` what it said."""
+
+    route: str
+    client_key: str
+    digest: str
+
+    @staticmethod
+    def of(route: str, client_key: str, body: Any) -> Once:
+        """The order of a body's keys and its white space do not make another body of it."""
+        return Once(route, client_key, hashlib.sha256(_canonical(body).encode("utf-8", "surrogatepass")).hexdigest())
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, dict):
+        members = sorted((exact_json.dumps(key), _canonical(member)) for key, member in value.items())
+        return "{" + ",".join(f"{key}:{member}" for key, member in members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_canonical(item) for item in value) + "]"
+    return exact_json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What the same request led to the first time."""
+
+    session: str
+    turn: str
+    run: int
+
+
+def recall(caller: Caller, once: Once | None) -> Earlier | None:
+    """What this request led to before, if it came before; IdempotencyKeyReused if the key came with another body."""
+    if once is None:
+        return None
+    record = IdempotencyRecord.objects.filter(
+        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__gt=timezone.now() - KEPT_FOR
+    ).first()
+    if record is None:
+        return None
+    if record.digest != once.digest:
+        raise IdempotencyKeyReused
+    return Earlier(record.session, record.turn, record.run)
+
+
+class CameFirst(Exception):
+    """Another request with the same key is being accepted: roll back and ``recall`` what became of it."""
+
+
+def remember(caller: Caller, once: Once | None, *, session: str, turn: str = "", run: int = 0) -> None:
+    """Record what was accepted, inside its transaction.
+
+    Waits for another transaction with the same key, and raises CameFirst when that one has won.
+    """
+    if once is None:
+        return
+    now = timezone.now()
+    IdempotencyRecord.objects.filter(
+        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__lte=now - KEPT_FOR
+    ).delete()
+    try:
+        with transaction.atomic():
+            IdempotencyRecord.objects.create(
+                api_key_id=caller.key,
+                route=once.route,
+                client_key=once.client_key,
+                digest=once.digest,
+                session=session,
+                turn=turn,
+                run=run,
+                created_at=now,
+            )
+    except IntegrityError as error:
+        raise CameFirst from error
+
+
+def forget_old(batch: int) -> int:
+    """Delete records that are older than a day, at most ``batch``; how many there were."""
+    old = IdempotencyRecord.objects.filter(created_at__lte=timezone.now() - KEPT_FOR).order_by("pk").values_list("pk", flat=True)
+    return IdempotencyRecord.objects.filter(pk__in=list(old[:batch])).delete()[0]

@@ -1,0 +1,197 @@
+"""The life of a worker: its leases, its runs, how it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from sessions_app.core import runner, turns
+from sessions_app.core.worker import Worker
+from sessions_app.models import Turn
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import call, gate, text
+from tests.sessions_app.core import tools
+from tests.sessions_app.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.test_turns import full
+
+
+def in_thread(fn: Callable[[], object]) -> threading.Thread:
+    def call_and_close() -> None:
+        try:
+            fn()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=call_and_close)
+    thread.start()
+    return thread
+
+
+def test_a_run_that_finishes_while_its_worker_winds_down_is_left_to_it(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
+) -> None:
+    """Its leases are renewed until the last run is over, however long the grace is."""
+    first = start_worker()
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("to the "), gate("hold"), text("end")]))
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    leaving = in_thread(lambda: first.stop(grace=30))
+    start_worker()
+    begun = turn_of(accepted).lease_expires_at
+    assert begun is not None
+    wait_for(lambda: (turn_of(accepted).lease_expires_at or begun) > begun, "the lease is renewed after the stop began")
+    second = turn_of(accepted).lease_expires_at
+    assert second is not None
+    wait_for(lambda: (turn_of(accepted).lease_expires_at or second) > second, "and once more")
+    model.open_gate("hold")
+    turn = wait_for_state(accepted, "done", "error")
+    leaving.join(20)
+    assert (turn.state, turn.takeovers) == ("done", 0)
+    assert full(session)[-1] == ("assistant", "to the end")
+
+
+def test_a_worker_that_goes_away_gives_its_run_back_between_two_steps(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    tools.forget()
+    first = start_worker()
+    session = alice.session(tools=[{"name": "block", "trust": True}])
+    accepted = alice.say(session, model.script([call("block", {"n": 1}, id="b")], [text("done elsewhere")]))
+    assert tools.entered.wait(15)
+    leaving = in_thread(lambda: first.stop(grace=1.0))
+    second = start_worker()
+    wait_for(lambda: first._live and all(live.run and live.run._hand_over for live in first._live.values()), "asked to hand over")
+    tools.release.set()
+    turn = wait_for_state(accepted, "done", "error")
+    leaving.join(20)
+    assert (turn.state, turn.takeovers, turn.worker) == ("done", 0, second.name)
+    assert tools.runs == [("block", 1)], "the tool ran once"
+    assert full(session)[-1] == ("assistant", "done elsewhere")
+
+
+def test_a_stopped_worker_leaves_no_task_and_no_caller_behind(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    one = Worker()
+    one.start()
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("a"), gate("never")]))
+    waker = in_thread(one.wake)
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    one.stop(grace=0.1)
+    waker.join(10)
+    assert not waker.is_alive(), "whoever woke the worker is let go"
+    assert not one._thread.is_alive()
+    assert not asyncio.all_tasks(one._loop)
+    assert turn_of(accepted).state == "running"
+    start_worker()
+    assert wait_for_state(accepted, "error").error == "interrupted"
+
+
+def test_a_run_that_does_not_heed_its_stop_keeps_no_lease(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told to stop is no longer driven, so whoever sweeps may have it."""
+    go = threading.Event()
+    original = runner.Run.drive
+
+    async def drive(run: runner.Run) -> None:
+        try:
+            await original(run)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(go.wait, 20)
+            raise
+
+    monkeypatch.setattr(runner.Run, "drive", drive)
+    first = start_worker()
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("a"), gate("never")]))
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    first._loop.call_soon_threadsafe(first._drop_all)
+    try:
+        assert wait_for_state(accepted, "error").error == "interrupted"
+    finally:
+        go.set()
+
+
+def test_a_worker_that_takes_over_its_own_run_drives_it_once(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
+) -> None:
+    """The stale writes of the run before say nothing about the one that goes on."""
+    session = alice.session()
+    script = model.script([gate("hold"), text("hello"), text(" there")], [gate("more"), text("hello again")])
+    accepted = alice.say(session, script)
+    one = start_worker()
+    model.wait_gate("hold")
+    one._sweeper._in_contact_since = 0.0
+    Turn.objects.filter(pk=accepted.turn_id).update(lease_expires_at="2020-01-01T00:00:00Z")
+    wait_for(lambda: len(model.requests_of(script)) == 2, "the second run's model call")
+    assert model.wait_ended(model.requests_of(script)[0]) == "closed"
+    model.open_gate("hold")
+    model.open_gate("more")
+    turn = wait_for_state(accepted, "done", "error")
+    assert (turn.state, turn.takeovers) == ("done", 1)
+
+
+def test_old_runs_word_about_its_provider_is_not_taken_for_the_new_ones(alice: World) -> None:
+    accepted = alice.say(alice.session(), "x")
+    old = turns.claim("one")
+    assert old is not None
+    Turn.objects.filter(pk=accepted.turn_id).update(lease_expires_at="2020-01-01T00:00:00Z")
+    new = turns.take_over("two")
+    assert isinstance(new, turns.Claimed)
+    turns.provider_closed(old)
+    assert turn_of(accepted).provider_closed_at is None
+    turns.stop(accepted.turn_id, turns.Stop(cause="client", reason="end_turn"))
+    turns.provider_closed(old)
+    assert turn_of(accepted).provider_closed_at is None
+    turns.provider_closed(new)
+    assert turn_of(accepted).provider_closed_at is not None
+
+
+def test_what_goes_wrong_inside_is_logged_without_its_words(
+    alice: World,
+    start_worker: Callable[[], Worker],
+    model: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    words = "my dear diary"
+
+    async def look(run: runner.Run) -> list[Any]:
+        raise ValueError(words)
+
+    monkeypatch.setattr(runner.Run, "look", look)
+    start_worker()
+    with caplog.at_level(logging.DEBUG):
+        assert wait_for_state(alice.say(alice.session(), "x"), "error").error == "internal"
+    assert "ValueError" in caplog.text
+    assert "diary" not in caplog.text
+
+
+def test_one_turn_that_cannot_be_taken_over_holds_up_no_other(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, good = alice.say(alice.session(), "x"), alice.say(alice.session(), model.script([text("well")]))
+    assert turns.claim("dead") is not None
+    assert turns.claim("dead") is not None
+    Turn.objects.filter(pk=broken.turn_id).update(lease_expires_at="2019-01-01T00:00:00Z")
+    Turn.objects.filter(pk=good.turn_id).update(lease_expires_at="2020-01-01T00:00:00Z")
+    original = turns._open_step
+
+    def open_step(turn: Turn) -> list[Any]:
+        if turn.pk == broken.turn_id:
+            raise ValueError("unreadable")
+        return original(turn)
+
+    monkeypatch.setattr(turns, "_open_step", open_step)
+    start_worker()
+    wait_for_state(good, "done")
+    later = alice.say(alice.session(), model.script([text("also well")]))
+    wait_for_state(later, "done")
