@@ -8,7 +8,6 @@ no state that the host could not give back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
@@ -43,6 +42,7 @@ FAILED = "Tool execution failed: "
 INTERRUPTED = FAILED + "interrupted, it may have run"
 BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
 _MAX_DEPTH = 100
+_MOST_TOKENS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +123,23 @@ async def _settle(plan: Plan, host: Host, calls: Sequence[Call]) -> bool:
                 return False
             calls = await host.look()
     finally:
-        for task in running.values():
-            task.cancel()
-        for task in running.values():
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        await _stop_all([task for task in running.values() if not task.done()])
 
 
 def _open(calls: Sequence[Call]) -> list[Call]:
     return [call for call in calls if call.state in ("pending", "granted", "running")]
+
+
+async def _stop_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tools that nobody waits for any more; what they still have to say is of no interest."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        # Not by awaiting each: a cancellation of this run that comes now must not be taken for theirs.
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
 
 
 async def _first_of(tasks: Sequence[asyncio.Task[None]], host: Host) -> None:
@@ -140,9 +148,8 @@ async def _first_of(tasks: Sequence[asyncio.Task[None]], host: Host) -> None:
     try:
         await asyncio.wait([*tasks, told], return_when=asyncio.FIRST_COMPLETED)
     finally:
+        # Not awaited: a cancellation of this run that comes at that moment would be taken for its own.
         told.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await told
 
 
 def _job(plan: Plan, host: Host, call: Call) -> Any:
@@ -205,6 +212,13 @@ def _arguments(text: str) -> dict[str, Any] | None:
     return storable_value(value) if isinstance(value, dict) and _depth_ok(value) else None
 
 
+def _counted(usage: Usage) -> Usage:
+    """Whatever a provider counts, the sums of a turn stay storable."""
+    return Usage(
+        *(min(max(count, 0), _MOST_TOKENS) for count in (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens))
+    )
+
+
 # --- one model call ------------------------------------------------------------------------------
 
 
@@ -215,7 +229,8 @@ class _OpenCall:
     call_id: str
     part_id: str
     name: str
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
+    mender: Mender = field(default_factory=Mender)
 
 
 class _Step:
@@ -285,7 +300,7 @@ class _Step:
             case Opaque(part, data):
                 self._opaque.append({"part": part, "data": data})
             case Usage():
-                self._usage = event
+                self._usage = _counted(event)
             case Finish(reason):
                 self._finish = reason
 
@@ -322,12 +337,13 @@ class _Step:
         elif piece.name and not call.name:
             call.name = storable(piece.name)
         if piece.arguments:
-            call.arguments += piece.arguments
-            await self._host.call_arguments(self._step, call.call_id, storable(piece.arguments))
+            call.arguments.append(piece.arguments)
+            if said := call.mender.feed(piece.arguments):
+                await self._host.call_arguments(self._step, call.call_id, said)
 
     def _call(self, each: _OpenCall) -> Call:
         plan = self._plan
-        arguments = _arguments(each.arguments)
+        arguments = _arguments("".join(each.arguments))
         runner: Literal["server", "client", "nobody"] = "nobody"
         if arguments is not None:
             if plan.tools.has(each.name):

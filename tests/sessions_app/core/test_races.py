@@ -13,6 +13,8 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core import history, journal, runner, turns
+from sessions_app.core.events import Happening, Kind
+from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.turns import ClientResult, Permission, Stop
 from sessions_app.core.worker import Worker
 from sessions_app.models import Tenant, Turn
@@ -203,6 +205,56 @@ def test_a_turn_accepted_while_its_tenant_is_suspended_never_runs(alice: World) 
     Tenant.objects.filter(pk=alice.caller.tenant).update(suspended_at=timezone.now())
     assert turns.claim("w") is None
     assert turn_of(accepted).state == "cancelled"
+
+
+def test_a_takeover_and_a_cancel_at_once_do_not_wait_for_each_other(
+    alice: World, settings: Any, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
+) -> None:
+    """Who ends a turn refers to its session's row without locking it; whoever has locked that row waits for the turn."""
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    settings.AGENTHOST_LEASE_SECONDS = 0.0
+    session = alice.session()
+    accepted = alice.say(session, "x")
+    claimed = turns.claim("dead")
+    assert claimed is not None
+    with journal.transaction() as tx:
+        for happening in (
+            Happening(Kind.STEP_STARTED, {"turn": accepted.public_id, "step": 1}),
+            Happening(Kind.TEXT_OPENED, {"turn": accepted.public_id, "step": 1, "part": "1.0"}),
+            Happening(Kind.TEXT_DELTA, {"turn": accepted.public_id, "step": 1, "part": "1.0", "delta": "half"}),
+        ):
+            tx.append(NewEvent(session.tenant_id, session.pk, happening, fence=claimed.fence))
+    receipts: list[turns.CancelReceipt] = []
+    original = journal.lock_counter
+    threads: list[threading.Thread] = []
+
+    def cancel() -> None:
+        try:
+            receipts.append(turns.cancel(alice.caller, session))
+        finally:
+            connection.close()
+
+    def someone_waits() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select count(*) from pg_locks l join pg_database d on d.datname = current_database() where not granted"
+            )
+            return bool(cursor.fetchone()[0])
+
+    def lock_counter(tenant: int) -> None:
+        monkeypatch.setattr(journal, "lock_counter", original)
+        threads.append(threading.Thread(target=cancel))
+        threads[0].start()
+        wait_for(someone_waits, "the cancel has the session and waits for the turn")
+        original(tenant)
+
+    monkeypatch.setattr(journal, "lock_counter", lock_counter)
+    assert turns.take_over("two") is True
+    threads[0].join(20)
+    assert receipts == [turns.CancelReceipt(cancelled=False)]
+    assert turn_of(accepted).error == "interrupted"
+    assert full(session)[-1] == ("assistant", "half")
 
 
 # --- death ---

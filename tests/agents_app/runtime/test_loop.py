@@ -1,0 +1,483 @@
+"""The agent loop against a host that records what it is told, and a provider that says what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from agents_app.compaction import TooLong
+from agents_app.errors import ProviderError, RunLost, ToolFailed
+from agents_app.runtime import loop
+from agents_app.runtime.interface import (
+    Call,
+    EndReason,
+    Finish,
+    Limits,
+    ModelRequest,
+    ProviderEvent,
+    StepMessage,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from agents_app.runtime.messages import Content, Message, ToolSchema
+
+Step = list[Any]
+"""What the model says to one request: provider events, an exception, or something to be awaited."""
+
+
+class Provider:
+    """Says one script after the other; ``closed`` counts the streams that came to their end."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+        self.requests: list[ModelRequest] = []
+        self.closed = 0
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        self.requests.append(request)
+        return self._say(self.steps.pop(0))
+
+    async def _say(self, step: Step) -> AsyncGenerator[list[ProviderEvent]]:
+        try:
+            for each in step:
+                if isinstance(each, Exception):
+                    raise each
+                if isinstance(each, asyncio.Event):
+                    await each.wait()
+                else:
+                    yield [each]
+        finally:
+            self.closed += 1
+
+
+class Tools:
+    """Tools by name: what they do."""
+
+    def __init__(self, **tools: Callable[..., Awaitable[Content]]) -> None:
+        self._tools = tools
+        self.again: set[str] = set()
+
+    @property
+    def schemas(self) -> Sequence[ToolSchema]:
+        return [ToolSchema(name, "") for name in self._tools]
+
+    def has(self, name: str) -> bool:
+        return name in self._tools
+
+    def idempotent(self, name: str) -> bool:
+        return name in self.again
+
+    async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
+        return await self._tools[name](**arguments)
+
+
+class Host:
+    """Records each call of the loop and keeps the calls' states, as a database would."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+        self.calls: dict[str, Call] = {}
+        self.messages: list[StepMessage] = []
+        self.results: dict[str, Content] = {}
+        self.lost_at = ""
+        self.too_long = False
+        self._told = asyncio.Event()
+        self._heard: dict[str, asyncio.Event] = {}
+
+    async def heard(self, name: str) -> None:
+        """Wait until the loop has said this."""
+        await self._heard.setdefault(name, asyncio.Event()).wait()
+
+    @property
+    def names(self) -> list[str]:
+        return [each[0] for each in self.said if each[0] not in ("look", "told")]
+
+    def _note(self, name: str, *facts: Any) -> None:
+        self.said.append((name, *facts))
+        self._heard.setdefault(name, asyncio.Event()).set()
+        if name == self.lost_at:
+            raise RunLost
+
+    def decide(self, call_id: str, state: Literal["granted", "denied", "done"]) -> None:
+        """What a client does about a call."""
+        self.calls[call_id].state = state
+        self._told.set()
+
+    async def step_started(self, step: int) -> None:
+        self._note("step_started", step)
+
+    async def part_opened(self, step: int, part_id: str, kind: str, *, late: bool) -> None:
+        self._note("part_opened", part_id, kind, late)
+
+    async def delta(self, step: int, part_id: str, kind: str, text: str, *, late: bool) -> None:
+        self._note("delta", part_id, text, late)
+
+    async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
+        self._note("call_opened", part_id, call_id, name)
+
+    async def call_arguments(self, step: int, call_id: str, text: str) -> None:
+        self._note("call_arguments", call_id, text)
+
+    async def free_call_id(self, wanted: str | None) -> str:
+        return wanted if wanted and wanted not in self.calls else f"made-{len(self.said)}"
+
+    async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
+        self._note("message_done", end, error)
+        self.messages.append(message)
+        for call in message.calls:
+            self.calls[call.call_id] = Call(call.call_id, call.name, call.arguments, call.runner, call.state, call.asks)
+
+    async def call_running(self, call: Call) -> None:
+        self._note("call_running", call.call_id)
+        self.calls[call.call_id].state = "running"
+
+    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
+        self.results[call.call_id] = content
+        self._note("call_finished", call.call_id, failed)
+        self.calls[call.call_id].state = "done"
+
+    async def look(self) -> list[Call]:
+        self._note("look")
+        self._told.clear()
+        return [
+            Call(c.call_id, c.name, c.arguments, c.runner, c.state, c.asks)
+            for c in self.calls.values()
+            if c.state not in ("done", "denied")
+        ]
+
+    async def model_messages(self) -> Sequence[Message]:
+        if self.too_long:
+            raise TooLong(2, 1, [])
+        return []
+
+    async def told(self) -> None:
+        await self._told.wait()
+
+    async def wait(self) -> bool:
+        self._note("wait")
+        return any(call.state == "pending" for call in self.calls.values())
+
+    async def end(self, reason: EndReason, error: str = "") -> None:
+        self._note("end", reason, error)
+
+
+def plan(provider: Provider, tools: Tools | None = None, **given: Any) -> loop.Plan:
+    fields: dict[str, Any] = {
+        "provider": provider,
+        "full_model": "test:m",
+        "model": "m",
+        "instructions": "",
+        "settings": {},
+        "api_key": "sk-secret",
+        "base_url": None,
+        "headers": {"X-Key": "sk-secret"},
+        "limits": Limits(max_steps=3),
+        "tools": tools or Tools(),
+        "tool_schemas": [],
+        "asks": lambda name: name.startswith("ask"),
+        "client_tools": frozenset({"theirs"}),
+        "provider_failed": lambda error: None,
+    }
+    return loop.Plan(**{**fields, **given})
+
+
+def asked(name: str, call_id: str = "c", index: int = 0, arguments: str = "{}") -> ToolCallDelta:
+    return ToolCallDelta(index, call_id, name, arguments)
+
+
+async def nothing() -> str:
+    return "ok"
+
+
+# --- how a turn ends ---
+
+
+async def test_text_ends_the_turn_with_its_message() -> None:
+    host, provider = Host(), Provider([ThinkingDelta("hm"), TextDelta("a"), TextDelta("b"), Usage(3, 2), Finish("stop")])
+    await loop.run(plan(provider), host, 0)
+    assert host.names == ["step_started", "part_opened", "delta", "part_opened", "delta", "delta", "message_done"]
+    assert host.said[-1] == ("message_done", "end_turn", "")
+    message = host.messages[0]
+    assert (message.text, message.thinking, message.usage) == ("ab", "hm", Usage(3, 2))
+    assert message.parts == [("1.0", "thinking", "hm"), ("1.1", "text", "ab")]
+
+
+async def test_a_silent_model_ends_the_turn_too() -> None:
+    host = Host()
+    await loop.run(plan(Provider([Finish("tool_calls")])), host, 0)
+    assert host.said[-1] == ("message_done", "end_turn", "")
+
+
+@pytest.mark.rule("A63")
+async def test_a_tools_result_goes_to_the_next_step() -> None:
+    host, provider = Host(), Provider([asked("t"), Finish("tool_calls")], [TextDelta("x"), Finish("stop")])
+    await loop.run(plan(provider, Tools(t=nothing)), host, 0)
+    assert host.names == [
+        *("step_started", "call_opened", "call_arguments", "message_done", "call_running", "call_finished"),
+        *("step_started", "part_opened", "delta", "message_done"),
+    ]
+    assert host.results == {"c": "ok"}
+
+
+@pytest.mark.rule("A85")
+@pytest.mark.parametrize("end", [ProviderError("unavailable"), None])
+async def test_a_broken_message_keeps_its_text_and_none_of_its_calls(end: ProviderError | None) -> None:
+    failures: list[ProviderError] = []
+    host = Host()
+    step = [TextDelta("half"), asked("t"), *([end] if end else [])]
+    await loop.run(plan(Provider(step), Tools(t=nothing), provider_failed=failures.append), host, 0)
+    assert host.said[-1] == ("message_done", "error", "provider_failed")
+    message = host.messages[0]
+    assert (message.text, message.calls, message.broken) == ("half", [], True)
+    assert [kind for _, kind, _ in message.parts] == ["text"]
+    assert [failure.fault for failure in failures] == ["unavailable" if end else "broken_stream"]
+
+
+@pytest.mark.rule("A86")
+@pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
+async def test_a_cut_answer_drops_its_calls(reason: Literal["max_tokens", "refusal"]) -> None:
+    host = Host()
+    await loop.run(plan(Provider([TextDelta("x"), asked("t"), Finish(reason)]), Tools(t=nothing)), host, 0)
+    assert host.said[-1] == ("message_done", reason, "")
+    assert host.messages[0].calls == []
+
+
+@pytest.mark.rule("A86")
+async def test_a_context_that_is_too_long_is_max_tokens() -> None:
+    host = Host()
+    await loop.run(plan(Provider([ProviderError("context_too_long")])), host, 0)
+    assert host.said[-1] == ("message_done", "max_tokens", "")
+    host = Host()
+    host.too_long = True
+    await loop.run(plan(Provider()), host, 0)
+    assert host.names == ["end"]
+    assert host.said[-1] == ("end", "max_tokens", "")
+
+
+@pytest.mark.rule("A87")
+async def test_the_steps_of_earlier_runs_count() -> None:
+    host, provider = Host(), Provider([asked("t", "a"), Finish("tool_calls")])
+    await loop.run(plan(provider, Tools(t=nothing)), host, 2)
+    assert host.said[-1] == ("end", "error", "too_many_steps")
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("where", ["step_started", "delta", "message_done", "call_running", "call_finished", "wait"])
+async def test_a_lost_run_says_nothing_more_and_closes_its_stream(where: str) -> None:
+    host, provider = Host(), Provider([TextDelta("x"), asked("t", "a"), asked("theirs", "b", 1), Finish("tool_calls")])
+    host.lost_at = where
+    with pytest.raises(RunLost):
+        await loop.run(plan(provider, Tools(t=nothing)), host, 0)
+    assert host.said[-1][0] == where
+    assert provider.closed == len(provider.requests) - (where == "step_started" and len(provider.requests))
+
+
+# --- parts ---
+
+
+@pytest.mark.rule("A57", "A58")
+async def test_thinking_after_text_is_late_and_in_the_parts_alone() -> None:
+    host = Host()
+    step = [ThinkingDelta("1"), TextDelta("2"), ThinkingDelta("3"), TextDelta("4"), Finish("stop")]
+    await loop.run(plan(Provider(step)), host, 0)
+    message = host.messages[0]
+    assert (message.thinking, message.text) == ("1", "24")
+    assert [text for _, _, text in message.parts] == ["1", "2", "3", "4"]
+    assert [each[3] for each in host.said if each[0] == "delta"] == [False, False, True, False]
+
+
+@pytest.mark.rule("A10", "A96")
+async def test_halves_of_a_character_are_joined_and_lone_ones_replaced() -> None:
+    host = Host()
+    step = [
+        *(TextDelta("a\ud83d"), ThinkingDelta("t"), TextDelta("\ude00b"), TextDelta("c\0"), TextDelta("\ud83d")),
+        *(ToolCallDelta(0, "c", "theirs", '{"n":"\ud83d'), ToolCallDelta(0, arguments='\ude00"}'), Finish("tool_calls")),
+    ]
+    await loop.run(plan(Provider(step)), host, 0)
+    message = host.messages[0]
+    assert message.text == "a\U0001f600bc\ufffd\ufffd"
+    assert message.calls[0].arguments == '{"n":"\U0001f600"}'
+    assert "".join(each[2] for each in host.said if each[0] == "call_arguments") == '{"n":"\U0001f600"}'
+    deltas = [each[2] for each in host.said if each[0] == "delta" and each[2] != "t"]
+    assert "".join(deltas) == message.text
+    assert "" not in deltas
+
+
+async def test_calls_stand_in_the_order_of_their_numbers_whatever_jumps() -> None:
+    host = Host()
+    step = [
+        *(asked("theirs", "later", 7), asked("theirs", "first", 2, '{"a":'), ToolCallDelta(2, arguments="1}")),
+        *(asked("theirs", "first", 9), asked("", "nameless", 11), Finish("stop")),
+    ]
+    await loop.run(plan(Provider(step)), host, 0)
+    calls = host.messages[0].calls
+    assert [call.call_id for call in calls][:2] == ["first", "later"]
+    assert calls[0].arguments == '{"a":1}'
+    assert host.results == {"nameless": "Tool not found: "}
+
+
+async def test_a_provider_that_counts_nonsense_breaks_no_sum() -> None:
+    host = Host()
+    await loop.run(plan(Provider([Usage(10**30, -5, 1), Finish("stop")])), host, 0)
+    assert host.messages[0].usage == Usage(10**12, 0, 1)
+
+
+# --- tools ---
+
+
+@pytest.mark.rule("A63", "A73")
+async def test_tools_run_side_by_side_and_what_is_left_waits() -> None:
+    both = asyncio.Barrier(2)
+
+    async def meet() -> str:
+        await both.wait()
+        return "met"
+
+    host = Host()
+    step = [
+        *(asked("meet", "a", 0), asked("meet", "b", 1), asked("theirs", "k", 2), asked("nowhere", "n", 3)),
+        *(asked("meet", "bad", 4, "[1]"), asked("ask_me", "q", 5), Finish("tool_calls")),
+    ]
+    provider = Provider(step)
+    async with asyncio.timeout(5):
+        await loop.run(plan(provider, Tools(meet=meet, ask_me=nothing)), host, 0)
+    assert host.results == {
+        "a": "met",
+        "b": "met",
+        "n": "Tool not found: nowhere",
+        "bad": "Tool execution failed: the arguments are not a JSON object",
+    }
+    assert host.said[-1] == ("wait",)
+    assert len(provider.requests) == 1
+
+
+async def test_a_grant_runs_at_once_while_another_tool_still_runs() -> None:
+    slow, begun = asyncio.Event(), asyncio.Event()
+
+    async def linger() -> str:
+        begun.set()
+        await slow.wait()
+        return "slow"
+
+    host = Host()
+    step = [asked("linger", "a"), asked("ask_me", "q", 1), Finish("tool_calls")]
+    provider = Provider(step, [Finish("stop")])
+    running = asyncio.create_task(loop.run(plan(provider, Tools(linger=linger, ask_me=nothing)), host, 0))
+    async with asyncio.timeout(5):
+        await begun.wait()
+        host.decide("q", "granted")
+        await host.heard("call_finished")
+        assert list(host.results) == ["q"]
+        slow.set()
+        await running
+    assert [each for each in host.said if each[0] == "call_running"] == [("call_running", "a"), ("call_running", "q")]
+
+
+async def test_an_answer_that_comes_at_the_last_moment_is_looked_at_again() -> None:
+    class Late(Host):
+        async def wait(self) -> bool:
+            self.decide("k", "done")
+            return await super().wait()
+
+    host, provider = Late(), Provider([asked("theirs", "k"), Finish("tool_calls")], [TextDelta("x"), Finish("stop")])
+    await loop.run(plan(provider), host, 0)
+    assert host.said[-1] == ("message_done", "end_turn", "")
+
+
+@pytest.mark.rule("A66")
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_call_found_running_is_run_again_only_if_that_is_harmless(again: bool) -> None:
+    host, tools = Host(), Tools(t=nothing)
+    host.calls["c"] = Call("c", "t", "{}", "server", "running")
+    tools.again = {"t"} if again else set()
+    await loop.run(plan(Provider([Finish("stop")]), tools), host, 1)
+    assert host.results == {"c": "ok" if again else "Tool execution failed: interrupted, it may have run"}
+
+
+@pytest.mark.rule("A72")
+async def test_a_tool_that_fails_is_a_result() -> None:
+    async def fail() -> str:
+        raise ToolFailed("no wind\0")
+
+    host = Host()
+    await loop.run(plan(Provider([asked("fail"), Finish("tool_calls")], [Finish("stop")]), Tools(fail=fail)), host, 0)
+    assert host.results == {"c": "Tool execution failed: no wind\ufffd"}
+    assert ("call_finished", "c", True) in host.said
+
+
+async def test_one_lost_write_stops_the_tools_beside_it() -> None:
+    stopped = asyncio.Event()
+
+    async def linger() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return ""
+
+    host = Host()
+    host.lost_at = "call_finished"
+    step = [asked("linger", "a"), asked("t", "b", 1), Finish("tool_calls")]
+    with pytest.raises(RunLost):
+        await loop.run(plan(Provider(step), Tools(linger=linger, t=nothing)), host, 0)
+    assert stopped.is_set()
+
+
+# --- cancellation ---
+
+
+@pytest.mark.rule("A121")
+async def test_cancelling_closes_the_providers_stream_before_the_run_is_over() -> None:
+    host, provider = Host(), Provider([TextDelta("x"), asyncio.Event()])
+    running = asyncio.create_task(loop.run(plan(provider), host, 0))
+    await host.heard("delta")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert provider.closed == 1
+    assert "message_done" not in host.names
+
+
+@pytest.mark.rule("A121")
+@pytest.mark.parametrize("moment", range(12))
+@pytest.mark.parametrize("news", ["answer", "result"])
+async def test_a_cancel_at_the_moment_of_any_news_is_not_lost(news: str, moment: int) -> None:
+    """At every round of the event loop after the news, for the cancel may meet any of the run's waits."""
+    begun, ready, stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def linger() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return ""
+
+    async def quick() -> str:
+        await ready.wait()
+        return ""
+
+    host = Host()
+    step = [asked("linger", "a"), asked("theirs", "k", 1), asked("quick", "b", 2), Finish("tool_calls")]
+    running = asyncio.create_task(loop.run(plan(Provider(step), Tools(linger=linger, quick=quick)), host, 0))
+    async with asyncio.timeout(5):
+        await begun.wait()
+        if news == "answer":
+            host.decide("k", "done")
+        else:
+            ready.set()
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running], timeout=2)
+        assert running.cancelled(), "the run goes on although it was cancelled"
+    assert stopped.is_set()
+
+
+def test_a_plan_shows_no_secret() -> None:
+    assert "sk-secret" not in repr(plan(Provider()))
