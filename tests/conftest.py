@@ -139,6 +139,15 @@ def _leaves_no_stream_open() -> Iterator[None]:
     assert feed.streams_open() == 0, "streams were left open"
 
 
+@pytest.fixture(autouse=True)
+def _log_lines_are_about_this_test_alone() -> Iterator[None]:
+    """Views say what their log lines are about; a server's requests have a context each, tests share one."""
+    from sessions_app.core import logcontext
+
+    with logcontext.about(request="", tenant="", session="", turn=""):
+        yield
+
+
 # --- the scripted model ---
 
 

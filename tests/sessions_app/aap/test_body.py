@@ -23,7 +23,6 @@ from sessions_app.core.errors import InvalidInput
         b'{"a": NaN}',
         b'{"a": Infinity}',
         b'{"a": -Infinity}',
-        b'{"a": 1e999}',
         b'{"a": 1}x',
         b'{"a": 01}',
         b'{"a": "\x00"}',
