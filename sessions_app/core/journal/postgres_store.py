@@ -43,6 +43,7 @@ select count(pg_terminate_backend(pid)) from pg_stat_activity where pid = %s and
 """
 
 _MORE_KNOWN = 20_000
+_ASK_AGAIN_SECONDS = 0.2
 
 
 class _Flight:
@@ -293,14 +294,14 @@ class PostgresStore:
 
     async def _after_loss(self, flight: _Flight) -> Written:
         era = self.era
+        await self._reconnect()
         while True:
-            await self._reconnect()
             if not flight.sent or flight.layout is None:
                 return Written.nothing(flight.count)
             try:
                 return await self._found(flight, flight.layout, same_era=era == self.era)
-            except psycopg.Error:
-                continue
+            except psycopg.Error as error:
+                await self._ask_again(error)
 
     async def _found(self, flight: _Flight, layout: Layout, *, same_era: bool) -> Written:
         """What became of a flight whose answer was lost; its backend is gone."""
@@ -352,7 +353,11 @@ class PostgresStore:
         return landed
 
     async def _status(self, transaction: str) -> str | None:
-        cursor = await self._running.execute("select pg_xact_status(%s::text::xid8)", (transaction,))
+        try:
+            cursor = await self._running.execute("select pg_xact_status(%s::text::xid8)", (transaction,))
+        except psycopg.errors.InvalidParameterValue:
+            # Its number is still to be given out: a crash took the transaction and all trace of it.
+            return None
         ((status,),) = await cursor.fetchall()
         return None if status is None else str(status)
 
@@ -362,17 +367,25 @@ class PostgresStore:
                 if written.layout is None or written.appended is None or not written.layout.rows:
                     return not written.transaction or await self._status(written.transaction) == "committed"
                 # Stored in one transaction, so one row answers for all; numbers are never given out again.
-                index = next(i for i, line in enumerate(written.appended.lines) if line.status == "stored")
+                index = next((i for i, line in enumerate(written.appended.lines) if line.status == "stored"), None)
+                if index is None:
+                    return True
                 row, line = written.layout.rows[index], written.appended.lines[index]
                 cursor = await self._running.execute(
                     "select count(*) from event where tenant_id = %s and seq = %s and session_id = %s",
                     (row.tenant, line.seq, row.session),
                 )
                 ((count,),) = await cursor.fetchall()
-            except psycopg.Error:
-                await self._reconnect()
+            except psycopg.Error as error:
+                await self._ask_again(error)
             else:
                 return bool(count)
+
+    async def _ask_again(self, error: psycopg.Error) -> None:
+        """Nothing may be stored before it is known what is; so the question is put until it is answered."""
+        logger.warning("the journal could not be asked what it stored: %s %s", type(error).__name__, error.diag.sqlstate or "")
+        await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        await self._reconnect()
 
 
 def _only(layout: Layout, units: Sequence[int]) -> Layout:

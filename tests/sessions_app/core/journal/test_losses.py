@@ -237,3 +237,30 @@ def test_a_commit_point_that_a_crash_took_is_stored_again_before_it_is_answered(
     assert run.said == [("step_done", "7")]
     assert unit.stored[0].seq == LEAP + 1
     assert [event.seq for event in announced_of(announced, run.session)] == [LEAP + 1]
+
+
+def test_rows_alone_whose_transaction_a_crash_took_are_stored_again(writer: InLoop, make_run: MakeRun) -> None:
+    """Their transaction's number is one that the database, back from the crash, has not given out yet."""
+    run = make_run()
+    store = store_of(writer)
+    real, asked = store.barrier, []
+
+    async def crash_before_the_barrier() -> int | None:
+        asked.append(True)
+        if len(asked) == 1:
+            (record,) = writer.writer._unconfirmed
+            record.written.transaction = str(int(record.written.transaction) + 1_000_000_000)
+            await asyncio.to_thread(lose)
+        return await real()
+
+    def lose() -> None:
+        sql("update sessions_app_turn set step = 0 where id = %s", run.turn)
+        crash()
+        end_backend(backend_of(writer))
+        connection.close()
+
+    store.barrier = crash_before_the_barrier  # type: ignore[method-assign]
+    unit = run.commit(4)
+    unit.happenings = []
+    assert writer.submit(unit) == ["stored"]
+    assert run.step == 4
