@@ -95,6 +95,9 @@ def for_model(messages: Sequence[Message]) -> list[Message]:
     without a call is left out. Pure reordering otherwise.
     """
     answers = _answers(messages)
+    results: dict[int, list[int]] = {}
+    for (caller, _), answer in answers.items():
+        results.setdefault(caller, []).append(answer)
     out: list[Message] = []
     for index, message in enumerate(messages):
         if message.role == "tool":
@@ -103,8 +106,7 @@ def for_model(messages: Sequence[Message]) -> list[Message]:
         calls = calls_of(message)
         if not calls:
             continue
-        results = sorted(answer for (caller, _), answer in answers.items() if caller == index)
-        out.extend(messages[answer] for answer in results)
+        out.extend(messages[answer] for answer in sorted(results.get(index, ())))
         out.extend(
             Message(
                 role="tool",

@@ -17,7 +17,7 @@ from django.db.models import Max, Q
 from agents_app import compaction, exact_json, registry
 from agents_app import options as agent_options
 from agents_app.runtime.interface import Call, StepMessage
-from agents_app.runtime.messages import Content, Message
+from agents_app.runtime.messages import Content, Message, calls_of
 from sessions_app import models
 from sessions_app.core import options, session_settings
 from sessions_app.core.events import Happening, Kind
@@ -340,7 +340,12 @@ def for_model(session: int) -> list[Message]:
     """What the newest compaction leaves: its messages and every system message."""
     covered = models.Compaction.objects.filter(session_id=session).aggregate(through=Max("covers_through"))["through"] or 0
     rows = models.Message.objects.filter(session_id=session, cut_at=None).filter(Q(position__gt=covered) | Q(role="system"))
-    return [as_model_message(row) for row in rows.order_by("position")]
+    messages = [as_model_message(row) for row in rows.order_by("position")]
+    if not covered:
+        return messages
+    # A result may stand far behind its call; the two are left out together (A38).
+    called = {block["toolCallId"] for message in messages for block in calls_of(message)}
+    return [message for message in messages if message.role != "tool" or message.tool_call_id in called]
 
 
 def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:

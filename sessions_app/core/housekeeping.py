@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 1000
 _DEAD_WORKERS_AFTER = timedelta(hours=1)
+_READERS_LEAVE_WITHIN = timedelta(minutes=1)
+"""Streams that were open when a session was deleted still have to read its end."""
 _SESSIONS_A_RUN = 200
 
 
@@ -36,7 +38,11 @@ def run() -> None:
 
 
 def _deleted() -> list[int]:
-    rows = Session.with_deleted.filter(deleted_at__isnull=False).order_by("deleted_at").values_list("pk", flat=True)
+    rows = (
+        Session.with_deleted.filter(deleted_at__lt=timezone.now() - _READERS_LEAVE_WITHIN)
+        .order_by("deleted_at")
+        .values_list("pk", flat=True)
+    )
     return list(rows[:_SESSIONS_A_RUN])
 
 

@@ -368,8 +368,10 @@ class Run:
         if limit is None:
             return messages
         compact = compaction.compact(messages, self._plan.instructions, self._plan.tool_schemas, limit, self.claimed.turn_id)
-        if compact.dropped_through is not None:
-            self._compacted_through = max(self._compacted_through, compact.dropped_through)
+        if (through := compact.dropped_through) is not None:
+            self._compacted_through = max(self._compacted_through, through)
+            # As the next run will load them: what is left out once costs no later step anything.
+            self._messages = [each for each in self._messages if each.position > through or each.role == "system"]
         return compact.messages
 
     async def told(self) -> None:

@@ -6,7 +6,7 @@ Checked against the agent's definition, stored in the session's rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils import timezone
@@ -25,7 +25,7 @@ class Overrides:
     """What a turn's request changes in its session, for good (A50). None: nothing."""
 
     tool_refs: list[dict[str, Any]] | None = None
-    options: dict[str, str] | None = None
+    options: dict[str, str] | None = field(default=None, repr=False)
     client_tools: list[dict[str, Any]] | None = None
 
 
@@ -74,7 +74,8 @@ def faults(
     found += [Fault(("agent", "options", name), detail) for name, detail in agent_options.faults(spec, given_options)]
     if client_tools and not spec.client_tools:
         found.append(Fault(("tools",), "this agent takes no client tools"))
-    if found:
+    if found or (tool_refs is None and client_tools is None):
+        # Names that met because the operator's definition changed are no fault of this request.
         return found
     refs = tool_refs if tool_refs is not None else (before.tool_refs if before else None) or []
     tools = client_tools if client_tools is not None else (before.client_tools if before else [])

@@ -86,7 +86,7 @@ class ClientResult:
 
     index: int
     call_id: str
-    content: Content
+    content: Content = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,8 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
 
 
 def _check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_names: set[str]) -> None:
-    pending = {call.call_id: call for call in calls if call.state == CallState.PENDING}
+    # A call nobody can serve is answered by the run itself, which may be doing so now.
+    pending = {call.call_id: call for call in calls if call.state == CallState.PENDING and call.runner != CallRunner.NOBODY}
     faults: list[Fault] = []
     seen: set[str] = set()
     for each in answers:

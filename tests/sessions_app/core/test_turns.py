@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.interface import Limits
+from agents_app.spec import ToolSpec
 from sessions_app.core import history, journal, sessions, turns
 from sessions_app.core.errors import AgentGone, InvalidInput, SessionNotFound, TurnAlreadyRunning
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns import ClientResult, Permission
 from sessions_app.core.worker import Worker
-from sessions_app.models import Message, Session, ToolCall, Turn
+from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, finish, gate, hang, text, thinking, usage
 from tests.sessions_app.core import tools
@@ -426,3 +429,63 @@ def test_another_tenants_session_is_not_there(alice: World, bob: World) -> None:
     ):
         with pytest.raises(SessionNotFound):
             act()
+
+
+@pytest.mark.rule("A82", "A45")
+def test_a_tool_that_an_operator_named_like_a_clients_takes_its_place(
+    alice: World, agents: Callable[..., object], start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    """The request that comes next is not to blame for it."""
+    tools.forget()
+    start_worker()
+    session = alice.session(client_tools=[{**READ_LOG, "name": "lookout"}])
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    agents(tools=(ToolSpec("lookout", "python:tests.sessions_app.core.tools:add_one", parameters=number, expose=False),))
+    script = model.script([call("lookout", {"n": 1}, id="c")], [text("ok")])
+    wait_for_state(alice.say(session, script), "done")
+    assert tools.runs == [("add_one", 1)]
+    assert model.requests_of(script)[0].tool_names == ["lookout"]
+    with pytest.raises(InvalidInput):
+        alice.say(session, "hi", Overrides(client_tools=[{**READ_LOG, "name": "lookout"}]))
+
+
+@pytest.mark.rule("A73")
+def test_a_call_nobody_can_serve_takes_no_answer_from_a_client(alice: World) -> None:
+    """The run that made it is answering it; a second result would stand beside the first."""
+    session = alice.session()
+    accepted = alice.say(session, "x")
+    assert turns.claim("w") is not None
+    ToolCall.objects.create(
+        tenant_id=session.tenant_id,
+        session=session,
+        turn_id=accepted.turn_id,
+        call_id="n",
+        name="nowhere",
+        arguments="{}",
+        runner="nobody",
+        created_at=timezone.now(),
+    )
+    with pytest.raises(InvalidInput):
+        turns.decide(alice.caller, session, answers=[ClientResult(0, "n", "mine")])
+
+
+@pytest.mark.rule("A38")
+def test_compaction_leaves_a_call_out_with_its_result_however_far_behind(alice: World) -> None:
+    seed: list[dict[str, Any]] = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": [{"type": "tool_use", "toolCallId": "c", "name": "read_log", "input": {}}]},
+        {"role": "user", "content": "two"},
+        {"role": "assistant", "content": "still waiting"},
+        {"role": "tool", "toolCallId": "c", "content": "at last"},
+        {"role": "user", "content": "three"},
+    ]
+    session = alice.session(client_tools=[READ_LOG], seed=seed)
+    Compaction.objects.create(tenant_id=session.tenant_id, session=session, covers_through=2, created_at=timezone.now())
+    shown = [(line.role, line.content) for line in history.read(session, "compacted")]
+    assert shown == [("user", '"two"'), ("assistant", '"still waiting"'), ("user", '"three"')]
+    assert len(full(session)) == 6
+
+
+def test_what_a_client_sends_shows_in_no_repr() -> None:
+    assert "s3cret" not in repr(Overrides(options={"key": "s3cret"}))
+    assert "diary" not in repr(ClientResult(0, "c", "my diary"))
