@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -131,6 +131,7 @@ async def _first_delta(bench: Bench) -> list[Figure]:
     found = []
     for target in (bench.floor, bench.ours):
         async with _lines(target, 1, _SINGLE) as lines:
+            before = bench.installation.cpu_by_part()
             watched = await load.in_turn(lines[0], bench.size.single_turns)
             load.check(watched, 5)
             found.append(_ms(median(each.first for each in watched)))
@@ -138,7 +139,16 @@ async def _first_delta(bench: Bench) -> list[Figure]:
     return [
         Figure("first delta, 1 stream", "ms", ours, floor, decimals=2),
         Figure("added to it", "ms", ours - floor, at_most=5, decimals=2),
+        *_cpu(bench, before, bench.size.single_turns, "turn of 5 deltas", 1e3, "ms"),
     ]
+
+
+def _cpu(bench: Bench, before: dict[str, float], count: int, what: str, units: float, unit: str) -> list[Figure]:
+    """What has been used since ``before`` for each of ``count``, and by whom."""
+    after = bench.installation.cpu_by_part()
+    spent = {part: (after[part] - before[part]) / count * units for part in after}
+    parts = [Figure(f"of it {part}, {what}", unit, used) for part, used in spent.items()]
+    return [Figure(f"CPU a {what}", unit, sum(spent.values())), *parts]
 
 
 async def _paced_load(bench: Bench, target: Floor | Ours, streams: int, rate: int) -> list[Watched]:
@@ -185,17 +195,14 @@ async def _streams_200(bench: Bench) -> list[Figure]:
     before = bench.installation.cpu_by_part()
     ours = await _paced_load(bench, bench.ours, 200, 20)
     await asyncio.sleep(_SETTLE_SECONDS)
-    after = bench.installation.cpu_by_part()
-    tokens = sum(each.tokens for each in ours)
-    spent = {part: (after[part] - before[part]) / tokens * 1e6 for part in after}
     what = "200 streams x 20 tokens/s"
-
+    total, *parts = _cpu(bench, before, sum(each.tokens for each in ours), f"delta, {what}", 1e6, "µs")
     return [
         _first_figure(f"p50, {what}", 0.5, ours, floor, 62),
         _first_figure(f"p95, {what}", 0.95, ours, floor, 110),
         _gap_figure(what, ours, floor, 62),
-        Figure(f"CPU a delta, {what}", "µs", sum(spent.values()), at_most=200, decimals=0),
-        *(Figure(f"of it {part}", "µs", used, decimals=0) for part, used in spent.items()),
+        replace(total, at_most=200),
+        *parts,
         Figure("memory of web and worker after it", "MiB", measure.resident_mib(bench.installation.own_pids), at_most=350),
     ]
 
@@ -210,8 +217,12 @@ async def _burst_rate(target: Floor | Ours, streams: int, name: str, tokens: int
 
 async def _burst(bench: Bench) -> list[Figure]:
     floor = await _burst_rate(bench.floor, _BURST_STREAMS, _BURST, _BURST_TOKENS)
+    before = bench.installation.cpu_by_part()
     ours = await _burst_rate(bench.ours, _BURST_STREAMS, _BURST, _BURST_TOKENS)
-    return [Figure("burst, 50 streams x 400 tokens", "tokens/s", ours, floor, at_least=60_000, decimals=0)]
+    return [
+        Figure("burst, 50 streams x 400 tokens", "tokens/s", ours, floor, at_least=60_000, decimals=0),
+        *_cpu(bench, before, _BURST_STREAMS * _BURST_TOKENS, "token of the burst", 1e6, "µs"),
+    ]
 
 
 async def _idle(bench: Bench) -> list[Figure]:
@@ -243,8 +254,11 @@ async def _idle(bench: Bench) -> list[Figure]:
 
 
 async def _create(bench: Bench) -> list[Figure]:
+    before = bench.installation.cpu_by_part()
+    rate = await _creations(bench, bench.installation)
     return [
-        Figure("sessions created, 16 at once", "a second", await _creations(bench, bench.installation), at_least=700, decimals=0)
+        Figure("sessions created, 16 at once", "a second", rate, at_least=700, decimals=0),
+        *_cpu(bench, before, bench.size.creations, "session created", 1e3, "ms"),
     ]
 
 
