@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from agents_app import exact_json
 from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block, Message, ToolSchema, calls_of, text_of
+
+_UNFIT_FOR_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 
 
 def body(request: ModelRequest) -> bytes:
@@ -62,11 +66,17 @@ def _assistant(message: Message, out: list[dict[str, Any]], moved: list[dict[str
             {
                 "id": call["toolCallId"],
                 "type": "function",
-                "function": {"name": call["name"], "arguments": exact_json.dumps(call["input"])},
+                "function": {"name": _name(call["name"]), "arguments": exact_json.dumps(call["input"])},
             }
             for call in calls
         ]
     out.append(sent)
+
+
+def _name(name: str) -> str:
+    """A name that a server takes. A model or a seed may have called what no tool can be named, and the whole
+    conversation would be refused for it ever after."""
+    return _UNFIT_FOR_NAME.sub("_", name)[:_LONGEST_NAME] or "_"
 
 
 def _user_content(message: Message) -> str | list[dict[str, Any]]:

@@ -91,3 +91,10 @@ def test_settings_cannot_take_the_place_of_what_the_server_sets() -> None:
     body = json.loads(chat_request.body(ModelRequest("m", "", [Message("user", "x")], settings={"model": "other", "top_p": 1})))
     assert body["model"] == "m"
     assert body["top_p"] == 1
+
+
+@pytest.mark.parametrize(("called", "sent"), [("", "_"), ("functions.read log", "functions_read_log"), ("a" * 100, "a" * 64)])
+def test_a_call_of_an_impossible_name_spoils_no_later_request(called: str, sent: str) -> None:
+    message = Message("assistant", [{"type": "tool_use", "toolCallId": "c", "name": called, "input": {}}])
+    (out,) = chat_request.messages("", [message])
+    assert out["tool_calls"][0]["function"]["name"] == sent

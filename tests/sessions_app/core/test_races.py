@@ -356,3 +356,21 @@ def test_a_turn_is_taken_over_twice_at_most(alice: World, quick: None, settings:
     assert (turn.state, turn.error) == ("error", "interrupted")
     assert turns.take_over("five") is False
     assert [line.role for line in history.read(session, "full")] == ["user"]
+
+
+def test_a_run_that_lost_its_turn_ends_nobody_elses(alice: World, settings: Any) -> None:
+    """An old run's failure is not the new run's; and what waits for its client is over for the run that left it."""
+    settings.AGENTHOST_LEASE_SECONDS = 0.0
+    accepted = alice.say(alice.session(), "x")
+    old = turns.claim("one")
+    new = turns.take_over("two")
+    assert isinstance(old, turns.Claimed)
+    assert isinstance(new, turns.Claimed)
+    failure = Stop(cause="internal", reason="error")
+    assert turns.stop(accepted.turn_id, failure, fence=old.fence) is None
+    assert turn_of(accepted).state == "running"
+    Turn.objects.filter(pk=accepted.turn_id).update(state="waiting")
+    assert turns.stop(accepted.turn_id, failure, fence=new.fence) is None
+    Turn.objects.filter(pk=accepted.turn_id).update(state="running")
+    assert turns.stop(accepted.turn_id, failure, fence=new.fence) is not None
+    assert turn_of(accepted).error == "internal"
