@@ -33,7 +33,7 @@ def postgres() -> Iterator[Postgres]:
 def frail(postgres: Postgres, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
     if "production" not in servers.shapes():
         pytest.skip("needs Postgres")
-    leases = {"AGENTHOST_LEASE_SECONDS": "6", "AGENTHOST_RENEW_SECONDS": "1"}
+    leases = {"AGENTHOST_LEASE_SECONDS": "6", "AGENTHOST_RENEW_SECONDS": "1", "AGENTHOST_DATABASE_POOL_WAIT": "1"}
     with servers.running("production", tmp_path, model.url, environment=leases, database_url=postgres.url()) as server:
         yield server
 
