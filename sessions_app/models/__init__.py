@@ -13,10 +13,12 @@ from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
+from sessions_app.models.usage import STANDING, Measure, UsageEntry, UsageTotal
 
 __all__ = [
     "LIVE_STATES",
     "OPEN_CALL_STATES",
+    "STANDING",
     "TURN_FORMAT",
     "AgentDefinition",
     "ApiKey",
@@ -27,6 +29,7 @@ __all__ = [
     "Event",
     "IdempotencyRecord",
     "JournalGap",
+    "Measure",
     "Message",
     "OptionValue",
     "Origin",
@@ -38,5 +41,7 @@ __all__ = [
     "ToolCall",
     "Turn",
     "TurnState",
+    "UsageEntry",
+    "UsageTotal",
     "WorkerPresence",
 ]

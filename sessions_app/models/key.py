@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.db import models
 
+from sessions_app.models.limits import Limited
 from sessions_app.models.tenant import Tenant
 
 
-class ApiKey(models.Model):
+class ApiKey(Limited):
     """A key of one tenant. The key itself is 32 random bytes and is nowhere; this is its SHA-256."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="keys")

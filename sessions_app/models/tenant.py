@@ -5,8 +5,10 @@ from __future__ import annotations
 from django.core.validators import RegexValidator
 from django.db import models
 
+from sessions_app.models.limits import Limited
 
-class Tenant(models.Model):
+
+class Tenant(Limited):
     """One customer of the server; every row of theirs carries it."""
 
     slug = models.CharField(
@@ -18,6 +20,11 @@ class Tenant(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     suspended_at = models.DateTimeField(null=True, blank=True, editable=False)
+    session_retention_days = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Sessions that nobody used for this many days are deleted, history and all. Empty: kept for ever.",
+    )
 
     class Meta:
         ordering = ["slug"]

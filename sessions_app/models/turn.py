@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from sessions_app.models.definition import AgentDefinition
+from sessions_app.models.key import ApiKey
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
@@ -34,6 +35,9 @@ class Turn(models.Model):
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns")
+    api_key = models.ForeignKey(
+        ApiKey, on_delete=models.SET_NULL, null=True, db_index=False, related_name="+", help_text="Who asked for this run."
+    )
     public_id = models.CharField(max_length=64, unique=True)
     definition = models.ForeignKey(AgentDefinition, on_delete=models.PROTECT, related_name="+")
     format = models.PositiveSmallIntegerField(default=TURN_FORMAT)
@@ -67,6 +71,9 @@ class Turn(models.Model):
             models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="turn_queue"),
             models.Index(fields=["lease_expires_at"], condition=models.Q(state="running"), name="turn_leases"),
             models.Index(fields=["deadline_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_deadlines"),
+            models.Index(
+                fields=["tenant", "state", "queued_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_in_work"
+            ),
             models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
             models.Index(fields=["session", "id"], name="turn_of_session"),
         ]
