@@ -1,0 +1,175 @@
+"""An installation in the production shape that tests may hurt: two webs, two workers, beat, its own Postgres and Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ops.services import Postgres
+from tests.e2e import agents_file
+from tests.e2e import server as servers
+from tests.e2e.server import Process, Server
+
+TIMES = {
+    "AGENTHOST_LEASE_SECONDS": "4",
+    "AGENTHOST_RENEW_SECONDS": "1",
+    "AGENTHOST_WORKER_GRACE_SECONDS": "1",
+    "AGENTHOST_DRAIN_SECONDS": "30",
+}
+TAKEN_OVER_WITHIN = 30.0
+
+AGENTS = """
+[[agents]]
+name = "impatient"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-impatient"
+history = ["full"]
+stream = ["delta", "message", "none"]
+client_tools = false
+images = []
+limits = {{ connect = 2, first_output = 2, between_outputs = 1, retries = 1 }}
+"""
+
+
+def write_agents(directory: Path, model_url: str) -> Path:
+    """The suite's agents and one that gives its provider little time."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = agents_file.write(directory / "faults.toml", model_url)
+    path.write_text(path.read_text() + AGENTS.format(model=model_url))
+    return path
+
+
+@dataclass
+class Cluster:
+    """``server`` with what its processes share."""
+
+    server: Server
+    postgres: Postgres
+    beat: Process = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.beat = self.start_beat()
+
+    # --- its processes ---
+
+    def start_beat(self) -> Process:
+        self.beat = self.server._start("beat")
+        return self.beat
+
+    def restart_web(self, index: int) -> Process:
+        """What a deploy does with one web; returns the old one when it has ended and the new one is ready."""
+        old = self.server.webs[index]
+        old.terminate()
+        # It keeps its port until its streams have ended; the new one gets another, as in a cluster.
+        self.server.ports[index] = servers.free_port()
+        self.server.start_web(index)
+        self.server.wait_ready(index)
+        return old
+
+    def replace_worker(self, index: int) -> Process:
+        """A new worker beside the old one, then SIGTERM to the old one; does not wait for its end."""
+        new = self.server._start("worker")
+        wait_log(new, "is ready")
+        old, self.server.workers[index] = self.server.workers[index], new
+        old.terminate()
+        return old
+
+    def kill_worker(self, index: int) -> None:
+        self.server.workers[index].kill()
+        self.server.workers[index] = self.server._start("worker")
+
+    def kill_web(self, index: int) -> None:
+        """kill -9, and started again on its port by its supervisor."""
+        self.server.webs[index].kill()
+        self.server.start_web(index)
+
+    def kill_beat(self) -> None:
+        self.beat.kill()
+        self.start_beat()
+
+    def heal(self) -> None:
+        """Start whatever is dead and wait until all is ready; every test begins and ends so."""
+        if self.postgres.pid is None:
+            self.postgres.start()
+        redis = self.server.redis
+        assert redis is not None
+        if redis.pid is None:
+            redis.start()
+        for index, worker in enumerate(self.server.workers):
+            if not worker.alive:
+                self.server.workers[index] = self.server._start("worker")
+        for index, web in enumerate(self.server.webs):
+            if not web.alive:
+                self.server.start_web(index)
+            self.server.wait_ready(index)
+        if not self.beat.alive:
+            self.start_beat()
+        for worker in self.server.workers:
+            wait_log(worker, "is ready")
+
+    def close(self) -> None:
+        self.beat.stop()
+
+    # --- what the database says ---
+
+    def ask(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        with self.server.database() as connection:
+            return connection.execute(sql.encode(), parameters).fetchall()
+
+    def turns_running(self) -> int:
+        ((count,),) = self.ask("select count(*) from sessions_app_turn where state in ('queued', 'running')")
+        return int(str(count))
+
+    def backends(self) -> list[tuple[object, ...]]:
+        return self.ask(
+            "select pid, application_name, state, query from pg_stat_activity"
+            " where datname = current_database() and application_name <> 'the test' and backend_type = 'client backend'"
+        )
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+    until = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < until, f"not within {timeout:g} s: {what}"
+        time.sleep(0.05)
+
+
+def wait_log(process: Process, words: str, timeout: float = 60.0) -> None:
+    def said() -> bool:
+        assert process.alive, f"{process.role} has ended:\n{process.log.read_text()[-3000:]}"
+        return words in process.log.read_text(errors="replace")
+
+    wait_for(said, f"{process.role} says {words!r}", timeout)
+
+
+@contextlib.contextmanager
+def running(directory: Path, model_url: str, postgres: Postgres, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    agents = {"AGENTHOST_AGENTS_FILE": str(write_agents(directory, model_url))}
+    with servers.running(
+        "production",
+        directory,
+        model_url,
+        webs=2,
+        workers=2,
+        environment={**TIMES, **agents, **(environment or {})},
+        database_url=postgres.url(),
+    ) as server:
+        cluster = Cluster(server, postgres)
+        try:
+            cluster.heal()
+            yield cluster
+        finally:
+            if postgres.pid is None:
+                # What is torn down after this needs it.
+                postgres.start()
+            cluster.close()
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0

@@ -1,0 +1,49 @@
+"""One cluster for all tests of a process: a start costs more than most faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ops.services import Postgres, folder
+from tests.e2e import server as servers
+from tests.faults import cluster as clusters
+from tests.faults.cluster import Cluster, wait_for
+from tests.fakes.model_server import ModelServer
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -> Iterator[Cluster]:
+    if "production" not in servers.shapes():
+        pytest.skip("needs Postgres")
+    with folder() as home:
+        postgres = Postgres(home, crash_safe=True)
+        postgres.start()
+        try:
+            with clusters.running(tmp_path_factory.mktemp("faults"), _model_server.url, postgres) as cluster:
+                yield cluster
+        finally:
+            postgres.stop()
+
+
+@pytest.fixture
+def cluster(_cluster: Cluster, model: ModelServer) -> Iterator[Cluster]:
+    """The cluster, whole before the test and whole after it, with nothing left behind."""
+    _cluster.heal()
+    yield _cluster
+    _cluster.heal()
+    wait_for(lambda: _cluster.turns_running() == 0, "every turn has ended", clusters.TAKEN_OVER_WITHIN)
+    wait_for(lambda: model.streams == 0, "every call to the provider is closed", 15)
+    wait_for(lambda: all(row[2] == "idle" for row in _cluster.backends()), "no transaction is left open", 15)
+    torn = _cluster.ask(
+        "select session_id, count(*) from sessions_app_toolcall c where state in ('pending', 'granted', 'running') and not exists"
+        " (select 1 from sessions_app_turn t where t.session_id = c.session_id and t.state in ('queued', 'running', 'waiting'))"
+        " group by session_id"
+    )
+    assert torn == [], "calls are open in sessions where nothing runs or waits"
+    backwards = _cluster.ask(
+        "select session_id, seq from (select session_id, seq, fence, max(fence) over (partition by session_id order by seq"
+        " rows between unbounded preceding and 1 preceding) as before from event where fence is not null) e where fence < before"
+    )
+    assert backwards == [], "a run wrote after a newer one"

@@ -1,0 +1,130 @@
+"""A new version at noon: processes are replaced under load, and no client notices."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.e2e.client import Client
+from tests.e2e.sse import SseEvent
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+from tests.faults.cluster import Cluster, wait_for
+from tests.faults.crowd import PILOT, Crowd
+
+
+@pytest.mark.rule("A78", "A98", "A120")
+def test_a_draining_web_ends_its_streams_and_everybody_else_goes_elsewhere(cluster: Cluster, model: ModelServer) -> None:
+    server = cluster.server
+    prompt = model.script([steps.text("before "), steps.gate("noon"), steps.text("after")])
+    alice = server.client(server.keys.alice, 0)
+    with Crowd(server, model, 4) as crowd:
+        crowd.wait_turns(2)
+        with alice.stream(alice.create(), prompt) as stream:
+            stream.until("text_delta")
+            model.wait_gate("noon")
+            old = cluster.restart_web(0)
+            assert old.alive, "it was not waited for the open stream"
+            crowd.wait_turns(4)
+            model.open_gate("noon")
+            assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+        assert old.popen.wait(20) == 0
+    assert crowd.told.stops.keys() <= {"end_turn", "tool_use"}, crowd.told
+    assert crowd.told.refused == 0, crowd.told
+
+
+@pytest.mark.rule("A66", "A78")
+def test_a_worker_hands_a_turn_over_between_its_steps_and_no_tool_runs_twice(cluster: Cluster, model: ModelServer) -> None:
+    server = cluster.server
+    # Two tools at once, then five more, one a step: the worker is stopped while the first of them is at work.
+    answers = [
+        [
+            steps.text("first "),
+            steps.call("block", {"gate": "handed"}, id="h0"),
+            steps.call("tide_table", {"harbour": "handed 0"}, id="h1"),
+        ],
+        *(
+            [steps.text(f"step {number} "), steps.call("tide_table", {"harbour": f"handed {number}"}, id=f"h{number + 1}")]
+            for number in range(1, 6)
+        ),
+        [steps.text("done")],
+    ]
+    prompt = model.script(*answers)
+    alice = server.alice
+    session = alice.create(PILOT)
+    with alice.stream(session, prompt) as stream:
+        server.tools.wait("handed")
+        ((worker,),) = cluster.ask("select worker from sessions_app_turn where state = 'running'")
+        index = next(i for i, each in enumerate(server.workers) if str(worker) in each.log.read_text())
+        old = cluster.replace_worker(index)
+        wait_for(lambda: "runs have" in old.log.read_text(), "the worker knows that it is to stop")
+        server.tools.open_gate("handed")
+        events = stream.rest()
+    assert events[-1].data == {"stopReason": "end_turn"}
+    assert old.popen.wait(20) == 0
+    assert server.tools.executions("block", gate="handed") == 1
+    for number in range(6):
+        assert server.tools.executions("tide_table", harbour=f"handed {number}") == 1
+    results = [event.data["content"] for event in stream.seen if event.name == "tool_result"]
+    assert not [content for content in results if "interrupted" in content], results
+    assert len(alice.history(session)) == 1 + 7 + 7
+
+
+@pytest.mark.rule("A78")
+def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluster, model: ModelServer) -> None:
+    """A model that thinks for longer than the grace: nothing was said yet, so another worker asks again."""
+    server = cluster.server
+    prompt = model.script([steps.gate("slow model"), steps.text("at last")])
+    alice = server.alice
+    with alice.stream(alice.create(), prompt) as stream:
+        model.wait_gate("slow model")
+        ((worker,),) = cluster.ask("select worker from sessions_app_turn where state = 'running'")
+        index = next(i for i, each in enumerate(server.workers) if str(worker) in each.log.read_text())
+        old = cluster.replace_worker(index)
+        assert old.popen.wait(20) == 0
+        model.wait_request(prompt, count=2, timeout=20)
+        model.open_gate("slow model")
+        assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+    assert model.streams == 0
+
+
+@pytest.mark.slow
+@pytest.mark.rule("A78", "A98", "A120")
+def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Cluster, model: ModelServer) -> None:
+    server = cluster.server
+    outcomes: list[list[SseEvent]] = []
+
+    def long_turn(number: int) -> None:
+        """Streams that are open when their web is told to stop, and speak on while it drains."""
+        client = Client(server.origin(number % 2), server.keys.alice)
+        prompt = model.script([step for word in range(60) for step in (steps.text(f"{word} "), steps.pause(0.1))])
+        with client.stream(client.create(), prompt) as stream:
+            outcomes.append(stream.rest())
+        client.close()
+
+    threads = [threading.Thread(target=long_turn, args=(number,)) for number in range(6)]
+    with Crowd(server, model, 12) as crowd:
+        crowd.wait_turns(12)
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: cluster.turns_running() >= 6, "the long turns run")
+        old = [cluster.restart_web(0)]
+        crowd.wait_turns(6)
+        old.append(cluster.restart_web(1))
+        crowd.wait_turns(6)
+        for thread in threads:
+            thread.join(60)
+        for index in range(2):
+            old.append(cluster.replace_worker(index))
+            crowd.wait_turns(6)
+        cluster.beat.stop()
+        cluster.start_beat()
+        for process in old:
+            assert process.popen.wait(40) == 0, process.log.read_text()[-2000:]
+        crowd.wait_turns(12)
+    assert crowd.told.refused == 0, crowd.told
+    assert len(outcomes) == 6
+    for events in outcomes:
+        assert events[-1].data == {"stopReason": "end_turn"}
+        assert "".join(event.data["delta"] for event in events if event.name == "text_delta") == "".join(f"{w} " for w in range(60))

@@ -1,0 +1,167 @@
+"""Redis and Postgres go away under load and come back: turns go on or end, nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from tests.e2e.client import user
+from tests.e2e.server import Server
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+from tests.faults.cluster import Cluster, wait_for
+from tests.faults.crowd import Crowd, Person, Run, Told, turn_body
+
+
+def announcements(server: Server, index: int) -> bool:
+    return bool(httpx.get(server.origin(index) + "/readyz", trust_env=False).json()["announcements"])
+
+
+@pytest.mark.rule("A78", "A120")
+def test_redis_goes_and_comes_and_nobody_notices(cluster: Cluster, model: ModelServer) -> None:
+    server = cluster.server
+    redis = server.redis
+    assert redis is not None
+    with Crowd(server, model, 4) as crowd:
+        crowd.wait_turns(4)
+        redis.stop()
+        wait_for(lambda: not announcements(server, 0) and not announcements(server, 1), "the webs miss it", 15)
+        crowd.wait_turns(8)
+        redis.start()
+        wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again", 15)
+        crowd.wait_turns(8)
+    assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told
+    assert crowd.told.came_again == crowd.told.refused == 0, crowd.told
+
+
+@pytest.mark.rule("A78", "A121")
+def test_without_redis_a_turn_is_still_stopped(cluster: Cluster, model: ModelServer) -> None:
+    server = cluster.server
+    assert server.redis is not None
+    alice = server.alice
+    prompt = model.script([steps.text("on and "), steps.gate("unstopped"), steps.text("on")])
+    session = alice.create()
+    server.redis.kill()
+    with alice.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        request = model.wait_request(prompt)
+        assert alice.cancel(session)["cancelled"] is True
+        assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+    assert model.wait_ended(request) == "closed"
+
+
+@pytest.mark.rule("A40", "A78", "A98")
+def test_postgres_is_restarted_under_load(cluster: Cluster, model: ModelServer) -> None:
+    """The fast shutdown of an upgrade: nothing is lost, and no position."""
+    with Crowd(cluster.server, model, 4) as crowd:
+        crowd.wait_turns(4)
+        cluster.postgres.stop()
+        wait_for(lambda: crowd.told.refused >= 2, "somebody is refused", 20)
+        cluster.postgres.start()
+        crowd.wait_turns(8)
+    assert crowd.told.lost_positions == 0, crowd.told
+
+
+def positions_of(cluster: Cluster) -> set[tuple[object, object]]:
+    return {(tenant, seq) for tenant, seq in cluster.ask("select tenant_id, seq from event")}
+
+
+@pytest.mark.rule("A40", "A78", "A98", "A120")
+def test_postgres_crashes_under_load_and_no_number_is_given_twice(cluster: Cluster, model: ModelServer) -> None:
+    with Crowd(cluster.server, model, 4) as crowd:
+        crowd.wait_turns(4)
+        ((before,),) = cluster.ask("select max(seq) from event")
+        cluster.postgres.kill()
+        wait_for(lambda: crowd.told.refused >= 2, "somebody is refused", 20)
+        cluster.postgres.start()
+        crowd.wait_turns(8)
+    assert isinstance(before, int)
+    beyond = cluster.ask("select tenant_id, after, upto from journal_gap where upto > %s", before)
+    assert beyond, "the counter did not leap over what may have been shown and lost"
+    inside = cluster.ask("select count(*) from event e join journal_gap g using (tenant_id) where e.seq > g.after and e.seq <= g.upto")
+    assert inside == [(0,)], "numbers were given inside a gap"
+
+
+@pytest.mark.rule("A120", "A40")
+def test_a_position_that_a_crash_of_the_database_took_is_410(cluster: Cluster, model: ModelServer) -> None:
+    """Words that were shown and not yet on disk: their reader is told that it must begin anew."""
+    server = cluster.server
+    alice = server.alice
+    # The barrier comes half a second after a delta; a stream that never rests has always some words that are not on disk.
+    prompt = model.script([*(step for w in range(400) for step in (steps.text(f"{w} "), steps.pause(0.01)))])
+    session = alice.create()
+    person = Person(server, Told())
+    run = Run(person, session, turn_body(prompt, stream="delta"))
+    with alice.stream(session, prompt) as stream:
+        while len(stream.seen) < 60:
+            assert stream.next() is not None
+        cluster.postgres.kill()
+        try:
+            for _ in stream:
+                pass
+        except httpx.TransportError:
+            pass
+    last = stream.seen[-1].id
+    cluster.postgres.start()
+    wait_for(lambda: httpx.get(server.origin() + "/readyz", trust_env=False).status_code == 200, "ready", 30)
+    response = alice.get(f"/sessions/{session}/events/stream", params={"stream": "delta", "after": last})
+    kept = {str(seq) for (seq,) in cluster.ask("select to_hex(seq) from event")}
+    if last[:16].lstrip("0") in kept:
+        assert response.status_code in (200, 204)
+    else:
+        assert response.status_code == 410
+    run.accepted = True
+    run.finish()
+    if not run.unseen:
+        assert run.stop in ("end_turn", "error")
+    words = alice.history(session)
+    assert words[0] == user(prompt)
+    said = words[1]["content"]
+    assert "".join(f"{w} " for w in range(400)).startswith(said)
+    if not run.unseen:
+        assert said == run.text
+    assert alice.turn(session, "and now?").text == "echo: and now?"
+    person.close()
+
+
+@pytest.mark.rule("A78", "A40")
+def test_one_backend_is_killed_and_all_others_with_it(cluster: Cluster, model: ModelServer) -> None:
+    """kill -9 of one backend: Postgres ends them all and recovers, by itself."""
+    import os
+    import signal
+
+    with Crowd(cluster.server, model, 3) as crowd:
+        crowd.wait_turns(3)
+        victims = [row[0] for row in cluster.backends() if "worker" in str(row[1])]
+        assert isinstance(victims[0], int)
+        os.kill(victims[0], signal.SIGKILL)
+        crowd.wait_turns(6)
+
+
+@pytest.mark.rule("A6")
+def test_while_postgres_is_away_every_question_is_refused_in_time(cluster: Cluster, model: ModelServer) -> None:
+    server = cluster.server
+    alice = server.alice
+    session = alice.create()
+    cluster.postgres.stop()
+    try:
+        for method, path, body in (
+            ("GET", "/sessions", None),
+            ("GET", f"/sessions/{session}", None),
+            ("POST", "/sessions", {"agent": {"name": "echo"}}),
+            ("POST", f"/sessions/{session}/turns", turn_body("hi")),
+            ("POST", f"/sessions/{session}/cancel", None),
+            ("GET", f"/sessions/{session}/events/stream?stream=delta", None),
+            ("DELETE", f"/sessions/{session}", None),
+        ):
+            asked = time.monotonic()
+            response = alice.request(method, path, body)
+            assert response.status_code == 503, (method, path)
+            assert int(response.headers["Retry-After"]) > 0
+            assert time.monotonic() - asked < 12, (method, path, time.monotonic() - asked)
+    finally:
+        cluster.postgres.start()
+    cluster.heal()
+    assert alice.turn(session, "hello").text == "echo: hello"
