@@ -77,12 +77,18 @@ AGENTHOST_DURABLE_DELTAS = env.boolean("AGENTHOST_DURABLE_DELTAS", default=False
 AGENTHOST_DELTA_RETENTION_SECONDS = env.duration("AGENTHOST_DELTA_RETENTION_SECONDS", 24 * 3600.0)
 AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECONDS", 30 * 86400.0)
 
+# What each tenant may use that has no limit of its own; None: as much as there is -----------------------
+AGENTHOST_QUOTAS: dict[str, int | None] = {
+    name.lower(): env.limit(f"AGENTHOST_QUOTA_{name}")
+    for name in ("TURNS_AT_ONCE", "TURNS_PER_MINUTE", "TOKENS_PER_DAY", "SESSIONS", "STORED_BYTES", "REQUEST_BYTES")
+}
+
 # The database ----------------------------------------------------------------------------------------
 AGENTHOST_DATABASE_POOL_MIN = env.integer("AGENTHOST_DATABASE_POOL_MIN", 1)
 AGENTHOST_DATABASE_POOL_MAX = env.integer("AGENTHOST_DATABASE_POOL_MAX", 20, least=2)
 if AGENTHOST_DATABASE_POOL_MIN > AGENTHOST_DATABASE_POOL_MAX:
     raise ImproperlyConfigured("AGENTHOST_DATABASE_POOL_MIN: it must not be greater than AGENTHOST_DATABASE_POOL_MAX.")
-_pool_wait = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 10.0, least=0.1)
+_pool_wait = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 4.0, least=0.1)
 _connect_timeout = env.duration("AGENTHOST_DATABASE_CONNECT_TIMEOUT", 5.0, least=1.0)
 _idle_in_transaction = env.duration("AGENTHOST_DATABASE_IDLE_IN_TRANSACTION", 30.0, least=1.0)
 _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)

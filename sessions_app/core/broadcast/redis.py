@@ -18,7 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, cast
 
 import hiredis
@@ -87,7 +87,7 @@ class RedisCarrier:
     def subscribe(self, topic: str) -> Future[bool]:
         held: Future[bool] = Future()
         if not self._call(self._subscribe, topic, held):
-            held.set_result(False)
+            _settle(held, stands=False)
         return held
 
     def unsubscribe(self, topic: str) -> None:
@@ -209,9 +209,9 @@ class RedisCarrier:
         self._topics.add(topic)
         if self._connection is not None:
             (ack,) = self._connection.subscribe([topic])
-            ack.add_done_callback(lambda done: held.set_result(not done.cancelled() and done.exception() is None))
+            ack.add_done_callback(lambda done: _settle(held, stands=not done.cancelled() and done.exception() is None))
         elif self._down:
-            held.set_result(False)
+            _settle(held, stands=False)
         else:
             self._held.append(held)
 
@@ -219,7 +219,7 @@ class RedisCarrier:
         """Answer those who subscribed while the first connection was being made."""
         held, self._held = self._held, []
         for future in held:
-            future.set_result(subscribed)
+            _settle(future, stands=subscribed)
 
     def _unsubscribe(self, topic: str) -> None:
         self._topics.discard(topic)
@@ -367,6 +367,12 @@ class _Connection(asyncio.Protocol):
             future = self._expected.popleft()
             if future is not None and not future.done():
                 future.set_exception(ConnectionError("the connection was lost"))
+
+
+def _settle(held: Future[bool], *, stands: bool) -> None:
+    """Answer who waits for a topic, unless they have gone: whoever joins may be cancelled at any moment."""
+    with contextlib.suppress(InvalidStateError):
+        held.set_result(stands)
 
 
 def _address(url: str) -> dict[str, Any]:

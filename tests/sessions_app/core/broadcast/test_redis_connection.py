@@ -154,3 +154,22 @@ async def test_a_redis_that_is_not_there_is_no_error_of_the_callers(address: str
     await asyncio.wait_for(layer.group_add("group", channel), 5)
     assert not layer.carrier_up()
     assert not layer.publish("group", [{"n": 1}])
+
+
+async def test_whoever_gives_up_joining_disturbs_nobody(
+    shared_redis: Redis, make_layer: MakeLayer, caplog: pytest.LogCaptureFixture
+) -> None:
+    road = Road(shared_redis.port)
+    async with listening(road, await asyncio.start_server(road.accept, "127.0.0.1", 0)) as port:
+        layer = make_layer(shared_redis.url().replace(f":{shared_redis.port}/", f":{port}/"))
+        await talks(layer)
+        road.open.clear()
+        channel = await layer.new_channel()
+        joining = asyncio.create_task(layer.group_add("late", channel))
+        await asyncio.sleep(0)
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        road.open.set()
+        await talks(layer)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
