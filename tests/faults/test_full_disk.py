@@ -1,0 +1,145 @@
+"""A disk without room under SQLite: a clear refusal, nothing half-written, and on it goes when there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e import server as servers
+from tests.e2e import sse
+from tests.e2e.client import check_problem, turn_body, user
+from tests.e2e.server import Server
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+from tests.faults.crowd import acceptable
+
+SIZE = 48 * 2**20
+
+
+@dataclass
+class Disk:
+    """``fill`` leaves no room for the server's data, ``empty`` gives it back."""
+
+    server: Server
+    fill: Callable[[], None]
+    empty: Callable[[], None]
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[Path]:
+    path.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(path)], check=False, capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be made here: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.fixture(params=["a small disk", "a quota"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Disk]:
+    with contextlib.ExitStack() as stack:
+        if request.param == "a small disk":
+            if os.geteuid() != 0:
+                pytest.skip("only root can make a small disk")
+            place = stack.enter_context(small_disk(tmp_path / "disk"))
+            server = stack.enter_context(servers.running("embedded", tmp_path, model.url, environment=settings(place)))
+            filler = place / "filler"
+            yield Disk(server, lambda: fill(filler), filler.unlink)
+        else:
+            server = stack.enter_context(servers.running("embedded", tmp_path, model.url, environment=settings(tmp_path / "var")))
+            pid = server.webs[0].popen.pid
+            yield Disk(
+                server,
+                # No file may grow beyond what the write-ahead log has now.
+                lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE, (smallest(tmp_path / "var"), resource.RLIM_INFINITY)),
+                lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)),
+            )
+
+
+def settings(var: Path) -> dict[str, str]:
+    return {"AGENTHOST_VAR_DIR": str(var), "AGENTHOST_LEASE_SECONDS": "4", "AGENTHOST_RENEW_SECONDS": "1"}
+
+
+def smallest(var: Path) -> int:
+    return min(path.stat().st_size for path in var.glob("*.sqlite3*") if not path.name.endswith("-shm")) // 4096 * 4096
+
+
+def fill(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 65536)
+    with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0")
+
+
+@pytest.mark.rule("A6", "A40", "A78")
+def test_a_full_disk_refuses_keeps_what_was_there_and_works_again(disk: Disk, model: ModelServer) -> None:
+    server = disk.server
+    alice = server.alice
+    session, other = alice.create(), alice.create()
+    # Enough that the write-ahead log is longer than one request makes it.
+    for _ in range(3):
+        assert alice.turn(other, "x" * 2000).stop == "end_turn"
+    prompt = model.script([steps.text("before "), steps.gate("full"), steps.text("after")])
+    with contextlib.suppress(httpx.TransportError), alice.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        model.wait_gate("full")
+        disk.fill()
+        try:
+            refused = 0
+            until = time.monotonic() + 20
+            while refused < 3:
+                # Given up as soon as it is answered: what is accepted now may have to wait for room.
+                with alice.http.stream("POST", f"/sessions/{other}/turns", json=turn_body("y" * 20_000)) as response:
+                    if response.status_code != 200:
+                        response.read()
+                if response.status_code == 200:
+                    # The write-ahead log had room for this one yet.
+                    assert time.monotonic() < until
+                    continue
+                if response.status_code != 409:
+                    assert response.status_code == 503, response.text
+                    check_problem(response)
+                    assert int(response.headers["Retry-After"]) > 0
+                    refused += 1
+            created = alice.http.post("/sessions", json={"agent": {"name": "echo"}, "messages": [user("z" * 50_000)]})
+            assert created.status_code == 503
+            # What is there can be read.
+            acceptable(alice.history(other))
+            assert alice.history(session)[0] == user(prompt)
+            model.open_gate("full")
+        finally:
+            disk.empty()
+        events = [*stream.seen, *stream.rest()]
+    assert server.webs[0].alive
+    with alice.join(session, after=stream.seen[0].id) as joined:
+        events = [stream.seen[0], *joined.rest()]
+    sse.check_turn(events)
+    assert events[-1].data["stopReason"] in ("end_turn", "error")
+    said = sse.rebuilt(events)
+    assert alice.history(session) == [user(prompt), *said]
+    assert said[0]["content"] in ("before ", "before after")
+    assert not [line for line in alice.history(other) if line["content"] == "z" * 50_000]
+    for each in (session, other):
+        until = time.monotonic() + 20
+        while (response := alice.post(f"/sessions/{each}/turns", turn_body("room again"))).status_code != 200:
+            # What was accepted at the last moment may still be on its way.
+            assert response.status_code in (409, 503)
+            assert time.monotonic() < until
+        assert response.json()["messages"] == [{"role": "assistant", "content": "echo: room again"}]
+        acceptable(alice.history(each))
+    assert "malformed" not in server.log_text()
