@@ -24,6 +24,7 @@ import orjson
 from agents_app.errors import ProviderError, ProviderFault
 from agents_app.providers import chat_request, connections
 from agents_app.providers.chat_stream import ChatStream, ServerSaid, Unreadable, said
+from agents_app.providers.patience import Patience
 from agents_app.providers.sse import EventSplitter, EventTooLong
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
 
@@ -88,6 +89,7 @@ async def _answer(
     limits = request.limits
     deadline = loop.time() + limits.first_output
     response: aiohttp.ClientResponse | None = None
+    patience: Patience | None = None
     stream = ChatStream()
     begun = False
     try:
@@ -103,10 +105,12 @@ async def _answer(
             )
             if response.status != 200:
                 raise await _refused(response, attempt)
+        patience = Patience(response.content)
         splitter, document = EventSplitter(), bytearray()
         while not stream.over:
-            async with asyncio.timeout_at(deadline):
-                chunk = await _more(response.content)
+            patience.expect(deadline)
+            chunk = await _more(response.content)
+            patience.came()
             if document or (not begun and chunk.lstrip().startswith(b"{")):
                 # Not a stream but one document: the server knows no streaming.
                 document += chunk
@@ -154,6 +158,8 @@ async def _answer(
         fault = ProviderError("broken_stream", type(problem).__name__)
         raise (fault if begun else _Attempt(fault, None)) from None
     finally:
+        if patience is not None:
+            patience.close()
         if response is None or not response.content.at_eof():
             await _abort(response)
     last = stream.end()
