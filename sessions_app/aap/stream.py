@@ -76,6 +76,8 @@ class RunEnd:
         return self._bound is None
 
     def reached(self, event: Event) -> bool:
+        if event.kind == Kind.SESSION_DELETED:
+            return True
         if event.kind in RUN_START_KINDS:
             self.inside = True
         elif stop_reason(event) is not None:

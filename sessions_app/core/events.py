@@ -35,6 +35,8 @@ class Kind(StrEnum):
     CALL_RUNNING = "call_running"
     CALL_DENIED = "call_denied"
     CALL_FINISHED = "call_finished"
+    CALL_STORED = "call_stored"
+    RUN_RELEASED = "run_released"
     RUN_PAUSED = "run_paused"
     TURN_ENDED = "turn_ended"
     TURN_FAILED = "turn_failed"

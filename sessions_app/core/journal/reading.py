@@ -49,16 +49,18 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
     """A session's events after a position; they are on disk when this returns."""
     # By session alone: with the tenant in the condition the planner may walk all of the tenant's events.
     rows = _all(
-        f"select h.counter, h.through, h.gaps, h.era, e.seq, e.kind, e.data, e.fence from (select"
+        f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.kind, e.data, e.fence from (select"
         f" (select seq from tenant_counter where tenant_id = %s) as counter, {_THROUGH} as through, {_IN_GAP} as gaps,"
+        f" (select count(*) from session_tail where session_id = %s) as tails,"
         f" {dialect.current().ERA} as era) h left join (select tenant_id, seq, kind, data, fence from event"
         " where session_id = %s and seq > %s order by seq limit %s) e on e.tenant_id = %s order by e.seq",
-        (tenant, session, tenant, after, after, session, after, limit + 1, tenant),
+        (tenant, session, tenant, after, after, session, session, after, limit + 1, tenant),
     )
-    counter, through, gaps, era = rows[0][:4]
-    if gaps or (through is not None and after < through):
+    counter, through, gaps, tails, era = rows[0][:5]
+    # Without a tail the session was deleted, and its events with it.
+    if gaps or not tails or (through is not None and after < through):
         raise PositionPruned
-    events = [Event(seq, session, kind, data, fence) for _, _, _, _, seq, kind, data, fence in rows if seq is not None]
+    events = [Event(seq, session, kind, data, fence) for *_, seq, kind, data, fence in rows if seq is not None]
     barriers.wait(era)
     return SessionRead(events[:limit], counter or 0, len(events) > limit)
 

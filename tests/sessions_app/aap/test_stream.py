@@ -179,6 +179,13 @@ def test_a_stream_is_never_cut_within_a_run_that_began_meanwhile() -> None:
     assert last_read(RunEnd(11), [*FIRST, *SECOND]) == 12
 
 
+@pytest.mark.rule("A92", "A120")
+def test_every_stream_of_a_session_ends_when_it_is_deleted() -> None:
+    gone = event(Kind.SESSION_DELETED, 13)
+    assert last_read(RunEnd(None), [*FIRST, gone]) == 13
+    assert last_read(RunEnd(99, inside=True), [gone]) == 13
+
+
 @pytest.mark.rule("A120")
 def test_a_stream_that_follows_is_never_over() -> None:
     assert last_read(RunEnd(None), [*FIRST, *SECOND]) is None

@@ -125,6 +125,9 @@ def test_a_forgotten_session_leaves_nothing_in_the_journal(world: World, monkeyp
     Pruned.objects.create(session_id=session, through=1)
     journal.forget_session(session)
     assert kinds(session) == []
+    # A reader that was still behind is told, and does not wait for what cannot come.
+    with pytest.raises(PositionPruned):
+        journal.read_session(tenant, session, 10_000)
     assert not SessionTail.objects.filter(session_id=session).exists()
     assert not Pruned.objects.filter(session_id=session).exists()
     assert len(kinds(other)) == 6
