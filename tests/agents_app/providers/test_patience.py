@@ -13,7 +13,10 @@ from agents_app.providers.patience import Patience
 
 def reader() -> aiohttp.StreamReader:
     loop = asyncio.get_running_loop()
-    return aiohttp.StreamReader(BaseProtocol(loop), 2**16, loop=loop)
+    protocol = BaseProtocol(loop)
+    # One that is open; nothing goes over it.
+    protocol.connection_made(asyncio.Transport())
+    return aiohttp.StreamReader(protocol, 2**16, loop=loop)
 
 
 async def test_a_read_that_waits_beyond_the_deadline_ends() -> None:
