@@ -59,6 +59,11 @@ def integer(name: str, default: int, *, least: int = 0, most: int | None = None)
     return number_given
 
 
+def limit(name: str) -> int | None:
+    """A whole number; None, no limit, if the variable is unset."""
+    return None if given(name) is None else integer(name, 0)
+
+
 def number(name: str, default: float, *, least: float = 0.0, most: float | None = None) -> float:
     value = given(name)
     if value is None:

@@ -16,9 +16,9 @@ from sessions_app.core.content import MAX_LEVELS, unstorable
 from sessions_app.core.errors import Fault, InvalidInput
 
 
-def read_object(request: HttpRequest, *, required: bool = True) -> dict[str, Any]:
-    """The body's object. Not ``required``: an empty body is an empty object."""
-    raw = _bytes(request)
+def read_object(request: HttpRequest, *, most: int | None = None, required: bool = True) -> dict[str, Any]:
+    """The body's object. Not ``required``: an empty body is an empty object. ``most``: the bytes this caller may send."""
+    raw = _bytes(request, most)
     if not raw.strip():
         if required:
             raise ParseError("A body is needed.")
@@ -50,14 +50,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def _bytes(request: HttpRequest) -> bytes:
-    limit = settings.AGENTHOST_MAX_BODY_BYTES
+def _bytes(request: HttpRequest, most: int | None) -> bytes:
+    limit = settings.AGENTHOST_MAX_BODY_BYTES if most is None else min(most, settings.AGENTHOST_MAX_BODY_BYTES)
     try:
         raw = request.read(limit + 1)
     except UnreadablePostError as error:
         raise ParseError("The body ended early.") from error
     if len(raw) > limit:
-        raise BodyTooLarge
+        raise BodyTooLarge(limit)
     return raw
 
 

@@ -18,8 +18,10 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions as rest
 
 from agents_app import exact_json
+from sessions_app.aap import ratelimit
 from sessions_app.core import errors
 from sessions_app.core.content import UNSTORABLE
+from sessions_app.core.quotas import Quota
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ class BodyTooLarge(rest.APIException):
 
     status_code = 413
     default_detail = "The body is too large."
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(None if most is None else f"The body is too large: at most {most} bytes are taken from this key.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,20 @@ def _agent_gone(error: errors.AgentGone) -> Problem:
     return Problem(422, f"The agent {error.agent} is not available any more; this session can be read but not continued.")
 
 
+_QUOTAS: Mapping[str, str] = {
+    Quota.TURNS_AT_ONCE: "turns at once",
+    Quota.TURNS_PER_MINUTE: "turns a minute",
+    Quota.TOKENS_PER_DAY: "tokens a day",
+    Quota.SESSIONS: "sessions",
+    Quota.STORED_BYTES: "stored bytes",
+}
+
+
+def _quota_exceeded(error: errors.QuotaExceeded) -> Problem:
+    detail = f"This {'key' if error.of_key else 'tenant'} may have {error.limit} {_QUOTAS[error.quota]}, not more."
+    return Problem(429, detail, headers=ratelimit.of_refusal(error))
+
+
 def _not_ready(error: errors.NotReady) -> Problem:
     return Problem(503, "The server cannot do this right now.", headers={"Retry-After": str(error.retry_after)})
 
@@ -104,6 +123,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.AgentGone: _agent_gone,
     errors.TurnAlreadyRunning: _always(409, "A turn is already running in this session."),
     errors.IdempotencyKeyReused: _always(422, "This Idempotency-Key came before with another body."),
+    errors.QuotaExceeded: _quota_exceeded,
     errors.BadCursor: _always(400, "The cursor in `after` was not made by this server."),
     errors.UnknownPosition: _always(400, "This session never gave this position."),
     errors.PositionPruned: _always(

@@ -21,12 +21,12 @@ from rest_framework.views import APIView
 
 from agents_app import exact_json
 from agents_app.spec import AgentSpec
-from sessions_app.aap import headers, json_form, positions, problems, sse
+from sessions_app.aap import headers, json_form, positions, problems, ratelimit, sse
 from sessions_app.aap.auth import KeyAuthentication, PublicMetaAuthentication
 from sessions_app.aap.body import read_object
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
-from sessions_app.core import access, agents, database, history, journal, logcontext, sessions, turns
+from sessions_app.core import access, agents, database, history, journal, logcontext, quotas, sessions, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentGone, HistoryKindUndeclared, PositionPruned
 from sessions_app.models import Session
@@ -100,7 +100,7 @@ class Sessions(Endpoint):
 
     def post(self, request: Request) -> HttpResponse:
         caller = caller_of(request)
-        body = read_object(request)
+        body = read_object(request, most=quotas.largest_request(caller))
         once = headers.once(request, body)
         wanted = v3.creation(body, functools.partial(agents.for_creation, caller))
         session_id = sessions.create(
@@ -142,7 +142,7 @@ class Turns(Endpoint):
     def post(self, request: Request, session_id: str) -> HttpResponseBase:
         caller = caller_of(request)
         session = _session(caller, session_id)
-        body = read_object(request)
+        body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
         wanted = v3.turn(body, session.agent_name, agents.for_turn(caller, session))
         if wanted.content is not None:
@@ -164,6 +164,8 @@ class Turns(Endpoint):
                 _require_events(caller, session, accepted.start)
             answer = _events(session, wanted.mode, accepted.start, RunEnd(accepted.start, inside=True), starts=True)
         answer["X-Turn-Id"] = accepted.public_id
+        for name, value in ratelimit.of_standings(accepted.standings).items():
+            answer[name] = value
         return answer
 
 
@@ -222,7 +224,7 @@ class Cancel(Endpoint):
     def post(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
         session = _session(caller, session_id)
-        reason = v3.cancel_reason(read_object(request, required=False))
+        reason = v3.cancel_reason(read_object(request, most=quotas.largest_request(caller), required=False))
         return _json(v3.cancelled(turns.cancel(caller, session, reason)))
 
 

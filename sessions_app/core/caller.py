@@ -11,6 +11,18 @@ SCOPES = ("meta:read", "sessions:read", "sessions:write", "ahp", "*")
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may be used; None: as much as there is."""
+
+    turns_at_once: int | None = None
+    turns_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    sessions: int | None = None
+    stored_bytes: int | None = None
+    request_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The outcome of authentication; every core function that acts for somebody takes one.
 
@@ -22,6 +34,8 @@ class Caller:
     key_prefix: str
     scopes: frozenset[str]
     agents: frozenset[str] | None = None
+    tenant_limits: Limits = Limits()
+    key_limits: Limits = Limits()
 
     def require(self, scope: str) -> None:
         if scope not in self.scopes and "*" not in self.scopes:

@@ -110,6 +110,21 @@ class IdempotencyKeyReused(DomainError):
     code = "idempotency_key_reused"
 
 
+class QuotaExceeded(DomainError):
+    """The tenant or the key has used what it may. Nothing of the request was stored.
+
+    ``of_key``: it is the key's own limit. ``retry_after``: the seconds after which asking again makes sense.
+    ``window``: the seconds that the limit is counted over, if it is.
+    """
+
+    code = "quota_exceeded"
+
+    def __init__(self, quota: str, limit: int, retry_after: int, *, of_key: bool = False, window: int | None = None) -> None:
+        self.quota, self.limit, self.retry_after = quota, limit, retry_after
+        self.of_key, self.window = of_key, window
+        super().__init__(f"over the quota {quota} of {limit} for this {'key' if of_key else 'tenant'}")
+
+
 class NotReady(DomainError):
     """The server cannot do this now; the caller may try again."""
 

@@ -19,7 +19,7 @@ from agents_app import options as agent_options
 from agents_app.runtime.interface import Call, StepMessage
 from agents_app.runtime.messages import Content, Message, calls_of
 from sessions_app import models
-from sessions_app.core import options, session_settings
+from sessions_app.core import options, quotas, session_settings
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import Statement
 from sessions_app.models import CallRunner, CallState, Origin, Session, ToolCall, Turn, TurnState
@@ -87,9 +87,10 @@ def message(
     provider_data: str | None = None,
     input_tokens: int = 0,
     output_tokens: int = 0,
-) -> Statement:
-    """The next line of the history. The session's live turn is the only writer, so positions cannot collide."""
-    return Statement(
+) -> list[Statement]:
+    """The next line of the history, and its bytes. The session's live turn is the only writer, so positions cannot collide."""
+    text = exact_json.dumps(content)
+    line = Statement(
         "insert into sessions_app_message (tenant_id, session_id, position, role, content, tool_call_id, origin, turn_id, run,"
         " step, provider_data, input_tokens, output_tokens, cut_at, created_at)"
         " values (%s, %s, (select coalesce(max(position), 0) + 1 from sessions_app_message where session_id = %s),"
@@ -99,7 +100,7 @@ def message(
             place.session,
             place.session,
             role,
-            exact_json.dumps(content),
+            text,
             tool_call_id,
             origin.value,
             place.turn,
@@ -111,6 +112,7 @@ def message(
             at,
         ),
     )
+    return [line, quotas.stored(place.tenant, place.session, quotas.size(text, provider_data))]
 
 
 def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datetime) -> Statement:

@@ -19,7 +19,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from sessions_app.core import audit
+from sessions_app.core import audit, quotas
 from sessions_app.core.caller import SCOPES, Caller, allowed_by_both
 from sessions_app.core.errors import Fault, InvalidInput, NotAuthenticated
 from sessions_app.models import ApiKey, Tenant
@@ -71,6 +71,8 @@ def authenticate(raw: str) -> Caller:
         key_prefix=key.prefix,
         scopes=frozenset(key.scopes),
         agents=allowed_by_both(key.tenant.allowed_agents, key.allowed_agents),
+        tenant_limits=quotas.limits_of_tenant(key.tenant),
+        key_limits=quotas.limits_of_key(key),
     )
 
 

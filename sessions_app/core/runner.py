@@ -24,7 +24,7 @@ from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from agents_app.spec import AgentSpec
 from agents_app.tools.threads import FairPool
-from sessions_app.core import database, definitions, history, journal, logcontext, options, session_settings
+from sessions_app.core import database, definitions, history, journal, logcontext, options, quotas, session_settings
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
@@ -58,10 +58,11 @@ class Loaded:
     tokens: tuple[int, int, int]
     seconds_left: float | None
     """Until the client's deadline for this run (A123)."""
+    budget: quotas.TokenBudget | None
 
 
 def load(claimed: Claimed) -> Loaded:
-    turn = Turn.objects.select_related("definition", "session").annotate(now=Now()).get(pk=claimed.turn_id)
+    turn = Turn.objects.select_related("definition", "session", "tenant", "api_key").annotate(now=Now()).get(pk=claimed.turn_id)
     return Loaded(
         public_id=turn.public_id,
         session_public_id=turn.session.public_id,
@@ -74,6 +75,7 @@ def load(claimed: Claimed) -> Loaded:
         messages=history.for_model(turn.session_id),
         tokens=(turn.input_tokens, turn.output_tokens, turn.cache_read_tokens),
         seconds_left=None if turn.deadline_at is None else (turn.deadline_at - turn.now).total_seconds(),
+        budget=quotas.token_budget(turn),
     )
 
 
@@ -187,7 +189,16 @@ class Run:
         """Only where no tool of ours is running: whoever goes on could not tell how it ended."""
         if self._hand_over:
             over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence, timezone.now())
-            await self._commit([], [over])
+            released = Happening(Kind.RUN_RELEASED, {"turn": self._loaded.public_id, "run": self._loaded.run})
+            await self._commit([released], [over])
+            raise RunLost
+
+    async def _end_if_overdrawn(self) -> None:
+        """A token quota that runs out in the middle of a turn ends it before its next model call."""
+        budget = self._loaded.budget
+        if budget is not None and (whose := await database.run(budget.overdrawn)) is not None:
+            log.warning("turn %s ends before its next model call: %s", self._loaded.public_id, whose)
+            await self.end("error", "quota_tokens")
             raise RunLost
 
     async def _stream(self, happening: Happening) -> None:
@@ -203,6 +214,7 @@ class Run:
 
     async def step_started(self, step: int) -> None:
         await self._hand_over_if_asked()
+        await self._end_if_overdrawn()
         self._step = step
         self._call_ids.clear()
         await self._stream(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
@@ -244,17 +256,15 @@ class Run:
         usage = message.usage
         statements: list[Statement] = []
         if content is not None:
-            statements.append(
-                history.message(
-                    place,
-                    "assistant",
-                    content,
-                    now,
-                    origin=Origin.SERVER,
-                    provider_data=message.provider_data,
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                )
+            statements += history.message(
+                place,
+                "assistant",
+                content,
+                now,
+                origin=Origin.SERVER,
+                provider_data=message.provider_data,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
             )
         statements += [
             history.new_call(place, call, ordinal, self._plan.tools.idempotent(call.name), now)
@@ -263,6 +273,8 @@ class Run:
         self._parts += history.parts_of(message)
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
         statements.append(history.turn_after_step(self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens))
+        if spent := usage.input_tokens + usage.output_tokens:
+            statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
         if self._compacted_through:
             statements.append(history.compacted(place, self._compacted_through, now))
             self._compacted_through = 0
@@ -311,7 +323,7 @@ class Run:
         now, place = timezone.now(), self._place(self._step)
         statements = [
             history.call_final(place, call.call_id, CallState.DONE, content, now, failed=failed),
-            history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
+            *history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
         ]
         self._remember_result(call.call_id, content)
         happening = history.finished(self._loaded.public_id, call.call_id, content, failed=failed, by="server", shown=True)
@@ -355,9 +367,9 @@ class Run:
         origin = Origin.SERVER if row.state == CallState.DENIED else Origin.CLIENT
         self._remember_result(row.call_id, content)
         await self._commit(
-            [],
+            [Happening(Kind.CALL_STORED, {"turn": self._loaded.public_id, "call": row.call_id})],
             [
-                history.message(place, "tool", content, timezone.now(), origin=origin, tool_call_id=row.call_id),
+                *history.message(place, "tool", content, timezone.now(), origin=origin, tool_call_id=row.call_id),
                 history.call_stored(place, row.call_id),
             ],
         )

@@ -15,9 +15,9 @@ from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from sessions_app.core import definitions, options
+from sessions_app.core import definitions, options, quotas
 from sessions_app.core.errors import Fault, InvalidInput
-from sessions_app.models import Session
+from sessions_app.models import Measure, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,8 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
     )
     if found:
         raise InvalidInput(found)
+    changes = overrides != Overrides()
+    before = quotas.bytes_of_settings(session) if changes else 0
     if overrides.tool_refs is not None:
         session.tool_refs = exact_json.dumps(overrides.tool_refs)
     if overrides.client_tools is not None:
@@ -111,4 +113,6 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
     session.modified_at = timezone.now()
     session.save(update_fields=["tool_refs", "client_tools", "modified_at"])
     options.store(session, spec, overrides.options or {})
+    if changes:
+        quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
     return definitions.resolve(spec)

@@ -13,18 +13,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from agents_app import exact_json, registry
-from sessions_app.core import access, agents, events, history, idempotency, journal, session_settings, turns
+from sessions_app.core import access, agents, events, history, idempotency, journal, quotas, session_settings, turns
 from sessions_app.core import options as session_options
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import BadCursor, InvalidInput, NotReady
 from sessions_app.core.idempotency import Once
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import NewEvent
-from sessions_app.models import OptionValue, Session
+from sessions_app.models import LIVE_STATES, OptionValue, Session, Turn
 
 PAGE = 50
 """Sessions a page (A33)."""
@@ -85,7 +85,7 @@ def _create(
     if faults:
         raise InvalidInput(faults)
     now = timezone.now()
-    with journal.transaction() as tx:
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = Session.objects.create(
             tenant_id=caller.tenant,
             public_id=new_id("sess"),
@@ -100,6 +100,8 @@ def _create(
         journal.create_tail(session.pk)
         session_options.store(session, spec, options)
         history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
+        quotas.session_made(session)
+        asking.admit_session()
         created = events.Happening(events.Kind.SESSION_CREATED, {"session": session.public_id, "agent": agent})
         tx.append(NewEvent(caller.tenant, session.pk, created))
         counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
@@ -173,13 +175,41 @@ def page(caller: Caller, after: str | None) -> Page:
 def delete(caller: Caller, row: Session) -> None:
     """Gone at once from everywhere; what was running stops. The rows themselves go in the background."""
     with journal.transaction() as tx:
-        session = access.lock_session(caller, row)
-        now = timezone.now()
-        Session.objects.filter(pk=session.pk).update(deleted_at=now, client_tools="[]", tool_refs=None)
-        OptionValue.objects.filter(session_id=session.pk).delete()
-        stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
-        gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id})
-        tx.append(NewEvent(session.tenant_id, session.pk, gone))
-        counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
-        tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))
+        stopped = _delete(tx, access.lock_session(caller, row))
     turns.tell_worker(stopped)
+
+
+def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
+    turns.lock_live_turn(session)
+    counted_upto = quotas.session_gone(session)
+    Session.objects.filter(pk=session.pk).update(deleted_at=timezone.now(), client_tools="[]", tool_refs=None)
+    OptionValue.objects.filter(session_id=session.pk).delete()
+    stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
+    quotas.rest_gone(session, counted_upto)
+    gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id})
+    tx.append(NewEvent(session.tenant_id, session.pk, gone))
+    counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
+    tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))
+    return stopped
+
+
+def idle(tenant: int, since: datetime, limit: int) -> list[int]:
+    """Sessions that nobody has used since then, the longest unused first: no live turn, no turn that ended later."""
+    rows = Session.objects.filter(tenant_id=tenant, modified_at__lt=since).exclude(_used_since(since))
+    return list(rows.order_by("modified_at", "pk").values_list("pk", flat=True)[:limit])
+
+
+def _used_since(since: datetime) -> Exists:
+    recent = Q(state__in=LIVE_STATES) | Q(ended_at__gte=since)
+    return Exists(Turn.objects.filter(recent, session=OuterRef("pk")))
+
+
+def delete_idle(session_id: int, since: datetime) -> bool:
+    """Delete a session as its client would, unless somebody has used it since then."""
+    with journal.transaction() as tx:
+        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id, modified_at__lt=since).first()
+        # Asked again, now that no turn can begin.
+        if session is None or Turn.objects.filter(Q(state__in=LIVE_STATES) | Q(ended_at__gte=since), session=session).exists():
+            return False
+        _delete(tx, session)
+    return True

@@ -21,7 +21,7 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
-from sessions_app.core import access, agents, broadcast, history, idempotency, journal, session_settings, tasks
+from sessions_app.core import access, agents, broadcast, history, idempotency, journal, quotas, session_settings, tasks
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import Fault, InvalidInput, TurnAlreadyRunning
 from sessions_app.core.events import Happening, Kind
@@ -70,7 +70,7 @@ class Accepted:
     """A turn that will end. ``start`` is the number of the event that began this run.
 
     ``repeated``: the request came before and was accepted then. Its events may be kept no longer;
-    ``start`` is 0 then.
+    ``start`` is 0 then. ``standings``: where the caller's rates stand after it.
     """
 
     turn_id: int
@@ -78,6 +78,7 @@ class Accepted:
     run: int
     start: int
     repeated: bool = False
+    standings: tuple[quotas.Standing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Claimed:
 # --- starting ------------------------------------------------------------------------------------
 
 
-def _lock_live_turn(session: Session) -> Turn | None:
+def lock_live_turn(session: Session) -> Turn | None:
     return Turn.objects.select_for_update(no_key=True).filter(session=session, state__in=LIVE_STATES).first()
 
 
@@ -162,12 +163,13 @@ def _open_calls(session: Session) -> list[ToolCall]:
     return list(rows.order_by("step", "ordinal", "pk"))
 
 
-def _create_turn(session: Session, definition: int, now: datetime, deadline: float | None) -> Turn:
+def _create_turn(caller: Caller, session: Session, definition: int, now: datetime, deadline: float | None) -> Turn:
     try:
         with transaction.atomic():
             return Turn.objects.create(
                 tenant_id=session.tenant_id,
                 session=session,
+                api_key_id=caller.key,
                 public_id=new_id("turn"),
                 definition_id=definition,
                 created_at=now,
@@ -206,30 +208,32 @@ def start(
     A turn that waits for its client ends: who writes something new has given up on it. Its open calls
     are closed first, because a model's API refuses a call without a result.
     """
-    with journal.transaction() as tx:
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:
             return _again(session, earlier)
+        asking.take_turn()
         spec = agents.for_turn(caller, session)
-        live = _lock_live_turn(session)
+        live = lock_live_turn(session)
         _refuse_if_running(session, live)
         definition = session_settings.apply_overrides(session, spec, overrides)
         now = timezone.now()
         calls = _open_calls(session)
         if live is not None:
             _end_waiting(tx, live, now)
-        turn = _create_turn(session, definition, now, deadline)
+        turn = _create_turn(caller, session, definition, now, deadline)
         idempotency.remember(caller, once, session=session.public_id, turn=turn.public_id, run=1)
         place = Place(session.tenant_id, session.pk, turn.pk, run=1, step=0)
         happenings = [
             Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": {"content": content}}),
             *_close_calls(place, live or turn, calls, history.REPLACED, history.REPLACED, now, shown=True),
         ]
-        journal.execute([history.message(place, "user", content, now, origin=Origin.CLIENT)])
+        journal.execute(history.message(place, "user", content, now, origin=Origin.CLIENT))
+        asking.admit_turn()
         for happening in happenings:
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.after_commit(tasks.wake)
-    return Accepted(turn.pk, turn.public_id, 1, _start_of(tx, happenings))
+    return Accepted(turn.pk, turn.public_id, 1, _start_of(tx, happenings), standings=asking.standings)
 
 
 def _start_of(tx: journal.Transaction, happenings: Sequence[Happening]) -> int:
@@ -257,7 +261,7 @@ def _close_calls(
         journal.execute(
             [
                 history.call_final(place, call.call_id, CallState.DENIED, text, now, by="server"),
-                history.message(
+                *history.message(
                     place, "tool", text, now, origin=Origin.NOTE if of_client else Origin.SERVER, tool_call_id=call.call_id
                 ),
             ]
@@ -281,12 +285,13 @@ def answer(
     deadline: float | None = None,
 ) -> Accepted:
     """Answer calls of a session that waits (or whose seed left calls open) and go on with the turn."""
-    with journal.transaction() as tx:
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:
             return _again(session, earlier)
+        asking.take_turn()
         spec = agents.for_turn(caller, session)
-        live = _lock_live_turn(session)
+        live = lock_live_turn(session)
         _refuse_if_running(session, live)
         calls = _open_calls(session)
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
@@ -294,7 +299,7 @@ def answer(
         definition = session_settings.apply_overrides(session, spec, overrides)
         now = timezone.now()
         if live is None:
-            turn = _create_turn(session, definition, now, deadline)
+            turn = _create_turn(caller, session, definition, now, deadline)
             began = Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": None})
             ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn=turn)
         else:
@@ -302,6 +307,7 @@ def answer(
             turn.run += 1
             Turn.objects.filter(pk=turn.pk).update(
                 state=TurnState.QUEUED,
+                api_key_id=caller.key,
                 run=turn.run,
                 queued_at=now,
                 definition_id=definition,
@@ -315,10 +321,11 @@ def answer(
             place, turn, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=True
         )
         happenings = [began, *stored]
+        asking.admit_turn()
         for happening in happenings:
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.after_commit(tasks.wake)
-    return Accepted(turn.pk, turn.public_id, turn.run, _start_of(tx, happenings))
+    return Accepted(turn.pk, turn.public_id, turn.run, _start_of(tx, happenings), standings=asking.standings)
 
 
 def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> None:
@@ -328,10 +335,10 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
     at its next look; its message is written by the run.
     """
     told: Stopped | None = None
-    with journal.transaction() as tx:
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         spec = agents.for_turn(caller, session)
-        live = _lock_live_turn(session)
+        live = lock_live_turn(session)
         calls = _open_calls(session) if live is not None else []
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
         _check_answers(answers, calls, client_names)
@@ -340,8 +347,11 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
         happenings: list[Happening] = []
         waiting = live.state == TurnState.WAITING
         if waiting:
+            asking.take_turn()
             live.run += 1
-            Turn.objects.filter(pk=live.pk).update(state=TurnState.QUEUED, run=live.run, queued_at=now, takeovers=0)
+            Turn.objects.filter(pk=live.pk).update(
+                state=TurnState.QUEUED, api_key_id=caller.key, run=live.run, queued_at=now, takeovers=0
+            )
             happenings.append(Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run}))
             tx.after_commit(tasks.wake)
         else:
@@ -350,6 +360,8 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
         happenings += _store_answers(
             place, live, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=waiting
         )
+        if waiting:
+            asking.admit_turn()
         for happening in happenings:
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
     if told is not None and told.worker:
@@ -406,7 +418,7 @@ def _store_answers(
             journal.execute([history.call_final(place, each.call_id, CallState.DONE, each.content, now, by=by, stored=stored)])
             if stored:
                 journal.execute(
-                    [history.message(place, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id)]
+                    history.message(place, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id)
                 )
             happenings.append(
                 history.finished(turn.public_id, each.call_id, each.content, failed=False, by="client", shown=False)
@@ -428,7 +440,7 @@ def _store_answers(
             happenings.append(history.denied(turn.public_id, each.call_id, each.reason, text, shown=True))
         journal.execute([final])
         if stored:
-            journal.execute([history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=each.call_id)])
+            journal.execute(history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=each.call_id))
     return happenings
 
 
@@ -608,7 +620,7 @@ def _stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
     place = Place(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
     content = history.assistant_content(partial.text, partial.thinking, [])
     if content is not None:
-        journal.execute([history.message(place, "assistant", content, now, origin=Origin.SERVER)])
+        journal.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
     calls = list(
         ToolCall.objects.select_for_update(no_key=True)
         .filter(turn=turn, state__in=OPEN_CALL_STATES)
@@ -647,14 +659,17 @@ def _amend(place: Place, turn: Turn, before: Content | None, partial: _Partial, 
     """Add the deltas that were stored while the end was being written."""
     content = history.assistant_content(partial.text, partial.thinking, [])
     if content is not None and before is None:
-        journal.execute([history.message(place, "assistant", content, now, origin=Origin.SERVER)])
+        journal.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
     elif content is not None:
         newest = (
             Message.objects.filter(turn=turn, run=turn.run, role="assistant", origin=Origin.SERVER)
             .order_by("-position")
             .values_list("pk", flat=True)[:1]
         )
-        Message.objects.filter(pk__in=list(newest)).update(content=exact_json.dumps(content))
+        text = exact_json.dumps(content)
+        if Message.objects.filter(pk__in=list(newest)).update(content=text):
+            grown = quotas.size(text) - quotas.size(exact_json.dumps(before))
+            journal.execute([quotas.stored(place.tenant, place.session, grown)])
     Turn.objects.filter(pk=turn.pk).update(parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]))
     return partial
 
@@ -664,7 +679,7 @@ def _store_late_answer(place: Place, call: ToolCall, now: datetime) -> None:
     content = exact_json.loads(call.result or '""')
     journal.execute(
         [
-            history.message(place, "tool", content, now, origin=origin, tool_call_id=call.call_id),
+            *history.message(place, "tool", content, now, origin=origin, tool_call_id=call.call_id),
             history.call_stored(place, call.call_id),
         ]
     )
@@ -672,7 +687,7 @@ def _store_late_answer(place: Place, call: ToolCall, now: datetime) -> None:
 
 def stop_live_turn(tx: journal.Transaction, session: Session, stop: Stop) -> Stopped | None:
     """Stop whatever lives in a locked session, inside its transaction; call ``tell_worker`` after it."""
-    turn = _lock_live_turn(session)
+    turn = lock_live_turn(session)
     return None if turn is None else _stop_locked(tx, turn, stop)
 
 

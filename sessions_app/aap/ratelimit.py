@@ -1,0 +1,47 @@
+"""The RateLimit fields (A122): what a caller may use and where it stands.
+
+Structured fields of the IETF draft `RateLimit header fields for HTTP`: `RateLimit-Policy` names the limits,
+`RateLimit` says what is left of each and in how many seconds there is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sessions_app.core.errors import QuotaExceeded
+from sessions_app.core.quotas import Quota, Standing
+
+_LARGEST = 999_999_999_999_999
+"""A structured field's integer has at most 15 digits."""
+
+
+def of_standings(standings: Iterable[Standing]) -> dict[str, str]:
+    """Of an answer to a request that was let through; nothing where no rate applies."""
+    found = list(standings)
+    if not found:
+        return {}
+    return {
+        "RateLimit-Policy": ", ".join(
+            f"{_name(each.quota, each.of_key)};q={_integer(each.limit)};w={each.window}" for each in found
+        ),
+        "RateLimit": ", ".join(f"{_name(each.quota, each.of_key)};r={_integer(each.left)};t={each.seconds}" for each in found),
+    }
+
+
+def of_refusal(error: QuotaExceeded) -> dict[str, str]:
+    name = _name(error.quota, error.of_key)
+    unit = ';qu="concurrent-requests"' if error.quota == Quota.TURNS_AT_ONCE else ""
+    window = "" if error.window is None else f";w={error.window}"
+    return {
+        "Retry-After": str(error.retry_after),
+        "RateLimit-Policy": f"{name};q={_integer(error.limit)}{unit}{window}",
+        "RateLimit": f"{name};r=0;t={error.retry_after}",
+    }
+
+
+def _name(quota: str, of_key: bool) -> str:
+    return f'"{quota}-of-key"' if of_key else f'"{quota}"'
+
+
+def _integer(value: int) -> int:
+    return min(value, _LARGEST)

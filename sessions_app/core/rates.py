@@ -1,0 +1,237 @@
+"""Rates: how often something may happen within a minute, counted over a window that slides.
+
+A window holds the moments of what was let through, so in no minute is more let through than allowed, and
+the moment when a place is free again is known. All processes count together in Redis. Without one, or while
+it is away, each process counts for itself: a rate is a courtesy to the machine, and no request fails or
+waits long for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+log = logging.getLogger(__name__)
+
+WINDOW_SECONDS = 60
+_PATIENCE = 0.25
+"""Seconds for a connection or an answer of Redis; a request is waiting."""
+_RETRY_AFTER = 1.0
+"""Seconds for which a Redis that did not answer is left alone."""
+_CONNECTIONS = 32
+_MANY_WINDOWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """At most ``limit`` in a window; ``name`` says whose. Windows taken together carry the same {tag}, for a cluster."""
+
+    name: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How full a window is. ``seconds``: until the next place is free."""
+
+    limit: int
+    used: int
+    seconds: float
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.used)
+
+
+class _Windows(Protocol):
+    def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]: ...
+
+    def give_back(self, bounds: Sequence[Bound], member: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A place in every window, or none (``allowed`` false). ``levels`` go with the bounds."""
+
+    allowed: bool
+    levels: Sequence[Level]
+    bounds: Sequence[Bound]
+    member: str
+    windows: _Windows
+
+
+def take(bounds: Sequence[Bound]) -> Taken:
+    """Take a place in all the windows, or in none if one of them is full."""
+    member = secrets.token_hex(8)
+    shared = _shared()
+    if shared is not None and shared.usable():
+        try:
+            allowed, levels = shared.take(bounds, member)
+        except (redis.RedisError, OSError) as error:
+            shared.failed(error)
+        else:
+            return Taken(allowed, levels, bounds, member, shared)
+    allowed, levels = _own.take(bounds, member)
+    return Taken(allowed, levels, bounds, member, _own)
+
+
+def give_back(taken: Taken) -> None:
+    """What was let through did not happen after all."""
+    if not taken.allowed:
+        return
+    try:
+        taken.windows.give_back(taken.bounds, taken.member)
+    except (redis.RedisError, OSError) as error:
+        assert isinstance(taken.windows, RedisWindows)
+        taken.windows.failed(error)
+
+
+def _seconds_until_free(moments: Sequence[float], limit: int, now: float) -> float:
+    """Until the oldest goes, or as many as are needed for a place."""
+    index = max(0, len(moments) - limit)
+    return moments[index] + WINDOW_SECONDS - now if index < len(moments) else WINDOW_SECONDS
+
+
+class OwnWindows:
+    """The windows of this process alone."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._windows: dict[str, deque[tuple[float, str]]] = {}
+
+    def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
+        with self._lock:
+            now = self._clock()
+            if len(self._windows) > _MANY_WINDOWS:
+                for name in list(self._windows):
+                    self._window(name, now)
+                self._windows = {name: window for name, window in self._windows.items() if window}
+            allowed = all(len(self._window(bound.name, now)) < bound.limit for bound in bounds)
+            levels = []
+            for bound in bounds:
+                window = self._window(bound.name, now)
+                if allowed:
+                    window.append((now, member))
+                moments = [moment for moment, _ in window]
+                levels.append(Level(bound.limit, len(moments), _seconds_until_free(moments, bound.limit, now)))
+            return allowed, levels
+
+    def _window(self, name: str, now: float) -> deque[tuple[float, str]]:
+        window = self._windows.setdefault(name, deque())
+        while window and window[0][0] <= now - WINDOW_SECONDS:
+            window.popleft()
+        return window
+
+    def give_back(self, bounds: Sequence[Bound], member: str) -> None:
+        with self._lock:
+            for bound in bounds:
+                window = self._windows.get(bound.name, deque())
+                self._windows[bound.name] = deque(each for each in window if each[1] != member)
+
+
+_TAKE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local window = tonumber(ARGV[1])
+local allowed = 1
+for i, key in ipairs(KEYS) do
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now - window)
+  if redis.call('ZCARD', key) >= tonumber(ARGV[i + 2]) then allowed = 0 end
+end
+local answer = {allowed}
+for i, key in ipairs(KEYS) do
+  if allowed == 1 then
+    redis.call('ZADD', key, now, ARGV[2])
+    redis.call('PEXPIRE', key, window)
+  end
+  local used = redis.call('ZCARD', key)
+  local index = math.max(0, used - tonumber(ARGV[i + 2]))
+  local next = redis.call('ZRANGE', key, index, index, 'WITHSCORES')
+  answer[#answer + 1] = used
+  answer[#answer + 1] = next[2] and tonumber(next[2]) + window - now or window
+end
+return answer
+"""
+
+
+class RedisWindows:
+    """The windows that all processes share."""
+
+    def __init__(self, url: str) -> None:
+        pool = redis.BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=_PATIENCE,
+            socket_timeout=_PATIENCE,
+            socket_connect_timeout=_PATIENCE,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._client = redis.Redis(connection_pool=pool)
+        self._take = self._client.register_script(_TAKE)
+        self._away_until = 0.0
+
+    def usable(self) -> bool:
+        return time.monotonic() >= self._away_until
+
+    def failed(self, error: Exception) -> None:
+        log.warning("rates are counted in each process by itself: Redis does not answer (%s)", type(error).__name__)
+        self._away_until = time.monotonic() + _RETRY_AFTER
+
+    def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
+        arguments = [WINDOW_SECONDS * 1000, member, *(bound.limit for bound in bounds)]
+        allowed, *pairs = cast(list[int], self._take(keys=[_key(bound) for bound in bounds], args=cast(Any, arguments)))
+        levels = [
+            Level(bound.limit, used, wait / 1000) for bound, used, wait in zip(bounds, pairs[::2], pairs[1::2], strict=True)
+        ]
+        return bool(allowed), levels
+
+    def give_back(self, bounds: Sequence[Bound], member: str) -> None:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for bound in bounds:
+                pipeline.zrem(_key(bound), member)
+            pipeline.execute()
+
+    def close(self) -> None:
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+
+def _key(bound: Bound) -> str:
+    return f"agenthost:rate:{bound.name}"
+
+
+_own = OwnWindows()
+_lock = threading.Lock()
+_by_url: dict[str, RedisWindows] = {}
+
+
+def _shared() -> RedisWindows | None:
+    url: str | None = settings.AGENTHOST_REDIS_URL
+    if url is None:
+        return None
+    found = _by_url.get(url)
+    if found is None:
+        with _lock:
+            found = _by_url.setdefault(url, RedisWindows(url))
+    return found
+
+
+def forget() -> None:
+    """Close what is open and forget this process's own windows."""
+    with _lock:
+        for each in _by_url.values():
+            each.close()
+        _by_url.clear()
+    _own._windows.clear()
