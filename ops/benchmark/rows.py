@@ -43,7 +43,7 @@ class Size:
 FULL = Size()
 QUICK = Size(
     single_turns=10,
-    paced_seconds=3,
+    paced_seconds=5,
     paced_turns=1,
     creations=200,
     list_requests=40,
