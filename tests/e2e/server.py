@@ -295,7 +295,7 @@ def running(
 @contextlib.contextmanager
 def own_services(server: Server, given: str) -> Iterator[dict[str, str]]:
     """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
-    name = f"agenthost_e2e_{secrets.token_hex(6)}"
+    name = f"test_agenthost_e2e_{secrets.token_hex(6)}"
     server.redis = Redis(server.directory)
     server.redis.start()
     with psycopg.connect(given, autocommit=True) as connection:
