@@ -7,9 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.conf import settings
+from django.db.models import Field
 
 from agents_app import registry
-from sessions_app.core.caller import SCOPES
+from sessions_app.core import quotas
+from sessions_app.core.caller import SCOPES, Limits
+from sessions_app.models import ApiKey
 
 _SCOPE_TEXTS = {
     "meta:read": "see which agents there are",
@@ -67,6 +71,42 @@ class ScopesField(forms.MultipleChoiceField):
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("choices", [(scope, f"{scope} – {_SCOPE_TEXTS[scope]}") for scope in SCOPES])
         super().__init__(**kwargs)
+
+
+class LimitsForm(forms.Form):
+    """The limits of a key: a field each, empty for none."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in quotas.NAMES:
+            column = quotas.column(name)
+            self.fields[column] = forms.IntegerField(
+                required=False,
+                min_value=0,
+                max_value=quotas.MOST,
+                label=f"At most: {quotas.TITLES[name]}",
+                help_text=f"{_help_text(column)} Empty: only the tenant's limit.",
+            )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: self.cleaned_data[quotas.column(name)] for name in quotas.NAMES})
+
+
+def _help_text(column: str) -> str:
+    field = ApiKey._meta.get_field(column)
+    assert isinstance(field, Field)
+    return str(field.help_text)
+
+
+def tenant_help_texts() -> dict[str, str]:
+    """The limits of a tenant, with what holds where it has none of its own."""
+    defaults = settings.AGENTHOST_QUOTAS
+    return {
+        quotas.column(name): f"{_help_text(quotas.column(name))} Empty: "
+        + ("no limit." if defaults.get(name) is None else f"the server's {defaults[name]}.")
+        for name in quotas.NAMES
+    }
 
 
 def offer_agents(form: forms.BaseForm, also: Iterable[str] | None = None) -> None:

@@ -15,16 +15,16 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
 
-from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, ScopesField, offer_agents
+from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsForm, ScopesField, offer_agents
 from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.admin.tenants import chosen_again
-from sessions_app.core import keys
+from sessions_app.core import keys, quotas
 from sessions_app.core.errors import InvalidInput
 from sessions_app.models import ApiKey, Tenant
 
 
-class IssueForm(forms.Form):
+class IssueForm(LimitsForm):
     tenant = forms.ModelChoiceField(Tenant.objects.order_by("slug"))
     name = forms.CharField(max_length=200, help_text="What the key is for; it stands in lists and in the audit.")
     scopes = ScopesField(initial=["meta:read", "sessions:read", "sessions:write"])
@@ -135,6 +135,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
     def get_urls(self) -> list[Any]:
         own = [
             path("<path:object_id>/revoke/", self.admin_site.admin_view(self.revoke_view), name="sessions_app_apikey_revoke"),
+            path("<path:object_id>/limits/", self.admin_site.admin_view(self.limits_view), name="sessions_app_apikey_limits"),
             path("<path:object_id>/rotate/", self.admin_site.admin_view(self.rotate_view), name="sessions_app_apikey_rotate"),
         ]
         return own + super().get_urls()
@@ -153,6 +154,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
                     allowed_agents=form.cleaned_data["allowed_agents"],
                     actor=actor(request),
                     address=address(request),
+                    limits=form.limits,
                 )
             except InvalidInput as error:
                 for fault in error.faults:
@@ -181,6 +183,8 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
                 "subtitle": key.name,
                 "key": key,
                 "state": self.state(key),
+                "usage": quotas.usage(key.tenant, key),
+                "can_limit": state == "active" and self.may(request, "change"),
                 "successors": list(key.rotated_to.all()),
                 "may_end": self.may(request, "change"),
                 "can_rotate": state == "active" and self.may(request, "add") and self.may(request, "change"),
@@ -196,6 +200,25 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
             self._revoke(request, [key])
             return HttpResponseRedirect(back)
         return self._ask_to_revoke(request, [key], back)
+
+    def limits_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self.found(request, object_id)
+        self.insist(request, "change")
+        back = self.link("change", key.pk)
+        form = LimitsForm(request.POST or None, initial={name: getattr(key, name) for name in map(quotas.column, quotas.NAMES)})
+        if request.method == "POST" and form.is_valid():
+            if keys.set_limits(key, form.limits, actor=actor(request), address=address(request)):
+                self.message_user(request, f"The limits of {key.prefix}… were changed.", messages.SUCCESS)
+            return HttpResponseRedirect(back)
+        return self.confirm(
+            request,
+            title=f"Limits of {key.prefix}…",
+            text="They hold within those of the tenant, from the key's next request on.",
+            rows=[_line(key)],
+            button="Save",
+            form=form,
+            back=back,
+        )
 
     @method_decorator(sensitive_variables())
     def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -11,15 +11,17 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
 
-from sessions_app.admin.fields import AgentsField, offer_agents
+from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
-from sessions_app.core import tenants
+from sessions_app.core import quotas, tenants
 from sessions_app.models import Tenant
 
 _SUSPENSION = (
     "From then on all keys of the tenant are refused and its running turns are cancelled. "
     "Nothing is deleted; after resuming, keys and sessions work as before."
 )
+
+_LIMITS = tuple(quotas.column(name) for name in quotas.NAMES)
 
 
 if TYPE_CHECKING:
@@ -33,17 +35,31 @@ class TenantForm(_Form):
 
     class Meta:
         model = Tenant
-        fields = ("slug", "title", "allowed_agents")
+        fields = ("slug", "title", "allowed_agents", *_LIMITS, "session_retention_days")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         offer_agents(self, self.instance.allowed_agents)
+        # Who may only look has no fields, but their values.
+        for column, text in tenant_help_texts().items():
+            if column in self.fields:
+                self.fields[column].help_text = text
+
+    def clean_session_retention_days(self) -> int | None:
+        days: int | None = self.cleaned_data["session_retention_days"]
+        if days is not None and not 1 <= days <= tenants.LONGEST_RETENTION_DAYS:
+            raise forms.ValidationError(f"Give 1 to {tenants.LONGEST_RETENTION_DAYS} days, or leave it empty.")
+        return days
 
 
 @admin.register(Tenant)
 class TenantAdmin(OperatorAdmin[Tenant]):
     form = TenantForm
-    fields = ("slug", "title", "allowed_agents")
+    fieldsets = (
+        (None, {"fields": ("slug", "title", "allowed_agents")}),
+        ("Limits", {"fields": _LIMITS}),
+        ("Retention", {"fields": ("session_retention_days",)}),
+    )
     change_form_template = "agenthost/tenant.html"
     heading = "Tenants"
     list_display = ("slug", "title", "state", "agents", "active_keys", "created")
@@ -90,6 +106,15 @@ class TenantAdmin(OperatorAdmin[Tenant]):
             obj.pk, obj.created_at, obj._state.adding = made.pk, made.created_at, False
         else:
             tenants.change(obj, title=obj.title, allowed_agents=agents, actor=who, address=where)
+        limits, days = quotas.own_limits(obj), obj.session_retention_days
+        tenants.set_limits(obj, limits, session_retention_days=days, actor=who, address=where)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        tenant = self.get_object(request, object_id)
+        usage = None if tenant is None else quotas.usage(tenant)
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), "usage": usage})
 
     # --- suspending and resuming ---
 

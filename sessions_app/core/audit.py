@@ -18,6 +18,7 @@ class Action(StrEnum):
     TENANT_RESUMED = "tenant_resumed"
     KEY_ISSUED = "key_issued"
     KEY_REVOKED = "key_revoked"
+    KEY_CHANGED = "key_changed"
     KEY_ROTATED = "key_rotated"
     TRANSCRIPT_READ = "transcript_read"
 

@@ -22,6 +22,9 @@ class Limits:
     request_bytes: int | None = None
 
 
+NO_LIMITS = Limits()
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The outcome of authentication; every core function that acts for somebody takes one.
@@ -34,8 +37,8 @@ class Caller:
     key_prefix: str
     scopes: frozenset[str]
     agents: frozenset[str] | None = None
-    tenant_limits: Limits = Limits()
-    key_limits: Limits = Limits()
+    tenant_limits: Limits = NO_LIMITS
+    key_limits: Limits = NO_LIMITS
 
     def require(self, scope: str) -> None:
         if scope not in self.scopes and "*" not in self.scopes:

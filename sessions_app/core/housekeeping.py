@@ -1,15 +1,16 @@
-"""What has to go, goes in batches: pruned events, the rows of deleted sessions, workers long dead."""
+"""What has to go, goes in batches: idle sessions, pruned events, rows of deleted sessions, workers long dead."""
 
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import idempotency, journal, presence
+from sessions_app.core import idempotency, journal, presence, quotas, retention
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -19,22 +20,40 @@ _DEAD_WORKERS_AFTER = timedelta(hours=1)
 _READERS_LEAVE_WITHIN = timedelta(minutes=1)
 """Streams that were open when a session was deleted still have to read its end."""
 _SESSIONS_A_RUN = 200
+_RETENTION_SECONDS = 20.0
+_REMOVAL_SECONDS = 20.0
+_DAYS_OF_TOKENS = timedelta(days=90)
 
 
 def run() -> None:
     """One round. Interrupted at any point it loses nothing: the next round goes on."""
     now = timezone.now()
+    while quotas.fold(BATCH):
+        pass
+    quotas.forget_days(quotas.today() - _DAYS_OF_TOKENS)
     events = journal.prune(
         now - timedelta(seconds=settings.AGENTHOST_DELTA_RETENTION_SECONDS),
         now - timedelta(seconds=settings.AGENTHOST_EVENT_RETENTION_SECONDS),
         BATCH,
     )
-    sessions = sum(remove_session(pk) for pk in _deleted())
+    sessions = _remove_deleted()
     presence.forget_dead(_DEAD_WORKERS_AFTER)
     while idempotency.forget_old(BATCH) == BATCH:
         pass
     if events or sessions:
         log.info("housekeeping removed %s events and %s deleted sessions", events, sessions)
+    retention.enforce(_RETENTION_SECONDS)
+
+
+def _remove_deleted() -> int:
+    """As many as there is time for: retention may delete thousands in a round."""
+    until, removed = time.monotonic() + _REMOVAL_SECONDS, 0
+    while batch := _deleted():
+        for session in batch:
+            if time.monotonic() >= until:
+                return removed
+            removed += remove_session(session)
+    return removed
 
 
 def _deleted() -> list[int]:

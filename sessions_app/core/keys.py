@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from sessions_app.core import audit, quotas
-from sessions_app.core.caller import SCOPES, Caller, allowed_by_both
+from sessions_app.core.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.errors import Fault, InvalidInput, NotAuthenticated
 from sessions_app.models import ApiKey, Tenant
 
@@ -109,13 +109,15 @@ def issue(
     allowed_agents: Sequence[str] | None,
     actor: str,
     address: str = "",
+    limits: Limits = NO_LIMITS,
 ) -> Issued:
-    """Make a key. InvalidInput names ``name``, ``scopes``, ``expires_at`` or ``allowed_agents``."""
+    """Make a key. InvalidInput names ``name``, ``scopes``, ``expires_at``, ``allowed_agents`` or a limit."""
+    columns = quotas.columns(limits)
     faults = _faults(name, scopes, expires_at, allowed_agents)
     if faults:
         raise InvalidInput(faults)
     with transaction.atomic():
-        issued = _create(tenant, name, _in_order(scopes), expires_at, allowed_agents)
+        issued = _create(tenant, name, _in_order(scopes), expires_at, allowed_agents, columns)
         audit.record(
             actor=actor,
             address=address,
@@ -125,6 +127,26 @@ def issue(
             detail=_rights(issued.key),
         )
     return issued
+
+
+def set_limits(key: ApiKey, limits: Limits, *, actor: str, address: str = "") -> bool:
+    """Set how much the key may use, within what its tenant may. False: it was so already."""
+    columns = quotas.columns(limits)
+    with transaction.atomic():
+        row = ApiKey.objects.select_for_update(of=("self",), no_key=True).select_related("tenant").get(pk=key.pk)
+        changes = quotas.described(quotas.own_limits(row), limits)
+        if changes:
+            ApiKey.objects.filter(pk=row.pk).update(**columns)
+            audit.record(
+                actor=actor,
+                address=address,
+                action=audit.Action.KEY_CHANGED,
+                target=_named(row),
+                tenant=row.tenant,
+                detail="; ".join(changes),
+            )
+    key.refresh_from_db(fields=list(columns))
+    return bool(changes)
 
 
 def revoke(key: ApiKey, *, actor: str, address: str = "") -> bool:
@@ -158,6 +180,7 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
             old.scopes,
             None if lifetime is None else now + lifetime,
             old.allowed_agents,
+            quotas.columns(quotas.own_limits(old)),
             rotated_from=old,
         )
         ends = now + overlap
@@ -198,6 +221,7 @@ def _create(
     scopes: list[str],
     expires_at: datetime | None,
     allowed_agents: Sequence[str] | None,
+    limits: Mapping[str, int | None],
     rotated_from: ApiKey | None = None,
 ) -> Issued:
     raw = PREFIX + secrets.token_urlsafe(32)
@@ -210,6 +234,7 @@ def _create(
         allowed_agents=None if allowed_agents is None else list(allowed_agents),
         expires_at=expires_at,
         rotated_from=rotated_from,
+        **limits,
     )
     return Issued(key, raw)
 

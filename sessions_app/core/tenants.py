@@ -11,9 +11,12 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from sessions_app.core import audit, journal
+from sessions_app.core import audit, journal, quotas
+from sessions_app.core.caller import Limits
 from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.models import Tenant
+
+LONGEST_RETENTION_DAYS = 36_500
 
 
 def create(slug: str, title: str = "", *, actor: str = audit.SERVER, address: str = "") -> tuple[Tenant, bool]:
@@ -82,6 +85,40 @@ def change(
     return bool(changes)
 
 
+def set_limits(tenant: Tenant, limits: Limits, *, session_retention_days: int | None, actor: str, address: str = "") -> bool:
+    """Set how much the tenant may use and how long its sessions are kept. False: it was so already.
+
+    They hold for requests from now on, and for runs that begin from now on.
+    """
+    columns = quotas.columns(limits)
+    if session_retention_days is not None and not 1 <= session_retention_days <= LONGEST_RETENTION_DAYS:
+        raise InvalidInput(
+            [
+                Fault(
+                    ("session_retention_days",),
+                    f"give 1 to {LONGEST_RETENTION_DAYS} days, or leave it empty to keep them for ever",
+                )
+            ]
+        )
+    with transaction.atomic():
+        row = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        changes = quotas.described(quotas.own_limits(row), limits)
+        if row.session_retention_days != session_retention_days:
+            changes.append(f"retention {_days(row.session_retention_days)} -> {_days(session_retention_days)}")
+        if changes:
+            Tenant.objects.filter(pk=row.pk).update(session_retention_days=session_retention_days, **columns)
+            audit.record(
+                actor=actor,
+                address=address,
+                action=audit.Action.TENANT_CHANGED,
+                target=_named(row),
+                tenant=row,
+                detail="; ".join(changes),
+            )
+    tenant.refresh_from_db(fields=["session_retention_days", *columns])
+    return bool(changes)
+
+
 def suspend(tenant: Tenant, *, actor: str, address: str = "") -> bool:
     """Refuse the tenant's keys, then cancel its live turns. False: it was suspended already.
 
@@ -111,6 +148,10 @@ def resume(tenant: Tenant, *, actor: str, address: str = "") -> bool:
 
 def _named(tenant: Tenant) -> str:
     return f"tenant {tenant.slug}"
+
+
+def _days(days: int | None) -> str:
+    return "for ever" if days is None else f"{days} days"
 
 
 def _agents(names: Sequence[str] | None) -> str:
