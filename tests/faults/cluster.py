@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ops.services import Postgres
+from ops.services import Postgres, free_port
 from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.server import Process, Server
@@ -67,7 +67,7 @@ class Cluster:
         old = self.server.webs[index]
         old.terminate()
         # It keeps its port until its streams have ended; the new one gets another, as in a cluster.
-        self.server.ports[index] = servers.free_port()
+        self.server.ports[index] = free_port()
         self.server.start_web(index)
         self.server.wait_ready(index)
         return old
@@ -149,7 +149,9 @@ def wait_log(process: Process, words: str, timeout: float = 60.0) -> None:
 
 
 @contextlib.contextmanager
-def running(directory: Path, model_url: str, postgres: Postgres, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+def running(
+    directory: Path, model_url: str, postgres: Postgres, environment: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     agents = {"AGENTHOST_AGENTS_FILE": str(write_agents(directory, model_url))}
     with servers.running(
         "production",

@@ -8,9 +8,9 @@ import pytest
 
 from ops.services import Postgres, folder
 from tests.e2e import server as servers
+from tests.fakes.model_server import ModelServer
 from tests.faults import cluster as clusters
 from tests.faults.cluster import Cluster, wait_for
-from tests.fakes.model_server import ModelServer
 
 
 @pytest.fixture(scope="session")

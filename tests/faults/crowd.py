@@ -12,7 +12,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +161,13 @@ class Run:
         self.unseen = False
         """The end is known, but its events were not given again: the history alone has the words."""
         self.until: float = 0.0
+        self.leave_after: int | None = None
+        """Leave the stream once, after so many events, and come back."""
+        self.act_after: int | None = None
+        self.act: Callable[[], None] = lambda: None
+        """What is done once, after so many events; the stream is left for it."""
+        self.may_vanish = False
+        """The session may be deleted meanwhile; that is an end, too."""
 
     @property
     def stop(self) -> str:
@@ -183,6 +190,9 @@ class Run:
         while not self.over:
             try:
                 self._read_on()
+                if self.act_after is not None and (self.over or len(self.events) >= self.act_after):
+                    self.act_after = None
+                    self.act()
             except httpx.ReadTimeout as error:
                 raise Fault(f"a stream of {self.session} was silent for {SILENCE.read} s") from error
             except httpx.TransportError:
@@ -197,8 +207,7 @@ class Run:
     def _read_on(self) -> None:
         person = self.person
         if self.events or self.accepted:
-            if person.told.came_again is not None:
-                person.told.count("came_again")
+            person.told.count("came_again")
             headers = {"Last-Event-ID": self.events[-1].id} if self.events else {}
             path = f"/sessions/{self.session}/events/stream?stream=delta"
             self._read("GET", path, None, headers)
@@ -219,10 +228,13 @@ class Run:
                 if response.status_code == 503:
                     person.wait_as_told(response)
                     return
-                if response.status_code == 410 and (self.events or self.key):
+                if response.status_code == 410:
                     person.told.count("lost_positions")
                     self.events.clear()
                     self.accepted = True
+                    return
+                if response.status_code == 404 and self.may_vanish and self.accepted:
+                    self.over = self.unseen = True
                     return
                 raise Fault(f"{method} {path}: {response.status_code} {response.text[:300]}")
             self.accepted = True
@@ -232,6 +244,11 @@ class Run:
                     self._take(event)
                 if time.monotonic() > self.until:
                     raise Fault(f"the turn of {self.session} did not end in time; its last event: {self.events[-1:]}")
+                if not self.over and self.leave_after is not None and len(self.events) >= self.leave_after:
+                    self.leave_after = None
+                    break
+                if not self.over and self.act_after is not None and len(self.events) >= self.act_after:
+                    break
             if not self.over:
                 # Whoever is cut off comes again: a web that is stopped in time must not do this (see Told.came_again).
                 person.other_web()
@@ -251,7 +268,7 @@ class Run:
 # --- sessions that go on and on ---
 
 Kind = str
-KINDS: Sequence[Kind] = ("talk", "work", "ask")
+KINDS: tuple[Kind, ...] = ("talk", "work", "ask")
 
 
 @dataclass
@@ -366,7 +383,9 @@ def acceptable_requests(model: ModelServer) -> None:
 class Crowd:
     """Several people at once, each with a session, until the block ends; then all they saw is checked."""
 
-    def __init__(self, server: Server, model: ModelServer, people: int, *, words: int = 12, pause: float = 0.02, patience: float = 60.0) -> None:
+    def __init__(
+        self, server: Server, model: ModelServer, people: int, *, words: int = 12, pause: float = 0.02, patience: float = 60.0
+    ) -> None:
         self.told = Told()
         self._server, self._model = server, model
         self._words, self._pause = words, pause

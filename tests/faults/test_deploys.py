@@ -127,4 +127,6 @@ def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Clust
     assert len(outcomes) == 6
     for events in outcomes:
         assert events[-1].data == {"stopReason": "end_turn"}
-        assert "".join(event.data["delta"] for event in events if event.name == "text_delta") == "".join(f"{w} " for w in range(60))
+        assert "".join(event.data["delta"] for event in events if event.name == "text_delta") == "".join(
+            f"{w} " for w in range(60)
+        )

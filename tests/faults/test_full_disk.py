@@ -30,8 +30,8 @@ class Disk:
     """``fill`` leaves no room for the server's data, ``empty`` gives it back."""
 
     server: Server
-    fill: Callable[[], None]
-    empty: Callable[[], None]
+    fill: Callable[[], object]
+    empty: Callable[[], object]
 
 
 @contextlib.contextmanager

@@ -25,7 +25,9 @@ def memory_of(pid: int) -> int:
 
 
 @pytest.mark.rule("A84", "A85")
-@pytest.mark.parametrize("fault", [steps.drop(), steps.close(), steps.hang(), steps.error_object()], ids=lambda step: str(step["do"]))
+@pytest.mark.parametrize(
+    "fault", [steps.drop(), steps.close(), steps.hang(), steps.error_object()], ids=lambda step: str(step["do"])
+)
 def test_a_provider_that_breaks_off_costs_its_turn_and_nothing_else(
     cluster: Cluster, model: ModelServer, fault: steps.Step
 ) -> None:
@@ -61,7 +63,11 @@ def test_half_a_character_is_never_shown(cluster: Cluster, model: ModelServer) -
     escaped = json.dumps({"choices": [{"index": 0, "delta": {"content": "\ud83d"}, "finish_reason": None}]})
     lonely = [steps.text("b"), steps.raw(f"data: {escaped}\n\n".encode()), steps.text("y")]
     broken = [steps.text("c"), steps.split_text("\N{GRINNING FACE}", 2)[0], steps.drop()]
-    for script, expected, stop in ((cut, "a\N{GRINNING FACE}z", "end_turn"), (lonely, "b\ufffdy", "end_turn"), (broken, "c", "error")):
+    for script, expected, stop in (
+        (cut, "a\N{GRINNING FACE}z", "end_turn"),
+        (lonely, "b\ufffdy", "end_turn"),
+        (broken, "c", "error"),
+    ):
         session = alice.create("impatient")
         outcome = alice.turn(session, model.script(script), stream="delta")
         assert (outcome.text, outcome.stop) == (expected, stop)
@@ -114,8 +120,15 @@ def test_a_client_that_never_reads_holds_up_nobody(cluster: Cluster, model: Mode
     with deaf:
         before = memory_of(web)
         deaf.sendall(head.encode() + body)
-        wait_for(lambda: cluster.ask("select 1 from sessions_app_turn where state = 'done' and session_id = (select id from"
-                                     " sessions_app_session where public_id = %s)", session), "the turn ends", 30)
+        wait_for(
+            lambda: cluster.ask(
+                "select 1 from sessions_app_turn where state = 'done' and session_id = (select id from"
+                " sessions_app_session where public_id = %s)",
+                session,
+            ),
+            "the turn ends",
+            30,
+        )
         assert alice.turn(alice.create(), "and I?").text == "echo: and I?"
         assert memory_of(web) - before < 60 * 2**20
         assert len(alice.history(session)[-1]["content"]) == 640 * len(piece)
