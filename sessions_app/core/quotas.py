@@ -5,7 +5,7 @@ turns themselves. Sessions, bytes and tokens are counted in entries: each change
 ever waits for another's; housekeeping folds them into totals. Whoever needs a place under a limit takes the
 tenant's gate as the last lock before the journal's, writes first and counts then, itself included: of two
 at once the second waits for the first's COMMIT and sees it. Without a limit there is no gate. Only rates
-are counted elsewhere (rates.py). docs/decisions/0007 says what was rejected.
+are counted elsewhere (rates.py). docs/decisions/0008 says what was rejected.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ OTHER_KEY = base64.urlsafe_b64encode(bytes([251] * 32)).decode().rstrip("=")
         (lambda: env.text(NAME), " words ", "words"),
         (lambda: env.integer(NAME, 1), "7", 7),
         (lambda: env.integer(NAME, 1), "", 1),
+        (lambda: env.limit(NAME), "7", 7),
+        (lambda: env.limit(NAME), "", None),
         (lambda: env.number(NAME, 1.0), "0.25", 0.25),
         (lambda: env.boolean(NAME, default=False), "Yes", True),
         (lambda: env.boolean(NAME, default=True), "0", False),

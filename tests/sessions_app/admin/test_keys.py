@@ -196,3 +196,30 @@ def test_names_are_shown_as_text(eve: Client, acme: Tenant) -> None:
         text = html(eve.get(page))
         assert "<script>alert" not in text, page
         assert "&lt;script&gt;alert" in text, page
+
+
+def test_a_key_is_issued_with_limits_and_they_can_be_changed(eve: Client, acme: Tenant) -> None:
+    page = html(eve.get(url("apikey", "add")))
+    assert "Empty: only the tenant&#x27;s limit." in page
+    caller = keys.authenticate(key_on(html(eve.post(url("apikey", "add"), wish(acme, max_sessions="3")))))
+    assert (caller.key_limits.sessions, caller.key_limits.turns_at_once) == (3, None)
+    key = ApiKey.objects.get()
+    page = html(eve.get(url("apikey", "change", key)))
+    assert "<td>sessions</td><td>0</td><td>3</td>" in page
+    assert 'value="3"' in html(eve.get(url("apikey", "limits", key)))
+    eve.post(url("apikey", "limits", key), {"max_turns_per_minute": "10"})
+    key.refresh_from_db()
+    assert (key.max_sessions, key.max_turns_per_minute) == (None, 10)
+    row = AuditRecord.objects.get(action="key_changed")
+    assert (row.actor, row.detail) == ("admin:eve", "turns_per_minute none -> 10; sessions 3 -> none")
+
+
+def test_a_keys_limit_that_cannot_be_is_shown_again_with_its_fault(eve: Client, acme: Tenant) -> None:
+    key = make_key(acme).key
+    assert "errorlist" in html(eve.post(url("apikey", "limits", key), {"max_sessions": "-1"}))
+    assert not AuditRecord.objects.filter(action="key_changed").exists()
+
+
+def test_who_may_only_look_cannot_change_limits(reader: Client, acme: Tenant) -> None:
+    key = make_key(acme).key
+    assert reader.post(url("apikey", "limits", key), {"max_sessions": "9"}).status_code == 403

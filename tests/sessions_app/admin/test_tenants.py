@@ -103,3 +103,29 @@ def test_the_overview_carries_the_houses_name_and_style(eve: Client) -> None:
     assert "Agenthost" in page
     assert "Django administration" not in page
     assert "/static/agenthost/admin.css" in page
+
+
+def test_limits_and_retention_are_set_and_what_is_used_is_shown(eve: Client, acme: Tenant) -> None:
+    page = html(eve.get(url("tenant", "change", acme)))
+    assert "Turns that wait for their client do not count. Empty: no limit." in page
+    assert "In use" in page
+    given = {"title": "", "max_sessions": "7", "max_turns_at_once": "0", "session_retention_days": "30"}
+    eve.post(url("tenant", "change", acme), given)
+    acme.refresh_from_db()
+    assert (acme.max_sessions, acme.max_turns_at_once, acme.max_stored_bytes, acme.session_retention_days) == (7, 0, None, 30)
+    assert "<td>sessions</td><td>0</td><td>7</td>" in html(eve.get(url("tenant", "change", acme)))
+    row = AuditRecord.objects.get(action="tenant_changed", actor="admin:eve")
+    assert row.detail == "turns_at_once none -> 0; sessions none -> 7; retention for ever -> 30 days"
+
+
+@pytest.mark.parametrize("given", [{"max_sessions": "-1"}, {"session_retention_days": "0"}, {"max_stored_bytes": "many"}])
+def test_a_limit_that_cannot_be_is_shown_again_with_its_fault(eve: Client, acme: Tenant, given: dict[str, str]) -> None:
+    assert "errorlist" in html(eve.post(url("tenant", "change", acme), {"title": "", **given}))
+    acme.refresh_from_db()
+    assert acme.max_sessions is None
+
+
+def test_a_tenant_is_made_with_its_limits(eve: Client) -> None:
+    eve.post(url("tenant", "add"), {"slug": "acme", "title": "", "max_tokens_per_day": "5000", "session_retention_days": "1"})
+    tenant = Tenant.objects.get()
+    assert (tenant.max_tokens_per_day, tenant.session_retention_days) == (5000, 1)

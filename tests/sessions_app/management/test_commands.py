@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -12,12 +13,13 @@ from django.db import connection
 from django.utils import timezone
 
 from sessions_app.core import keys, tenants
+from sessions_app.core.caller import Limits
 from sessions_app.core.errors import NotAuthenticated
 from sessions_app.models import ApiKey, AuditRecord, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-COMMANDS = ("create_tenant", "create_key", "revoke_key", "rotate_key", "list_keys")
+COMMANDS = ("create_tenant", "create_key", "revoke_key", "rotate_key", "list_keys", "show_usage")
 
 
 def run(*words: str) -> tuple[str, str]:
@@ -207,3 +209,24 @@ def test_a_container_whose_user_has_no_name_can_use_the_commands(monkeypatch: py
     monkeypatch.setattr("getpass.getuser", nameless)
     run("create_tenant", "acme")
     assert AuditRecord.objects.get().actor == "shell"
+
+
+def test_show_usage_shows_what_is_used_and_what_may_be(acme: Tenant) -> None:
+    key = issue(acme).key
+    limits = Limits(sessions=3, request_bytes=1000)
+    tenants.set_limits(acme, limits, session_retention_days=30, actor="t")
+    keys.set_limits(key, Limits(tokens_per_day=5), actor="t")
+    out, said = run("show_usage", "acme")
+    table = [re.split(r" {2,}", line) for line in out.splitlines()]
+    shown = {what: numbers for _, what, *numbers in table}
+    assert shown["sessions"] == ["0", "3"]
+    assert shown["turns at once"] == ["0", "no limit"]
+    assert shown["bytes a request"] == ["-", "1000"]
+    assert "until unused for 30 days" in said
+    out, _ = run("show_usage", "acme", "--keys")
+    assert any(line.startswith(key.prefix) and "tokens today" in line and line.endswith(" 5") for line in out.splitlines())
+
+
+def test_show_usage_of_a_tenant_that_is_not_there_says_so() -> None:
+    with pytest.raises(CommandError, match="no tenant"):
+        run("show_usage", "nobody")
