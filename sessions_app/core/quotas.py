@@ -2,7 +2,7 @@
 
 What must be right is counted in the transaction it belongs to. Turns at once are counted over the live
 turns themselves. Sessions, bytes and tokens are counted in entries: each change inserts one, and nobody
-ever waits for another's; housekeeping folds them into totals. Whoever needs a place under a limit takes the
+ever waits for another's; the sweeps fold them into totals. Whoever needs a place under a limit takes the
 tenant's gate as the last lock before the journal's, writes first and counts then, itself included: of two
 at once the second waits for the first's COMMIT and sees it. Without a limit there is no gate. Only rates
 are counted elsewhere (rates.py). docs/decisions/0008 says what was rejected.
@@ -399,6 +399,8 @@ def usage(tenant: Tenant, key: ApiKey | None = None) -> list[Use]:
     return [Use(name, TITLES[name], now.get(name), getattr(limits, name)) for name in NAMES]
 
 
+FOLDED_AT_ONCE = 5000
+
 # --- folding -------------------------------------------------------------------------------------
 
 _ADD = " on conflict (tenant_id, measure, day, key_id) do update set amount = sessions_app_usagetotal.amount + excluded.amount"
@@ -425,8 +427,12 @@ def fold(batch: int) -> int:
 
     Two at once take different entries. Nobody who writes or reads usage waits for it.
     """
+    if not UsageEntry.objects.exists():
+        return 0
     with transaction.atomic(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
+            # What a crash undoes is folded again.
+            cursor.execute("set local synchronous_commit to off")
             cursor.execute(_FOLD, [batch])
             return max(0, int(cursor.rowcount))
         cursor.execute(_SUM, [batch])

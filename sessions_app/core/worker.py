@@ -27,7 +27,7 @@ from django.db.models.functions import Now
 
 from agents_app.errors import RunLost
 from agents_app.tools.threads import FairPool
-from sessions_app.core import broadcast, database, faults, journal, logcontext, presence, runner, sweep, turns
+from sessions_app.core import broadcast, database, faults, journal, logcontext, presence, quotas, runner, sweep, turns
 from sessions_app.core.errors import NotReady
 from sessions_app.core.turns import Claimed, Stop
 from sessions_app.models import Turn, TurnState
@@ -265,7 +265,7 @@ class Worker:
     async def _sweep_for_ever(self) -> None:
         while True:
             # One after the other, but none of them may keep the next from its work.
-            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._look_after_own):
+            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._fold_usage, self._look_after_own):
                 if not self._stopping.is_set():
                     await self._attempt(part)
             await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
@@ -292,6 +292,9 @@ class Worker:
 
     async def _stop_overdue(self) -> None:
         await database.run(turns.stop_overdue)
+
+    async def _fold_usage(self) -> None:
+        await database.run(quotas.fold, quotas.FOLDED_AT_ONCE)
 
     async def _look_after_own(self) -> None:
         if self._live:

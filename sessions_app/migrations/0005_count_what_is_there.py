@@ -26,7 +26,7 @@ group by tenant_id, key_id
 """
 
 
-def count(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django's signature
+def count(apps: Any, schema_editor: Any) -> None:
     postgres = schema_editor.connection.vendor == "postgresql"
     day = f"date '{STANDING}'" if postgres else f"'{STANDING}'"
     with schema_editor.connection.cursor() as cursor:
@@ -41,7 +41,7 @@ def count(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django's sig
             cursor.execute(by_bytes.format(day=day, length="length"))
 
 
-def forget(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django's signature
+def forget(apps: Any, schema_editor: Any) -> None:
     with schema_editor.connection.cursor() as cursor:
         cursor.execute("delete from sessions_app_usagetotal")
 
