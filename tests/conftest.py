@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_django
 
 from tests.fakes.model_server import ModelServer
 
@@ -108,12 +109,21 @@ def django_db_modify_db_settings(
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The journal's barrier keeps a connection of its own, and a database in use cannot be dropped."""
+def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
+    """A database in use cannot be dropped: the journal's barrier keeps a connection of its own, and a
+    thread that served a test's last request may not have given its back yet."""
     yield
+    from django.db import connection
+
     from sessions_app.core import journal
 
     journal.close()
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+                " and pid <> pg_backend_pid()"
+            )
 
 
 @pytest.fixture
@@ -121,6 +131,15 @@ def on_postgres() -> bool:
     from django.db import connection
 
     return connection.vendor == "postgresql"
+
+
+@pytest.fixture(autouse=True)
+def _every_test_finds_its_database_empty() -> Iterator[None]:
+    """What a process remembers of rows that are never deleted does not hold from test to test."""
+    yield
+    definitions = sys.modules.get("sessions_app.core.definitions")
+    if definitions is not None:
+        definitions.forget()
 
 
 # --- what a test must not leave behind ---

@@ -16,6 +16,7 @@ from sessions_app.core import secrets
 from sessions_app.models import AgentDefinition
 
 _known: dict[str, int] = {}
+"""Rows by digest. Definitions are never deleted, so what was there once is there still."""
 
 
 def _digest(document: str, hidden: dict[str, str]) -> str:
@@ -29,14 +30,21 @@ def resolve(spec: AgentSpec) -> int:
     public, hidden = agent_spec.to_document(spec)
     document = exact_json.dumps(public)
     digest = _digest(document, hidden)
-    if (known := _known.get(digest)) is not None and AgentDefinition.objects.filter(pk=known, digest=digest).exists():
+    if (known := _known.get(digest)) is not None:
         return known
     sealed = secrets.seal(exact_json.dumps(hidden), ["definition", digest]) if hidden else None
-    row, _ = AgentDefinition.objects.get_or_create(
+    row, made = AgentDefinition.objects.get_or_create(
         digest=digest, defaults={"agent_name": spec.name, "document": document, "sealed": sealed}
     )
-    _known[digest] = row.pk
+    if not made:
+        # One that was made here may yet be rolled back; the next turn finds it.
+        _known[digest] = row.pk
     return row.pk
+
+
+def forget() -> None:
+    """Drop what this process knows of the rows (their database was emptied)."""
+    _known.clear()
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from django.db.models import Max, Q
+from django.db import connection
 
 from agents_app import compaction, exact_json, registry
 from agents_app import options as agent_options
@@ -326,24 +326,24 @@ def add_seed(session: Session, seed: Sequence[dict[str, Any]], client_tools: Abs
 # --- reading -------------------------------------------------------------------------------------
 
 
-def as_model_message(row: models.Message) -> Message:
-    return Message(
-        role=row.role,  # type: ignore[arg-type]  # the column holds the four roles alone
-        content=exact_json.loads(row.content),
-        tool_call_id=row.tool_call_id,
-        provider_data=row.provider_data,
-        turn=row.turn_id,
-        step=row.step,
-        position=row.position,
-    )
+# Written out, because every run begins with it.
+_FOR_MODEL = """
+select m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through from sessions_app_message m,
+ (select coalesce(max(covers_through), 0) as through from sessions_app_compaction where session_id = %s) c
+where m.session_id = %s and m.cut_at is null and (m.position > c.through or m.role = 'system') order by m.position
+"""
 
 
 def for_model(session: int) -> list[Message]:
     """What the newest compaction leaves: its messages and every system message."""
-    covered = models.Compaction.objects.filter(session_id=session).aggregate(through=Max("covers_through"))["through"] or 0
-    rows = models.Message.objects.filter(session_id=session, cut_at=None).filter(Q(position__gt=covered) | Q(role="system"))
-    messages = [as_model_message(row) for row in rows.order_by("position")]
-    if not covered:
+    with connection.cursor() as cursor:
+        cursor.execute(_FOR_MODEL, (session, session))
+        rows = cursor.fetchall()
+    messages = [
+        Message(role, exact_json.loads(content), tool_call_id, provider_data, turn, step, position)
+        for role, content, tool_call_id, provider_data, turn, step, position, _ in rows
+    ]
+    if not rows or not rows[0][-1]:
         return messages
     # A result may stand far behind its call; the two are left out together (A38).
     called = {block["toolCallId"] for message in messages for block in calls_of(message)}

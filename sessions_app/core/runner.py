@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -58,11 +59,15 @@ class Loaded:
     tokens: tuple[int, int, int]
     seconds_left: float | None
     """Until the client's deadline for this run (A123)."""
+    has_calls: bool
+    """Whether there are calls to look at; a turn that has just begun has none."""
     budget: quotas.TokenBudget | None
 
 
 def load(claimed: Claimed) -> Loaded:
-    turn = Turn.objects.select_related("definition", "session", "tenant", "api_key").annotate(now=Now()).get(pk=claimed.turn_id)
+    of_turn = ToolCall.objects.filter(turn=OuterRef("pk"))
+    turns = Turn.objects.select_related("definition", "session", "tenant", "api_key")
+    turn = turns.annotate(now=Now(), has_calls=Exists(of_turn)).get(pk=claimed.turn_id)
     return Loaded(
         public_id=turn.public_id,
         session_public_id=turn.session.public_id,
@@ -75,6 +80,7 @@ def load(claimed: Claimed) -> Loaded:
         messages=history.for_model(turn.session_id),
         tokens=(turn.input_tokens, turn.output_tokens, turn.cache_read_tokens),
         seconds_left=None if turn.deadline_at is None else (turn.deadline_at - turn.now).total_seconds(),
+        has_calls=turn.has_calls,
         budget=quotas.token_budget(turn),
     )
 
@@ -104,6 +110,9 @@ class Run:
         self._compacted_through = 0
         self._call_ids: set[str] = set()
         self._hand_over = False
+        self.is_silent = False
+        """The model was asked and has not said a word: another worker can ask it again and nobody notices."""
+        self._may_have_calls = loaded.has_calls
         self._tokens = loaded.tokens
         self._plan = self._make_plan()
 
@@ -218,8 +227,10 @@ class Run:
         self._step = step
         self._call_ids.clear()
         await self._stream(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
+        self.is_silent = True
 
     async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
+        self.is_silent = False
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, **({"late": True} if late else {})}
         await self._stream(Happening(Kind.TEXT_OPENED if kind == "text" else Kind.THINKING_OPENED, payload))
 
@@ -234,6 +245,7 @@ class Run:
         await self._stream(Happening(Kind.TEXT_DELTA if kind == "text" else Kind.THINKING_DELTA, payload, join=part_id))
 
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
+        self.is_silent = False
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, "call": call_id, "name": name}
         await self._stream(Happening(Kind.CALL_OPENED, payload))
 
@@ -270,6 +282,7 @@ class Run:
             history.new_call(place, call, ordinal, self._plan.tools.idempotent(call.name), now)
             for ordinal, call in enumerate(message.calls)
         ]
+        self._may_have_calls = self._may_have_calls or bool(message.calls)
         self._parts += history.parts_of(message)
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
         statements.append(history.turn_after_step(self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens))
@@ -343,6 +356,8 @@ class Run:
 
     async def look(self) -> list[Call]:
         self._told.clear()
+        if not self._may_have_calls:
+            return []
         rows = await database.run(_looked_at, self.claimed.turn_id)
         for row in rows:
             if row.state not in OPEN_CALL_STATES:

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
-from django.db.models import Count, OuterRef, Subquery
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json
@@ -39,7 +38,6 @@ from sessions_app.models import (
     Message,
     Origin,
     Session,
-    Tenant,
     ToolCall,
     Turn,
     TurnState,
@@ -57,6 +55,7 @@ __all__ = [
     "cancel",
     "claim",
     "decide",
+    "give_back",
     "start",
     "stop",
     "take_over",
@@ -165,7 +164,7 @@ def _open_calls(session: Session) -> list[ToolCall]:
 
 def _create_turn(caller: Caller, session: Session, definition: int, now: datetime, deadline: float | None) -> Turn:
     try:
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             return Turn.objects.create(
                 tenant_id=session.tenant_id,
                 session=session,
@@ -447,61 +446,78 @@ def _store_answers(
 # --- the queue -----------------------------------------------------------------------------------
 
 
-def _lease() -> object:
-    return Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
+@dataclass(frozen=True, slots=True)
+class _Claimable:
+    """A locked turn, as a claim sees it. ``tail_fence`` is the highest fence its session has had."""
+
+    turn_id: int
+    public_id: str
+    tenant: int
+    session: int
+    run: int
+    takeovers: int
+    tail_fence: int
+    suspended: bool = False
+
+    @staticmethod
+    def of(turn: Turn) -> _Claimable:
+        fence = journal.tail(turn.session_id).fence
+        return _Claimable(turn.pk, turn.public_id, turn.tenant_id, turn.session_id, turn.run, turn.takeovers, fence)
 
 
-def _next_queued(older_than: float) -> Turn | None:
-    """The tenant with the fewest live runs first, then the oldest; turns of newer formats are not ours."""
-    running = (
-        Turn.objects.filter(tenant=OuterRef("tenant"), state=TurnState.RUNNING)
-        .order_by()
-        .values("tenant")
-        .annotate(count=Count("pk"))
-        .values("count")
-    )
-    queued = Turn.objects.filter(state=TurnState.QUEUED, format__lte=TURN_FORMAT)
-    if older_than:
-        queued = queued.filter(queued_at__lt=Now() - timedelta(seconds=older_than))
-    # One candidate a tenant, so that a thousand queued turns of one tenant are not sorted for another's.
-    heads = queued.filter(tenant=OuterRef("tenant")).order_by("queued_at", "pk").values("pk")[:1]
-    ranked = list(
-        queued.order_by()
-        .values("tenant")
-        .distinct()
-        .annotate(head=Subquery(heads), live=Coalesce(Subquery(running), 0))
-        .values_list("live", "head")
-    )
-    for _, head in sorted(row for row in ranked if row[1] is not None):
-        found = (
-            Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
-            .filter(pk=head, state=TurnState.QUEUED)
-            .first()
-        )
-        if found is not None:
-            return found
-    # Other workers hold the heads: take whatever is free, oldest first.
-    return (
-        queued.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
-        .order_by("queued_at", "pk")
-        .first()
-    )
+# Written out, because each claim runs these two and the ORM takes longer to write them than Postgres to run them.
+_NEXT_QUEUED = """
+with running as (select tenant_id, count(*) as live from sessions_app_turn where state = 'running' group by tenant_id)
+select t.id, t.public_id, t.tenant_id, t.session_id, t.run, t.takeovers,
+ (select fence from session_tail s where s.session_id = t.session_id),
+ (select suspended_at is not null from sessions_app_tenant x where x.id = t.tenant_id)
+from sessions_app_turn t left join running on running.tenant_id = t.tenant_id
+where t.state = 'queued' and t.format <= %s and t.queued_at <= {moment}
+order by coalesce(running.live, 0), t.queued_at, t.id limit 1 {lock}
+"""
+
+_CLAIM = """
+update sessions_app_turn set state = 'running', worker = %s, fence = %s, lease_expires_at = {moment}, takeovers = %s,
+ started_at = coalesce(started_at, {now}), provider_closed_at = null where id = %s
+"""
 
 
-def _claim_locked(tx: journal.Transaction, turn: Turn, worker: str, takeovers: int) -> Claimed:
-    fence = journal.tail(turn.session_id).fence + 1
-    Turn.objects.filter(pk=turn.pk).update(
-        state=TurnState.RUNNING,
-        worker=worker,
-        fence=fence,
-        lease_expires_at=_lease(),
-        takeovers=takeovers,
-        started_at=Coalesce("started_at", Now()),
-        provider_closed_at=None,
-    )
+def _written_for(sql: str) -> str:
+    """The statement in the default database's words; ``{moment}`` takes seconds from now."""
+    if connection.vendor == "postgresql":
+        words = {
+            "now": "statement_timestamp()",
+            "moment": "statement_timestamp() + %s * interval '1 second'",
+            "lock": "for no key update of t skip locked",
+        }
+    else:
+        now = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'"
+        words = {"now": f"{now})", "moment": f"{now}, %s || ' seconds')", "lock": ""}
+    return sql.format(**words)
+
+
+def _next_queued(older_than: float) -> _Claimable | None:
+    """The tenant with the fewest live runs first, then the oldest; turns of newer formats are not ours.
+
+    Turns that another worker is claiming are passed over.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_written_for(_NEXT_QUEUED), (TURN_FORMAT, _LATER if older_than == 0 else -older_than))
+        row = cursor.fetchone()
+    return None if row is None else _Claimable(*row)
+
+
+_LATER = 3600.0
+"""Whoever queues a turn may have a clock that is ahead of the database's."""
+
+
+def _claim_locked(tx: journal.Transaction, turn: _Claimable, worker: str, takeovers: int) -> Claimed:
+    fence = turn.tail_fence + 1
+    with connection.cursor() as cursor:
+        cursor.execute(_written_for(_CLAIM), (worker, fence, float(settings.AGENTHOST_LEASE_SECONDS), takeovers, turn.turn_id))
     payload = {"turn": turn.public_id, "run": turn.run, "takeover": takeovers}
-    tx.append(NewEvent(turn.tenant_id, turn.session_id, Happening(Kind.RUN_STARTED, payload), fence=fence))
-    return Claimed(turn.pk, turn.tenant_id, turn.session_id, fence)
+    tx.append(NewEvent(turn.tenant, turn.session, Happening(Kind.RUN_STARTED, payload), fence=fence))
+    return Claimed(turn.turn_id, turn.tenant, turn.session, fence)
 
 
 def claim(worker: str, older_than: float = 0) -> Claimed | None:
@@ -511,14 +527,21 @@ def claim(worker: str, older_than: float = 0) -> Claimed | None:
             turn = _next_queued(older_than)
             if turn is None:
                 return None
-            if not _is_suspended(turn.tenant_id):
+            if not turn.suspended:
                 return _claim_locked(tx, turn, worker, turn.takeovers)
             # It was accepted while the suspension was being written, and would be run after it.
-            _stop_locked(tx, turn, Stop(cause="suspended", reason="error"))
+            _stop_locked(tx, Turn.objects.get(pk=turn.turn_id), Stop(cause="suspended", reason="error"))
 
 
-def _is_suspended(tenant: int) -> bool:
-    return Tenant.objects.filter(pk=tenant, suspended_at__isnull=False).exists()
+def give_back(runs: Sequence[Claimed]) -> None:
+    """Back into the queue, as if they had never been claimed: runs of which nothing was said, by their worker."""
+    for claimed in runs:
+        with journal.transaction() as tx:
+            given = Turn.objects.filter(pk=claimed.turn_id, fence=claimed.fence, state=TurnState.RUNNING).update(
+                state=TurnState.QUEUED, worker="", lease_expires_at=None, queued_at=timezone.now()
+            )
+            if given:
+                tx.after_commit(tasks.wake)
 
 
 class CannotTakeOver(Exception):
@@ -549,7 +572,7 @@ def take_over(worker: str, besides: Collection[int] = ()) -> Claimed | bool:
         try:
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in _open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
-                return _claim_locked(tx, turn, worker, turn.takeovers + 1)
+                return _claim_locked(tx, _Claimable.of(turn), worker, turn.takeovers + 1)
             ended = _stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
         except (OperationalError, InterfaceError):
             raise

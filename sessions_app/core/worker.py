@@ -14,6 +14,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,11 @@ from sessions_app.core import broadcast, database, faults, journal, logcontext, 
 from sessions_app.core.errors import NotReady
 from sessions_app.core.turns import Claimed, Stop
 from sessions_app.models import Turn, TurnState
+
+if sys.platform == "win32":  # There is no uvloop for Windows.
+    from asyncio import new_event_loop
+else:
+    from uvloop import new_event_loop
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="runs", daemon=True)
         self._renewer = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
         self._live: dict[int, _Live] = {}
@@ -88,14 +94,22 @@ class Worker:
         with contextlib.suppress(concurrent.futures.CancelledError):
             future.result()
 
-    def stop(self, grace: float) -> None:
-        """Claim no more; let runs finish for ``grace`` seconds, then hand them over at commit points."""
+    def stop(self, grace: float, drain: float | None = None) -> None:
+        """Claim no more; let runs finish for ``grace`` seconds, then hand them over at commit points.
+
+        Those that have no commit point soon, because the model speaks or a tool is at work, get there within
+        ``drain`` more seconds: whoever went on without it would have to end the answer with an error.
+        """
         if self._stopping.is_set():
             return
+        if drain is None:
+            drain = min(_STOP_PATIENCE, grace)
         self._stopping.set()
         if self._loop.is_running():
             try:
-                asyncio.run_coroutine_threadsafe(self._wind_down(grace), self._loop).result(grace + 3 * _STOP_PATIENCE)
+                asyncio.run_coroutine_threadsafe(self._wind_down(grace, drain), self._loop).result(
+                    grace + drain + 4 * _STOP_PATIENCE
+                )
             except concurrent.futures.TimeoutError:
                 log.error("the loop of worker %s does not answer; its runs are left to others", self.name)
         # Only now: while runs may still finish, their leases are renewed.
@@ -265,9 +279,10 @@ class Worker:
     async def _sweep_for_ever(self) -> None:
         while True:
             # One after the other, but none of them may keep the next from its work.
-            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._fold_usage, self._look_after_own):
+            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._fold_usage):
                 if not self._stopping.is_set():
                     await self._attempt(part)
+            await self._attempt(self._look_after_own)
             await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
 
     async def _attempt(self, part: Callable[[], Awaitable[None]]) -> None:
@@ -346,19 +361,30 @@ class Worker:
 
     # --- going away ---
 
-    async def _wind_down(self, grace: float) -> None:
+    async def _wind_down(self, grace: float, drain: float) -> None:
         assert self._idle is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         for live in list(self._live.values()):
             if live.run is not None:
                 live.run.hand_over()
+        await self._attempt(self._give_back_the_silent)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), min(_STOP_PATIENCE, grace))
+            await asyncio.wait_for(self._idle.wait(), drain)
         self._drop_all()
         remaining = [live.task for live in self._live.values()]
         if remaining:
             await asyncio.wait(remaining, timeout=_STOP_PATIENCE)
+
+
+    async def _give_back_the_silent(self) -> None:
+        """A model that has not said a word may as well be asked by another worker, at once."""
+        silent = [live for live in self._live.values() if live.run is not None and live.run.is_silent]
+        for live in silent:
+            self._drop(live)
+        if silent:
+            await asyncio.wait([live.task for live in silent], timeout=_STOP_PATIENCE)
+            await database.run(turns.give_back, [live.claimed for live in silent if live.task.done()])
 
 
 _current: Worker | None = None

@@ -159,19 +159,28 @@ def passed() -> Future[int | None]:
     return _running().ask()
 
 
-def wait(era: int | None) -> None:
-    """Return when what was committed in ``era`` before this call is on disk; None: it is already.
+class Asked:
+    """A barrier on its way, for what was committed in ``era``; None: that is on disk already."""
 
-    NotReady if the database stays away, or crashed since: what was committed may then be lost.
-    """
-    if era is None or connection.vendor != "postgresql":
-        return
-    try:
-        passed_in = passed().result(PATIENCE * 2)
-    except FutureTimeout:
-        raise NotReady from None
-    if passed_in != era:
-        raise NotReady
+    def __init__(self, era: int | None) -> None:
+        self._era = era
+        self._passed = passed() if era is not None and connection.vendor == "postgresql" else None
+
+    def wait(self) -> None:
+        """NotReady if the database stays away, or crashed since: what was committed may then be lost."""
+        if self._passed is None:
+            return
+        try:
+            passed_in = self._passed.result(PATIENCE * 2)
+        except FutureTimeout:
+            raise NotReady from None
+        if passed_in != self._era:
+            raise NotReady
+
+
+def wait(era: int | None) -> None:
+    """Return when what was committed in ``era`` before this call is on disk; None: it is already."""
+    Asked(era).wait()
 
 
 def barrier() -> None:

@@ -6,6 +6,7 @@ disk is announced, nothing sooner.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,12 +14,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db import transaction as django_transaction
 
 from sessions_app.core.journal import barriers, dialect
 from sessions_app.core.journal.errors import MissingTail, StaleFence
 from sessions_app.core.journal.rows import Row, announcements
 from sessions_app.core.journal.types import Announcement, NewEvent, Statement, Stored
+
+logger = logging.getLogger(__name__)
 
 
 class Transaction:
@@ -26,6 +28,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self._events: list[NewEvent] = []
+        self._afterwards: list[Callable[[], object]] = []
         self.stored: list[Stored] = []
 
     def append(self, event: NewEvent) -> int:
@@ -34,8 +37,18 @@ class Transaction:
         return len(self._events) - 1
 
     def after_commit(self, fn: Callable[[], object]) -> None:
-        """Call ``fn`` right after COMMIT. What it raises is logged; the transaction stands."""
-        django_transaction.on_commit(fn, robust=True)
+        """Call ``fn`` right after COMMIT, while the barrier is on its way.
+
+        What it raises is logged; the transaction stands.
+        """
+        self._afterwards.append(fn)
+
+    def _is_committed(self) -> None:
+        for fn in self._afterwards:
+            try:
+                fn()
+            except Exception as error:  # an edge: the transaction is over, whatever this is
+                logger.error("what was to follow a transaction failed: %s", type(error).__name__)
 
 
 def must_be_on_disk(event: NewEvent) -> bool:
@@ -65,7 +78,9 @@ def transaction() -> Iterator[Transaction]:
             announced = announcements(rows, appended, [range(len(rows))])[0]
             if any(must_be_on_disk(event) for event in tx._events):
                 era = appended.era
-    barriers.wait(era)
+    asked = barriers.Asked(era)
+    tx._is_committed()
+    asked.wait()
     if announced:
         from sessions_app.core import broadcast
 

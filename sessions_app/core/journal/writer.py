@@ -1,9 +1,12 @@
 """The journal's way in for a worker: all its runs' units, stored together, announced in order.
 
 Idle, a unit is flushed at once; while a flush is under way units collect, and the next takes them all.
-There is no timer. Order within a session is the order in which units came. What is durable is announced
-and answered after a barrier, which runs beside the next flush; deltas are announced as soon as they are
-stored, unless their session has something waiting for the barrier.
+Flushes of nothing but deltas keep a few milliseconds apart, because under load a flush costs more than
+what it carries; whatever somebody waits for goes at once (docs/decisions/0007).
+
+Order within a session is the order in which units came. What is durable is announced and answered after
+a barrier, which runs beside the next flush; deltas are announced as soon as they are stored, unless their
+session has something waiting for the barrier.
 
 Everything here happens in one loop. The database's side is a store's (store.py).
 """
@@ -37,6 +40,9 @@ UNSENT_BYTES = 256 * 1024
 
 _MOST_UNITS = 2000
 _CLOSE_SECONDS = 10.0
+_SPACING = 0.005
+"""Seconds from one flush to the next, if that one would hold nothing but deltas."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _AWAY_PAUSE = 0.5
 _UNCONFIRMED_SECONDS = 0.5
@@ -112,6 +118,8 @@ class Writer:
         self._last_record: dict[int, _Record] = {}
         self._told_of_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._last_flush = 0.0
         self._confirm = asyncio.Event()
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._look_again = False
@@ -188,6 +196,8 @@ class Writer:
         session = entry.unit.session
         self._unsent[session] = self._unsent.get(session, 0) + entry.size
         self._queue.append(entry)
+        if entry.future is not None:
+            self._hurry.set()
         self._wake.set()
 
     def _sent(self, entry: _Entry) -> None:
@@ -259,12 +269,24 @@ class Writer:
                     self._look_again = False
                     await self._store.look()
                     self._requeue(await self._reclaim())
+                await self._keep_apart()
                 batch = self._next_batch()
                 if not batch:
                     break
                 await self._flush(batch)
             self._busy = False
             self._quiet.set()
+
+    async def _keep_apart(self) -> None:
+        """Let deltas collect for a moment after the last flush; a unit that somebody waits for ends the pause."""
+        loop = asyncio.get_running_loop()
+        left = self._last_flush + _SPACING - loop.time()
+        if left > 0 and not self._hurry.is_set():
+            ended = loop.call_later(left, self._hurry.set)
+            await self._hurry.wait()
+            ended.cancel()
+        self._hurry.clear()
+        self._last_flush = loop.time()
 
     def _companies(self, batch: Sequence[_Entry]) -> deque[list[_Entry]]:
         """All together, except tenants whose counter was held for long: each of those alone, last."""

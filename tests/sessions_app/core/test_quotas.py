@@ -235,10 +235,10 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     turns.cancel(alice.caller, session)
     model.open_gate("hold")
     assert used(alice, Measure.BYTES) == bytes_there(alice)
-    running = alice.say(session, model.script([text("while "), gate("hold"), text("deleted")]))
+    running = alice.say(session, model.script([text("while "), gate("more"), text("deleted")]))
     wait_for(lambda: turn_of(running).state == "running", "running")
     sessions.delete(alice.caller, session)
-    model.open_gate("hold")
+    model.open_gate("more")
     assert used(alice, Measure.BYTES) == 0
     assert used(alice, Measure.SESSIONS) == 0
 
