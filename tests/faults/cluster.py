@@ -122,6 +122,11 @@ class Cluster:
         with self.server.database() as connection:
             return connection.execute(sql.encode(), parameters).fetchall()
 
+    def worker_of_the_run(self) -> int:
+        """Which worker drives the one run there is."""
+        ((name,),) = self.ask("select worker from sessions_app_turn where state = 'running'")
+        return next(i for i, each in enumerate(self.server.workers) if str(name) in each.log.read_text())
+
     def turns_running(self) -> int:
         ((count,),) = self.ask("select count(*) from sessions_app_turn where state in ('queued', 'running')")
         return int(str(count))

@@ -166,6 +166,8 @@ class Run:
         self.act_after: int | None = None
         self.act: Callable[[], None] = lambda: None
         """What is done once, after so many events; the stream is left for it."""
+        self.others_follow = False
+        """Another turn may begin behind this one, and who comes back late is shown both."""
         self.may_vanish = False
         """The session may be deleted meanwhile; that is an end, too."""
 
@@ -254,6 +256,8 @@ class Run:
                 person.other_web()
 
     def _take(self, event: SseEvent) -> None:
+        if self.over and self.others_follow:
+            return
         if self.over:
             raise Fault(f"{event.name} after the end in {self.session}")
         if any(event.id == seen.id for seen in self.events):

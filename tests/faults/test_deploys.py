@@ -55,9 +55,7 @@ def test_a_worker_hands_a_turn_over_between_its_steps_and_no_tool_runs_twice(clu
     session = alice.create(PILOT)
     with alice.stream(session, prompt) as stream:
         server.tools.wait("handed")
-        ((worker,),) = cluster.ask("select worker from sessions_app_turn where state = 'running'")
-        index = next(i for i, each in enumerate(server.workers) if str(worker) in each.log.read_text())
-        old = cluster.replace_worker(index)
+        old = cluster.replace_worker(cluster.worker_of_the_run())
         wait_for(lambda: "runs have" in old.log.read_text(), "the worker knows that it is to stop")
         server.tools.open_gate("handed")
         events = stream.rest()
@@ -79,9 +77,7 @@ def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluste
     alice = server.alice
     with alice.stream(alice.create(), prompt) as stream:
         model.wait_gate("slow model")
-        ((worker,),) = cluster.ask("select worker from sessions_app_turn where state = 'running'")
-        index = next(i for i, each in enumerate(server.workers) if str(worker) in each.log.read_text())
-        old = cluster.replace_worker(index)
+        old = cluster.replace_worker(cluster.worker_of_the_run())
         assert old.popen.wait(20) == 0
         model.wait_request(prompt, count=2, timeout=20)
         model.open_gate("slow model")
@@ -89,18 +85,42 @@ def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluste
     assert model.streams == 0
 
 
+@pytest.mark.rule("A78")
+def test_an_answer_that_is_being_given_is_not_cut_by_its_workers_end(cluster: Cluster, model: ModelServer) -> None:
+    """It goes on for much longer than the grace; what comes after it is another worker's."""
+    server = cluster.server
+    paced = [step for word in range(40) for step in (steps.text(f"{word} "), steps.pause(0.1))]
+    harbour = "not cut"
+    prompt = model.script([*paced, steps.call("tide_table", {"harbour": harbour})], [steps.text("done")])
+    alice = server.alice
+    with alice.stream(alice.create(PILOT), prompt) as stream:
+        stream.until("text_delta")
+        old = cluster.replace_worker(cluster.worker_of_the_run())
+        events = [*stream.seen, *stream.rest()]
+        assert old.popen.wait(20) == 0
+    assert events[-1].data == {"stopReason": "end_turn"}
+    text = "".join(event.data["delta"] for event in events if event.name == "text_delta")
+    assert text == "".join(f"{word} " for word in range(40)) + "done"
+    assert server.tools.executions("tide_table", harbour=harbour) == 1
+    ((state, takeovers),) = cluster.ask("select state, takeovers from sessions_app_turn order by id desc limit 1")
+    assert (state, takeovers) == ("done", 0)
+
+
 @pytest.mark.slow
 @pytest.mark.rule("A78", "A98", "A120")
 def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
     outcomes: list[list[SseEvent]] = []
+    opened = threading.Semaphore(0)
 
     def long_turn(number: int) -> None:
         """Streams that are open when their web is told to stop, and speak on while it drains."""
         client = Client(server.origin(number % 2), server.keys.alice)
-        prompt = model.script([step for word in range(60) for step in (steps.text(f"{word} "), steps.pause(0.1))])
+        prompt = model.script([step for word in range(60) for step in (steps.text(f"{word} "), steps.pause(0.2))])
         with client.stream(client.create(), prompt) as stream:
-            outcomes.append(stream.rest())
+            stream.until("text_delta")
+            opened.release()
+            outcomes.append([*stream.seen, *stream.rest()])
         client.close()
 
     threads = [threading.Thread(target=long_turn, args=(number,)) for number in range(6)]
@@ -108,22 +128,24 @@ def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Clust
         crowd.wait_turns(12)
         for thread in threads:
             thread.start()
-        wait_for(lambda: cluster.turns_running() >= 6, "the long turns run")
+        for _ in threads:
+            assert opened.acquire(timeout=20)
         old = [cluster.restart_web(0)]
         crowd.wait_turns(6)
         old.append(cluster.restart_web(1))
         crowd.wait_turns(6)
-        for thread in threads:
-            thread.join(60)
         for index in range(2):
             old.append(cluster.replace_worker(index))
             crowd.wait_turns(6)
+        for thread in threads:
+            thread.join(60)
         cluster.beat.stop()
         cluster.start_beat()
         for process in old:
             assert process.popen.wait(40) == 0, process.log.read_text()[-2000:]
         crowd.wait_turns(12)
     assert crowd.told.refused == 0, crowd.told
+    assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told
     assert len(outcomes) == 6
     for events in outcomes:
         assert events[-1].data == {"stopReason": "end_turn"}

@@ -90,7 +90,7 @@ class Walker:
     def start_twice(self) -> None:
         """A second message while the first is worked on is refused, and costs the first nothing."""
         run, prompt = self._begin()
-        run.act_after, run.act = 1, self._intrude
+        run.act_after, run.act, run.others_follow = 1, self._intrude, True
         self._finish(run, prompt)
 
     def answer(self) -> None:
