@@ -133,7 +133,7 @@ def worker() -> None:
     workforce.start()
     stop.wait()
     log.info("stopping; runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
-    workforce.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS)
+    workforce.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS, settings.AGENTHOST_DRAIN_SECONDS)
 
 
 def beat() -> None:

@@ -104,12 +104,15 @@ class Workforce:
             self._beat.start()
         settle_memory()
 
-    def stop(self, grace: float) -> bool:
-        """Claims no more, lets runs finish for ``grace`` seconds, hands over what is left. Whether all ended."""
+    def stop(self, grace: float, drain: float | None = None) -> bool:
+        """Claims no more, lets runs finish for ``grace`` seconds, hands over what is left. Whether all ended.
+
+        What cannot be handed over in the middle of a word has ``drain`` seconds more.
+        """
         if self._beat is not None:
             self._beat.stop()
         self._consumer.close()
-        self._worker.stop(grace)
+        self._worker.stop(grace, drain)
         stopped = self._consumer.join(CELERY_STOPS_WITHIN)
         if not stopped:
             log.warning("celery has not stopped within %.0f s; its threads are left to the process's end", CELERY_STOPS_WITHIN)

@@ -262,6 +262,7 @@ class Run:
         return clean
 
     async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
+        self.is_silent = False
         now = timezone.now()
         turn, place = self._loaded.public_id, self._place(message.step)
         content = history.assistant_content(message.text, message.thinking, message.calls)
