@@ -15,8 +15,9 @@ from agents_app.spec import AgentSpec
 from sessions_app.core import secrets
 from sessions_app.models import AgentDefinition
 
-_known: dict[str, int] = {}
-"""Rows by digest. Definitions are never deleted, so what was there once is there still."""
+_known: dict[int, tuple[AgentSpec, int]] = {}
+"""Rows by the identity of what they define: a process loads its agents once, and definitions are never
+deleted, so what was there once is there still."""
 
 
 def _digest(document: str, hidden: dict[str, str]) -> str:
@@ -27,18 +28,19 @@ def _digest(document: str, hidden: dict[str, str]) -> str:
 
 def resolve(spec: AgentSpec) -> int:
     """The row of this definition, made if it is new. Runs inside the caller's transaction."""
+    known = _known.get(id(spec))
+    if known is not None and known[0] is spec:
+        return known[1]
     public, hidden = agent_spec.to_document(spec)
     document = exact_json.dumps(public)
     digest = _digest(document, hidden)
-    if (known := _known.get(digest)) is not None:
-        return known
     sealed = secrets.seal(exact_json.dumps(hidden), ["definition", digest]) if hidden else None
     row, made = AgentDefinition.objects.get_or_create(
         digest=digest, defaults={"agent_name": spec.name, "document": document, "sealed": sealed}
     )
     if not made:
         # One that was made here may yet be rolled back; the next turn finds it.
-        _known[digest] = row.pk
+        _known[id(spec)] = (spec, row.pk)
     return row.pk
 
 

@@ -15,8 +15,9 @@ from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from sessions_app.core import definitions, options, quotas
+from sessions_app.core import definitions, journal, options, quotas
 from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.journal.types import Statement
 from sessions_app.models import Measure, Session
 
 
@@ -90,6 +91,10 @@ def faults(
     return found
 
 
+# Written out, because most turns change nothing else of their session.
+_TOUCHED = "update sessions_app_session set modified_at = %s where id = %s"
+
+
 def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> int:
     """Check and store what a turn's request changes (A50), inside its transaction, the session locked.
 
@@ -111,8 +116,10 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
     if overrides.client_tools is not None:
         session.client_tools = exact_json.dumps(overrides.client_tools)
     session.modified_at = timezone.now()
-    session.save(update_fields=["tool_refs", "client_tools", "modified_at"])
-    options.store(session, spec, overrides.options or {})
     if changes:
+        session.save(update_fields=["tool_refs", "client_tools", "modified_at"])
+        options.store(session, spec, overrides.options or {})
         quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
+    else:
+        journal.execute([Statement(_TOUCHED, (session.modified_at, session.pk))])
     return definitions.resolve(spec)
