@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -446,3 +448,18 @@ def test_sizes_are_bytes_as_the_database_counts_them(alice: World) -> None:
     session = alice.session(seed=[{"role": "user", "content": "ä🎈\n"}])
     text_stored = Message.objects.get(session=session).content
     assert quotas.bytes_of_history(session) == quotas.size(text_stored) == len(exact_json.dumps("ä🎈\n").encode())
+
+
+def test_what_was_stored_before_anything_was_counted_is_counted_by_the_migration(alice: World, bob: World) -> None:
+    migration = import_module("sessions_app.migrations.0005_count_what_is_there")
+    for world in (alice, bob):
+        seed = [{"role": "user", "content": "é🎈" * 50}]
+        world.say(world.session(seed=seed, client_tools=[READ_LOG], options={"key": "sk-mine", "tone": "göntly"}), "hello")
+        sessions.delete(world.caller, world.session(seed=seed))
+    worlds = [(world, measure, of_key) for world in (alice, bob) for measure in Measure for of_key in (False, True)]
+    before = [used(world, measure, of_key=of_key) for world, measure, of_key in worlds]
+    UsageEntry.objects.all().delete()
+    UsageTotal.objects.all().delete()
+    migration.count(None, SimpleNamespace(connection=connection))
+    assert [used(world, measure, of_key=of_key) for world, measure, of_key in worlds] == before
+    assert used(alice, Measure.BYTES) == bytes_there(alice) > 0
