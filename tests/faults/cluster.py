@@ -93,6 +93,11 @@ class Cluster:
         self.beat.kill()
         self.start_beat()
 
+    def restart_all(self) -> None:
+        for process in (*self.server.webs, *self.server.workers, self.beat):
+            process.kill()
+        self.heal()
+
     def heal(self) -> None:
         """Start whatever is dead and wait until all is ready; every test begins and ends so."""
         if self.postgres.pid is None:
@@ -112,6 +117,7 @@ class Cluster:
             self.start_beat()
         for worker in self.server.workers:
             wait_log(worker, "is ready")
+        wait_log(self.beat, "beat is ready")
 
     def close(self) -> None:
         self.beat.stop()
@@ -131,11 +137,33 @@ class Cluster:
         ((count,),) = self.ask("select count(*) from sessions_app_turn where state in ('queued', 'running')")
         return int(str(count))
 
+    def processes(self) -> list[Process]:
+        return [*self.server.webs, *self.server.workers, self.beat]
+
+    def strangers(self) -> list[tuple[object, ...]]:
+        """Connections to the database that none of the living processes holds."""
+        ours = {port for process in self.processes() for port in local_ports(process.popen.pid)}
+        held = self.ask(
+            "select client_port, application_name, state, query from pg_stat_activity where datname = current_database()"
+            " and application_name <> 'the test' and backend_type = 'client backend'"
+        )
+        return [row for row in held if row[0] not in ours]
+
     def backends(self) -> list[tuple[object, ...]]:
         return self.ask(
             "select pid, application_name, state, query from pg_stat_activity"
             " where datname = current_database() and application_name <> 'the test' and backend_type = 'client backend'"
         )
+
+
+def local_ports(pid: int) -> set[int]:
+    """The local ports of a process's TCP connections (IPv4)."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(str(descriptor.readlink()))
+    lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {int(line[1].partition(":")[2], 16) for line in lines if f"socket:[{line[9]}]" in sockets}
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ops.services import Postgres, folder
+from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.fakes.model_server import ModelServer
 from tests.faults import cluster as clusters
@@ -36,6 +38,11 @@ def cluster(_cluster: Cluster, model: ModelServer) -> Iterator[Cluster]:
     wait_for(lambda: _cluster.turns_running() == 0, "every turn has ended", clusters.TAKEN_OVER_WITHIN)
     wait_for(lambda: model.streams == 0, "every call to the provider is closed", 15)
     wait_for(lambda: all(row[2] == "idle" for row in _cluster.backends()), "no transaction is left open", 15)
+    if Path("/proc").exists():
+        wait_for(lambda: _cluster.strangers() == [], "no connection of the dead is left", 15)
+    told = _cluster.server.log_text()
+    for secret in (_cluster.server.keys.alice, agents_file.DEFAULT_KEY, agents_file.HEADER_SECRET):
+        assert secret not in told, "a secret was written to a log"
     torn = _cluster.ask(
         "select session_id, count(*) from sessions_app_toolcall c where state in ('pending', 'granted', 'running') and not exists"
         " (select 1 from sessions_app_turn t where t.session_id = c.session_id and t.state in ('queued', 'running', 'waiting'))"

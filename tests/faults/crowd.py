@@ -192,9 +192,7 @@ class Run:
         while not self.over:
             try:
                 self._read_on()
-                if self.act_after is not None and (self.over or len(self.events) >= self.act_after):
-                    self.act_after = None
-                    self.act()
+                self._act_if_due()
             except httpx.ReadTimeout as error:
                 raise Fault(f"a stream of {self.session} was silent for {SILENCE.read} s") from error
             except httpx.TransportError:
@@ -205,6 +203,11 @@ class Run:
         if not self.unseen:
             sse.check_turn(self.events)
         self.person.told.ended(self.stop)
+
+    def _act_if_due(self) -> None:
+        if self.act_after is not None and (self.over or len(self.events) >= self.act_after):
+            self.act_after = None
+            self.act()
 
     def _read_on(self) -> None:
         person = self.person

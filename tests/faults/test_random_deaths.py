@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import random
+import signal
 import time
 
 import pytest
 
+from tests.e2e.client import Stream
+from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.faults.cluster import Cluster, wait_for
-from tests.faults.crowd import Crowd
+from tests.faults.crowd import PILOT, Crowd
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +77,55 @@ def test_everything_dies_at_random_moments(cluster: Cluster, model: ModelServer,
     deaths(cluster, model, seed=seed, people=8, count=8, crashes=True)
 
 
+@pytest.mark.rule("A66", "A78")
+def test_a_worker_that_was_thought_dead_wakes_up_and_changes_nothing(cluster: Cluster, model: ModelServer) -> None:
+    """Stopped for longer than its lease: its turns are others' when it comes back, and nothing of its is stored."""
+    server = cluster.server
+    alice = server.alice
+    spoken = model.script([steps.text("half "), steps.gate("zombie"), steps.text("too late")])
+    silent = model.script([steps.gate("zombie"), steps.text("once")])
+    at_work = model.script([steps.call("block", {"gate": "zombie"}, id="z1")], [steps.text("I heard")])
+    sessions = {prompt: alice.create(PILOT) for prompt in (spoken, silent, at_work)}
+    # One worker alone, so that all three are its.
+    server.workers[1].kill()
+    streams: dict[str, Stream] = {}
+    with contextlib.ExitStack() as stack:
+        for prompt, session in sessions.items():
+            client = server.client(server.keys.alice, len(streams) % 2)
+            streams[prompt] = stack.enter_context(client.stream(session, prompt))
+        streams[spoken].until("text_delta")
+        model.wait_gate("zombie", times=2)
+        server.tools.wait("zombie")
+        os.kill(server.workers[0].popen.pid, signal.SIGSTOP)
+        try:
+            server.workers[1] = server.start_worker()
+            server.workers.pop()
+            assert streams[spoken].rest()[-1].data == {"stopReason": "error"}
+            model.wait_request(silent, count=2, timeout=25)
+            server.tools.open_gate("zombie")
+            model.open_gate("zombie")
+            assert streams[silent].rest()[-1].data == {"stopReason": "end_turn"}
+            assert streams[at_work].rest()[-1].data == {"stopReason": "end_turn"}
+        finally:
+            os.kill(server.workers[0].popen.pid, signal.SIGCONT)
+    before = {session: alice.history(session) for session in sessions.values()}
+    # Whatever it still wanted to say, it has said when it has run another turn of its own or let its old ones go.
+    wait_for(lambda: model.streams == 0, "it has closed its calls to the provider", 20)
+    assert before == {session: alice.history(session) for session in sessions.values()}
+    assert before[sessions[spoken]][-1]["content"] == "half "
+    assert before[sessions[silent]][-1]["content"] == "once"
+    assert [line["role"] for line in before[sessions[at_work]]] == ["user", "assistant", "tool", "assistant"]
+    assert "interrupted" in before[sessions[at_work]][2]["content"]
+    assert server.tools.executions("block", gate="zombie") == 1
+    assert server.workers[0].alive
+    for session in sessions.values():
+        assert alice.turn(session, "well?").text == "echo: well?"
+
+
 @pytest.mark.slow
 @pytest.mark.rule("A78")
 def test_a_hundred_waiting_turns_survive_the_death_of_every_worker(cluster: Cluster, model: ModelServer) -> None:
     """All workers at once, more runs than a take-over does in one look."""
-    from tests.fakes import steps
-
     server = cluster.server
     alice = server.alice
     prompt = model.script([steps.gate("all dead"), steps.text("alive")])

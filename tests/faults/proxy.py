@@ -1,0 +1,84 @@
+"""A TCP proxy in bad weather: it holds back, stalls and cuts what goes through it, by a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from types import TracebackType
+
+
+class Weather:
+    """Stands between the servers and Redis, in a thread of its own. Calm until ``storm`` is set."""
+
+    def __init__(self, target: int, seed: int) -> None:
+        self.target = target
+        self.port = 0
+        self.storm = threading.Event()
+        self.cut = 0
+        self.held = 0
+        self._chance = random.Random(seed)
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._end: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="weather", daemon=True)
+
+    def __enter__(self) -> Weather:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._end is not None
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._end = asyncio.Event()
+        server = await asyncio.start_server(self._through, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._end.wait()
+        server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.close()
+            return
+        ways = [asyncio.create_task(self._carry(reader, back)), asyncio.create_task(self._carry(there, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for each in (writer, back):
+                each.close()
+                with contextlib.suppress(OSError):
+                    await each.wait_closed()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if self.storm.is_set():
+                    luck = self._chance.random()
+                    if luck < 0.01:
+                        # What was read and not handed on is lost, and so is whatever is said until they connect again.
+                        self.cut += 1
+                        return
+                    if luck < 0.3:
+                        self.held += 1
+                        await asyncio.sleep(self._chance.uniform(0.01, 0.4))
+                writer.write(data)
+                await writer.drain()
