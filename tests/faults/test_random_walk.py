@@ -13,6 +13,7 @@ import random
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 
 from tests.e2e import sse
 from tests.e2e.client import deny, grant, tool, turn_body, user
+from tests.e2e.sse import SseEvent
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.faults.cluster import Cluster
@@ -28,6 +30,7 @@ from tests.faults.crowd import MINE, Fault, Person, Run, Told, acceptable, accep
 log = logging.getLogger(__name__)
 
 ASKING = {"name": "pilot", "tools": [{"name": "tide_table", "trust": True}, {"name": "order_rope"}]}
+REPLACED = "Tool call denied: the user sent a new message instead"
 NOTES = ("Tool call denied", "Tool execution failed: interrupted")
 
 
@@ -141,7 +144,7 @@ class Walker:
         if response.status_code == 200:
             # The first one was over already; then this was a turn of its own.
             events = sse.parse(response.content)
-            self._intruder = [user("me first"), *sse.rebuilt(events)]
+            self._intruder = _as_stored("me first", events)
         elif response.status_code != 409:
             raise Fault(f"a second turn: {response.status_code}")
 
@@ -174,18 +177,13 @@ class Walker:
     def _finish(self, run: Run, prompt: str | None) -> None:
         run.finish()
         if prompt is not None:
-            # What closes the calls of a turn that was given up stands before the new message.
-            given_up = {call["toolCallId"] for call in self.waiting}
-            said = [event for event in run.events if event.name != "tool_result" or event.data["toolCallId"] not in given_up]
-            self.seen += [{"role": "tool", **event.data} for event in run.events if event not in said]
-            self.seen.append(user(prompt))
+            self.seen += _as_stored(prompt, run.events)
             self.waiting = []
         else:
-            said = run.events
+            self.seen += sse.rebuilt(run.events)
         if run.unseen:
             self.seen.append(None)
         else:
-            self.seen += sse.rebuilt(said)
             self.waiting = [call for call in [*self.waiting, *_calls(run)] if call["toolCallId"] not in run.results]
             if run.stop != "tool_use":
                 self.waiting = []
@@ -215,6 +213,13 @@ class Walker:
             place += 1
         if left := [line for line in lines[place:] if not _is_note(line)]:
             raise Fault(f"nobody saw {left}")
+
+
+def _as_stored(prompt: str, events: Sequence[SseEvent]) -> list[dict[str, Any]]:
+    """A new message and what it led to. What closes the calls of the turn it took the place of stands before it."""
+    closed = [event for event in events if event.name == "tool_result" and event.data["content"] == REPLACED]
+    said = [event for event in events if event not in closed]
+    return [*({"role": "tool", **event.data} for event in closed), user(prompt), *sse.rebuilt(said)]
 
 
 def _calls(run: Run) -> list[dict[str, Any]]:
