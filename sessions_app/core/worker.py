@@ -376,7 +376,6 @@ class Worker:
         if remaining:
             await asyncio.wait(remaining, timeout=_STOP_PATIENCE)
 
-
     async def _give_back_the_silent(self) -> None:
         """A model that has not said a word may as well be asked by another worker, at once."""
         silent = [live for live in self._live.values() if live.run is not None and live.run.is_silent]
