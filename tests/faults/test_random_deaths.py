@@ -124,7 +124,7 @@ def test_a_worker_that_was_thought_dead_wakes_up_and_changes_nothing(cluster: Cl
 
 @pytest.mark.slow
 @pytest.mark.rule("A78")
-def test_a_hundred_waiting_turns_survive_the_death_of_every_worker(cluster: Cluster, model: ModelServer) -> None:
+def test_sixty_turns_survive_the_death_of_every_worker(cluster: Cluster, model: ModelServer) -> None:
     """All workers at once, more runs than a take-over does in one look."""
     server = cluster.server
     alice = server.alice
