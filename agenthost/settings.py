@@ -79,8 +79,12 @@ AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECO
 
 # What each tenant may use that has no limit of its own; None: as much as there is -----------------------
 AGENTHOST_QUOTAS: dict[str, int | None] = {
-    name.lower(): env.limit(f"AGENTHOST_QUOTA_{name}")
-    for name in ("TURNS_AT_ONCE", "TURNS_PER_MINUTE", "TOKENS_PER_DAY", "SESSIONS", "STORED_BYTES", "REQUEST_BYTES")
+    "turns_at_once": env.limit("AGENTHOST_QUOTA_TURNS_AT_ONCE"),
+    "turns_per_minute": env.limit("AGENTHOST_QUOTA_TURNS_PER_MINUTE"),
+    "tokens_per_day": env.limit("AGENTHOST_QUOTA_TOKENS_PER_DAY"),
+    "sessions": env.limit("AGENTHOST_QUOTA_SESSIONS"),
+    "stored_bytes": env.limit("AGENTHOST_QUOTA_STORED_BYTES"),
+    "request_bytes": env.limit("AGENTHOST_QUOTA_REQUEST_BYTES"),
 }
 
 # The database ----------------------------------------------------------------------------------------
