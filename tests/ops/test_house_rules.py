@@ -23,7 +23,7 @@ def test_a_word_that_is_true_on_one_machine_only_is_found(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["pip install --require-hashes -r x", "GET /sessions/root/work/1", "WORKDIR /app", "the page /home"]
+    "line", ["pip install --require-hashes -r x", "GET /sessions/root/task/1", "WORKDIR /app", "the page /home"]
 )
 def test_ordinary_words_are_left_alone(line: str) -> None:
     assert house_rules.faults("page.md", line) == []
