@@ -57,8 +57,6 @@ STREAM_KINDS = frozenset(
 """Said while a model is still speaking: stored without waiting for the disk, kept for a day."""
 
 RUN_START_KINDS = frozenset({Kind.TURN_STARTED, Kind.TURN_RESUMED})
-TURN_END_KINDS = frozenset({Kind.TURN_ENDED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
-RUN_END_KINDS = TURN_END_KINDS | {Kind.RUN_PAUSED}
 
 
 @dataclass(frozen=True, slots=True)
