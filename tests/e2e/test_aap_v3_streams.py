@@ -353,8 +353,9 @@ def test_the_turn_goes_on_when_its_client_hangs_up_tools_included(alice: Client,
     with alice.stream(session, prompt) as stream:
         stream.until("text_delta")
         model.wait_gate(gate)
-    model.open_gate(gate)
     with alice.join(session) as joined:
+        joined.until("turn_start")
+        model.open_gate(gate)
         assert joined.rest()[-1].data == {"stopReason": "end_turn"}
     assert [message["role"] for message in alice.history(session)] == ["user", "assistant", "tool", "assistant"]
     assert server.tools.executions("tide_table", harbour=gate) == 1
