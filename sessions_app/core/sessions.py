@@ -17,6 +17,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from agents_app import exact_json, registry
+from agents_app.spec import AgentSpec
 from sessions_app.core import access, agents, events, history, idempotency, journal, quotas, session_settings, turns
 from sessions_app.core import options as session_options
 from sessions_app.core.caller import Caller
@@ -80,33 +81,63 @@ def _create(
     seed: list[dict[str, Any]],
     once: Once | None,
 ) -> str:
+    spec = checked(caller, agent=agent, tool_refs=tool_refs, options=options, client_tools=client_tools)
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
+        public_id = new_id("sess")
+        idempotency.remember(caller, once, session=public_id)
+        make(tx, caller, spec, public_id, tool_refs=tool_refs, options=options, client_tools=client_tools, seed=seed)
+        asking.admit_session()
+    return public_id
+
+
+def checked(
+    caller: Caller,
+    *,
+    agent: str,
+    tool_refs: list[dict[str, Any]] | None,
+    options: Mapping[str, str],
+    client_tools: list[dict[str, Any]],
+) -> AgentSpec:
+    """The agent of a session to be; InvalidInput if it does not take what is wanted of it."""
     spec = agents.for_creation(caller, agent)
     faults = session_settings.faults(spec, tool_refs=tool_refs, given_options=options, client_tools=client_tools, before=None)
     if faults:
         raise InvalidInput(faults)
+    return spec
+
+
+def make(
+    tx: journal.Transaction,
+    caller: Caller,
+    spec: AgentSpec,
+    public_id: str,
+    *,
+    tool_refs: list[dict[str, Any]] | None,
+    options: Mapping[str, str],
+    client_tools: list[dict[str, Any]],
+    seed: list[dict[str, Any]],
+) -> Session:
+    """A session of what was ``checked``, inside a transaction; the caller asks for its place among the tenant's."""
     now = timezone.now()
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
-        session = Session.objects.create(
-            tenant_id=caller.tenant,
-            public_id=new_id("sess"),
-            agent_name=agent,
-            tool_refs=None if tool_refs is None else exact_json.dumps(tool_refs),
-            client_tools=exact_json.dumps(client_tools),
-            created_by_id=caller.key,
-            created_at=now,
-            modified_at=now,
-        )
-        idempotency.remember(caller, once, session=session.public_id)
-        journal.create_tail(session.pk)
-        session_options.store(session, spec, options)
-        history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
-        quotas.session_made(session)
-        asking.admit_session()
-        created = events.Happening(events.Kind.SESSION_CREATED, {"session": session.public_id, "agent": agent})
-        tx.append(NewEvent(caller.tenant, session.pk, created))
-        counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
-        tx.append(NewEvent(caller.tenant, None, counted, sessions=1))
-    return session.public_id
+    session = Session.objects.create(
+        tenant_id=caller.tenant,
+        public_id=public_id,
+        agent_name=spec.name,
+        tool_refs=None if tool_refs is None else exact_json.dumps(tool_refs),
+        client_tools=exact_json.dumps(client_tools),
+        created_by_id=caller.key,
+        created_at=now,
+        modified_at=now,
+    )
+    journal.create_tail(session.pk)
+    session_options.store(session, spec, options)
+    history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
+    quotas.session_made(session)
+    created = events.Happening(events.Kind.SESSION_CREATED, {"session": public_id, "agent": spec.name})
+    tx.append(NewEvent(caller.tenant, session.pk, created))
+    counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
+    tx.append(NewEvent(caller.tenant, None, counted, sessions=1))
+    return session
 
 
 def _shown_refs(session: Session) -> list[dict[str, Any]] | None:

@@ -45,13 +45,16 @@ from sessions_app.models import (
 
 __all__ = [
     "Accepted",
+    "Begun",
     "CancelReceipt",
     "CannotTakeOver",
     "ClientResult",
     "Overrides",
     "Permission",
     "Stop",
+    "accepted_before",
     "answer",
+    "begin",
     "cancel",
     "claim",
     "decide",
@@ -162,14 +165,14 @@ def _open_calls(session: Session) -> list[ToolCall]:
     return list(rows.order_by("step", "ordinal", "pk"))
 
 
-def _create_turn(caller: Caller, session: Session, definition: int, now: datetime, deadline: float | None) -> Turn:
+def _create_turn(caller: Caller, session: Session, turn_id: str, definition: int, now: datetime, deadline: float | None) -> Turn:
     try:
         with transaction.atomic(savepoint=False):
             return Turn.objects.create(
                 tenant_id=session.tenant_id,
                 session=session,
                 api_key_id=caller.key,
-                public_id=new_id("turn"),
+                public_id=turn_id,
                 definition_id=definition,
                 created_at=now,
                 queued_at=now,
@@ -186,7 +189,7 @@ def _deadline(seconds: float | None) -> Any:
     return None if seconds is None else Now() + timedelta(seconds=seconds)
 
 
-def _again(session: Session, earlier: Earlier) -> Accepted:
+def accepted_before(session: Session, earlier: Earlier) -> Accepted:
     """What the same request was answered with before (A98)."""
     turn = Turn.objects.get(session=session, public_id=earlier.turn)
     began = journal.run_start(session.pk, earlier.turn, earlier.run)
@@ -210,29 +213,60 @@ def start(
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:
-            return _again(session, earlier)
+            return accepted_before(session, earlier)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
         live = lock_live_turn(session)
         _refuse_if_running(session, live)
         definition = session_settings.apply_overrides(session, spec, overrides)
-        now = timezone.now()
-        calls = _open_calls(session)
-        if live is not None:
-            _end_waiting(tx, live, now)
-        turn = _create_turn(caller, session, definition, now, deadline)
-        idempotency.remember(caller, once, session=session.public_id, turn=turn.public_id, run=1)
-        place = Place(session.tenant_id, session.pk, turn.pk, run=1, step=0)
-        happenings = [
-            Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": {"content": content}}),
-            *_close_calls(place, live or turn, calls, history.REPLACED, history.REPLACED, now, shown=True),
-        ]
-        journal.execute(history.message(place, "user", content, now, origin=Origin.CLIENT))
+        turn_id = new_id("turn")
+        idempotency.remember(caller, once, session=session.public_id, turn=turn_id, run=1)
+        begun = begin(tx, caller, session, turn_id, content=content, definition=definition, deadline=deadline, live=live)
         asking.admit_turn()
-        for happening in happenings:
-            tx.append(NewEvent(session.tenant_id, session.pk, happening))
-        tx.after_commit(tasks.wake)
-    return Accepted(turn.pk, turn.public_id, 1, _start_of(tx, happenings), standings=asking.standings)
+    return begun.accepted(tx, asking.standings)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn in its transaction; ``first`` is the place of its first event among the transaction's."""
+
+    turn: Turn
+    first: int
+
+    def accepted(self, tx: journal.Transaction, standings: tuple[quotas.Standing, ...]) -> Accepted:
+        """Once the transaction is over."""
+        return Accepted(self.turn.pk, self.turn.public_id, 1, tx.stored[self.first].seq, standings=standings)
+
+
+def begin(
+    tx: journal.Transaction,
+    caller: Caller,
+    session: Session,
+    turn_id: str,
+    *,
+    content: Content,
+    definition: int,
+    deadline: float | None,
+    live: Turn | None = None,
+) -> Begun:
+    """A turn with a user message, inside the transaction that has locked or made its session.
+
+    ``live`` is the waiting turn that ends with it.
+    """
+    now = timezone.now()
+    calls = _open_calls(session)
+    if live is not None:
+        _end_waiting(tx, live, now)
+    turn = _create_turn(caller, session, turn_id, definition, now, deadline)
+    place = Place(session.tenant_id, session.pk, turn.pk, run=1, step=0)
+    closed = _close_calls(place, live or turn, calls, history.REPLACED, history.REPLACED, now, shown=True)
+    journal.execute(history.message(place, "user", content, now, origin=Origin.CLIENT))
+    started = Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": {"content": content}})
+    first = tx.append(NewEvent(session.tenant_id, session.pk, started))
+    for happening in closed:
+        tx.append(NewEvent(session.tenant_id, session.pk, happening))
+    tx.after_commit(tasks.wake)
+    return Begun(turn, first)
 
 
 def _start_of(tx: journal.Transaction, happenings: Sequence[Happening]) -> int:
@@ -287,7 +321,7 @@ def answer(
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:
-            return _again(session, earlier)
+            return accepted_before(session, earlier)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
         live = lock_live_turn(session)
@@ -298,7 +332,7 @@ def answer(
         definition = session_settings.apply_overrides(session, spec, overrides)
         now = timezone.now()
         if live is None:
-            turn = _create_turn(caller, session, definition, now, deadline)
+            turn = _create_turn(caller, session, new_id("turn"), definition, now, deadline)
             began = Happening(Kind.TURN_STARTED, {"turn": turn.public_id, "run": 1, "message": None})
             ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn=turn)
         else:
