@@ -44,7 +44,7 @@ class SSEEncoder:
 
     def opening(self, seq: int) -> bytes:
         """The ``turn_start`` of the run that began with event ``seq``."""
-        return self._framed(seq, b"turn_start", b"{}")
+        return self.framed(seq, b"turn_start", b"{}")
 
     def encode(self, event: Event) -> bytes:
         """The event as it goes over the wire; nothing if this mode does not show it."""
@@ -55,9 +55,10 @@ class SSEEncoder:
         data = data_of(event)
         if data is None:
             return b""
-        return self._framed(event.seq, name, data)
+        return self.framed(event.seq, name, data)
 
-    def _framed(self, seq: int, name: bytes, data: bytes) -> bytes:
+    def framed(self, seq: int, name: bytes, data: bytes) -> bytes:
+        """An event as it goes over the wire, in the position of the journal's event ``seq``."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self._position(seq).encode(), name, data)
 
 

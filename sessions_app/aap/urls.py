@@ -9,7 +9,7 @@ from sessions_app.aap import problems, views
 _V3 = [
     path("meta", views.Meta.as_view()),
     path("sessions", views.Sessions.as_view()),
-    path("sessions/<str:session_id>", views.OneSession.as_view(), name="aap-v3-session"),
+    path("sessions/<str:session_id>", views.OneSession.as_view()),
     path("sessions/<str:session_id>/history", views.History.as_view()),
     path("sessions/<str:session_id>/turns", views.Turns.as_view()),
     path("sessions/<str:session_id>/events/stream", views.EventStream.as_view()),

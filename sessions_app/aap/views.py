@@ -1,18 +1,19 @@
 """The endpoints of AAP: authenticate, find the session, parse, one core call, encode.
 
+They speak version 3; a dialect lets an older version use them (dialect.py), and knows what is said otherwise.
 Synchronous: the database work is done and its connection given back before a streaming body starts.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import reverse
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
@@ -20,15 +21,18 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from agents_app import exact_json
-from agents_app.spec import AgentSpec
+from agents_app.spec import AgentSpec, HistoryKind, StreamMode
 from sessions_app.aap import headers, json_form, positions, problems, ratelimit, sse
 from sessions_app.aap.auth import KeyAuthentication, PublicMetaAuthentication
 from sessions_app.aap.body import read_object
+from sessions_app.aap.dialect import Dialect, Document
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
 from sessions_app.core import access, agents, database, history, journal, logcontext, quotas, sessions, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentGone, HistoryKindUndeclared, PositionPruned
+from sessions_app.core.history import Line
+from sessions_app.core.turns import Accepted
 from sessions_app.models import Session
 
 _UNBUFFERED = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
@@ -72,6 +76,13 @@ class Endpoint(APIView):
         "POST": "sessions:write",
         "DELETE": "sessions:write",
     }
+    dialect: Dialect = Dialect()
+    _is_lifted = False
+
+    def lifted(self, body: Document) -> Document:
+        """The body in version 3's words. From here on its faults are found in those, and told in the client's."""
+        self._is_lifted = True
+        return self.dialect.lifted(body)
 
     def check_permissions(self, request: Request) -> None:
         logcontext.bind(tenant=caller_of(request).tenant)
@@ -83,6 +94,9 @@ class Endpoint(APIView):
         problem = problems.problem_of(exc)
         if problem is None:
             raise exc
+        if self._is_lifted and problem.faults:
+            told = tuple(replace(fault, path=self.dialect.place(fault.path)) for fault in problem.faults)
+            problem = replace(problem, faults=told)
         return problems.response(problem, self.request)
 
 
@@ -91,18 +105,20 @@ class Meta(Endpoint):
     scopes = {"GET": "meta:read", "HEAD": "meta:read"}
 
     def get(self, request: Request) -> HttpResponse:
-        return _json(v3.meta(agents.visible(caller_of(request))))
+        return json_answer(self.dialect.meta(v3.meta(agents.visible(caller_of(request)))))
 
 
-class Sessions(Endpoint):
+class SessionList(Endpoint):
     def get(self, request: Request) -> HttpResponse:
-        return _json(v3.sessions(sessions.page(caller_of(request), request.GET.get("after"))))
+        return json_answer(self.dialect.sessions(v3.sessions(sessions.page(caller_of(request), request.GET.get("after")))))
 
+
+class Sessions(SessionList):
     def post(self, request: Request) -> HttpResponse:
         caller = caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
         once = headers.once(request, body)
-        wanted = v3.creation(body, functools.partial(agents.for_creation, caller))
+        wanted = v3.creation(self.lifted(body), functools.partial(agents.for_creation, caller))
         session_id = sessions.create(
             caller,
             agent=wanted.agent,
@@ -112,39 +128,35 @@ class Sessions(Endpoint):
             seed=wanted.seed,
             once=once,
         )
-        answer = _json(v3.created(session_id), status=201)
-        answer["Location"] = reverse("aap-v3-session", args=[session_id])
+        answer = json_answer(v3.created(session_id), status=201)
+        answer["Location"] = f"{request.path}/{session_id}"
         return answer
 
 
 class OneSession(Endpoint):
     def get(self, request: Request, session_id: str) -> HttpResponse:
-        return _json(v3.session(sessions.facts(_session(caller_of(request), session_id))))
+        return json_answer(self.dialect.session(session_document(session_of(caller_of(request), session_id))))
 
     def delete(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        sessions.delete(caller, _session(caller, session_id))
-        return _no_content()
+        sessions.delete(caller, session_of(caller, session_id))
+        return no_content()
 
 
 class History(Endpoint):
     def get(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        session = _session(caller, session_id)
-        kind = v3.history_kind(request.GET)
-        spec = _spec_if_any(caller, session)
-        if spec is not None and kind not in spec.history:
-            raise HistoryKindUndeclared(kind)
-        return _json(v3.history(kind, history.read(session, kind)))
+        session = session_of(caller, session_id)
+        return json_answer(history_document(caller, session, v3.history_kind(request.GET)))
 
 
 class Turns(Endpoint):
     def post(self, request: Request, session_id: str) -> HttpResponseBase:
         caller = caller_of(request)
-        session = _session(caller, session_id)
+        session = session_of(caller, session_id)
         body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
-        wanted = v3.turn(body, session.agent_name, agents.for_turn(caller, session))
+        wanted = v3.turn(self.lifted(body), session.agent_name, agents.for_turn(caller, session))
         if wanted.content is not None:
             accepted = turns.start(
                 caller, session, content=wanted.content, overrides=wanted.overrides, once=once, deadline=deadline
@@ -153,20 +165,7 @@ class Turns(Endpoint):
             accepted = turns.answer(
                 caller, session, answers=wanted.answers, overrides=wanted.overrides, once=once, deadline=deadline
             )
-        logcontext.bind(turn=accepted.public_id)
-        if wanted.mode == "none":
-            body_of_answer = json_form.body(
-                caller.tenant, session.pk, accepted, v3.turn_answer, settings.AGENTHOST_KEEPALIVE_SECONDS
-            )
-            answer = _streaming(body_of_answer, "application/json")
-        else:
-            if accepted.repeated:
-                _require_events(caller, session, accepted.start)
-            answer = _events(session, wanted.mode, accepted.start, RunEnd(accepted.start, inside=True), starts=True)
-        answer["X-Turn-Id"] = accepted.public_id
-        for name, value in ratelimit.of_standings(accepted.standings).items():
-            answer[name] = value
-        return answer
+        return answer_to_turn(caller, session, wanted.mode, accepted)
 
 
 class EventStream(Endpoint):
@@ -174,7 +173,7 @@ class EventStream(Endpoint):
 
     def get(self, request: Request, session_id: str) -> HttpResponseBase:
         caller = caller_of(request)
-        session = _session(caller, session_id)
+        session = session_of(caller, session_id)
         mode = v3.joining_mode(request.GET, _spec_if_any(caller, session))
         follows = v3.follows(request.GET)
         given = request.headers.get("Last-Event-ID") or request.GET.get("after")
@@ -187,7 +186,7 @@ class EventStream(Endpoint):
             if before_run is None and not follows:
                 newest = journal.tail(session.pk).seq
                 if not self._anything_to_show(session, mode, after):
-                    return _no_content()
+                    return no_content()
             else:
                 # Raises now, while there still is a status to say it with, if these events are gone.
                 journal.read_session(caller.tenant, session.pk, after, limit=1)
@@ -196,7 +195,7 @@ class EventStream(Endpoint):
         elif follows:
             after = newest
         else:
-            return _no_content()
+            return no_content()
         if follows:
             end = RunEnd(None, inside=before_run is not None and after > before_run)
         elif before_run is None:
@@ -223,9 +222,9 @@ class EventStream(Endpoint):
 class Cancel(Endpoint):
     def post(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        session = _session(caller, session_id)
+        session = session_of(caller, session_id)
         reason = v3.cancel_reason(read_object(request, most=quotas.largest_request(caller), required=False))
-        return _json(v3.cancelled(turns.cancel(caller, session, reason)))
+        return json_answer(v3.cancelled(turns.cancel(caller, session, reason)))
 
 
 def caller_of(request: Request) -> Caller:
@@ -234,17 +233,10 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def _session(caller: Caller, session_id: str) -> Session:
+def session_of(caller: Caller, session_id: str) -> Session:
     session = access.session(caller, session_id)
     logcontext.bind(session=session.public_id)
     return session
-
-
-def _require_events(caller: Caller, session: Session, start: int) -> None:
-    """PositionPruned now, while there still is a status to say it with, if a run's events are kept no longer."""
-    if not start:
-        raise PositionPruned
-    journal.read_session(caller.tenant, session.pk, start, limit=1)
 
 
 def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:
@@ -255,6 +247,53 @@ def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:
         return None
 
 
+def session_document(session: Session) -> Document:
+    return v3.session(sessions.facts(session))
+
+
+def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Document:
+    """HistoryKindUndeclared if the agent, as it is now, does not offer it."""
+    spec = _spec_if_any(caller, session)
+    if spec is not None and kind not in spec.history:
+        raise HistoryKindUndeclared(kind)
+    return v3.history(kind, history.read(session, kind))
+
+
+def answer_to_turn(
+    caller: Caller,
+    session: Session,
+    mode: StreamMode,
+    accepted: Accepted,
+    *,
+    document: Callable[[str, Sequence[Line]], Document] = v3.turn_answer,
+    first: tuple[bytes, Document] | None = None,
+) -> StreamingHttpResponse:
+    """What was accepted, in the form that was asked for.
+
+    ``document`` makes the JSON form's object; ``first`` is an event that stands before the stream's ``turn_start``.
+    """
+    logcontext.bind(turn=accepted.public_id)
+    if mode == "none":
+        body = json_form.body(caller.tenant, session.pk, accepted, document, settings.AGENTHOST_KEEPALIVE_SECONDS)
+        answer = _streaming(body, "application/json")
+    else:
+        if accepted.repeated:
+            _require_events(caller, session, accepted.start)
+        end = RunEnd(accepted.start, inside=True)
+        answer = _events(session, mode, accepted.start, end, starts=True, first=first)
+    answer["X-Turn-Id"] = accepted.public_id
+    for name, value in ratelimit.of_standings(accepted.standings).items():
+        answer[name] = value
+    return answer
+
+
+def _require_events(caller: Caller, session: Session, start: int) -> None:
+    """PositionPruned now, while there still is a status to say it with, if a run's events are kept no longer."""
+    if not start:
+        raise PositionPruned
+    journal.read_session(caller.tenant, session.pk, start, limit=1)
+
+
 def _signing_key() -> bytes:
     return positions.signing_key(settings.SECRET_KEY)
 
@@ -263,10 +302,16 @@ def _encoder(session: Session, mode: Mode) -> SSEEncoder:
     return SSEEncoder(mode, functools.partial(positions.write, _signing_key(), session.public_id))
 
 
-def _events(session: Session, mode: Mode, after: int, end: RunEnd, *, starts: bool) -> StreamingHttpResponse:
-    """``starts``: the event at ``after`` itself is the run's ``turn_start`` and is shown first."""
+def _events(
+    session: Session, mode: Mode, after: int, end: RunEnd, *, starts: bool, first: tuple[bytes, Document] | None = None
+) -> StreamingHttpResponse:
+    """``starts``: the event at ``after`` itself is the run's ``turn_start`` and is shown first, or right after ``first``."""
     encoder = _encoder(session, mode)
     opening = encoder.opening(after) if starts else b""
+    if first is not None:
+        # Whoever joins after it gets all that follows: it has the position before the turn's start.
+        name, data = first
+        opening = encoder.framed(after - 1, name, exact_json.dumps(data).encode()) + opening
     body = sse.body(session.tenant_id, session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
     return _streaming(body, "text/event-stream")
 
@@ -276,11 +321,11 @@ def _streaming(body: Any, content_type: str) -> StreamingHttpResponse:
     return StreamingHttpResponse(body, content_type=content_type, headers=_UNBUFFERED)
 
 
-def _json(value: dict[str, Any], status: int = 200) -> HttpResponse:
+def json_answer(value: Document, status: int = 200) -> HttpResponse:
     return HttpResponse(exact_json.dumps(value), status=status, content_type="application/json", headers=_UNBUFFERED)
 
 
-def _no_content() -> HttpResponse:
+def no_content() -> HttpResponse:
     answer = HttpResponse(status=204)
     del answer["Content-Type"]
     return answer
