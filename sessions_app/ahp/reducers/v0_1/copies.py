@@ -1,0 +1,36 @@
+"""Copies of JSON objects and lists with something changed; what was given stays as it is.
+
+Unchanged parts are shared, so a copy costs as much as the object has members of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Obj = dict[str, Any]
+
+
+def changed(whole: Obj, /, **members: Any) -> Obj:
+    """``whole`` with these members; None takes one away, because the host writes no null (R36)."""
+    copy = {**whole, **members}
+    for name, value in members.items():
+        if value is None:
+            del copy[name]
+    return copy
+
+
+def given(source: Obj, /, *names: str) -> Obj:
+    """Those of the named members that ``source`` has; a null counts as none."""
+    return {name: source[name] for name in names if source.get(name) is not None}
+
+
+def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+    copy = list(items)
+    copy[index] = item
+    return copy
+
+
+def found(items: list[Any] | None, matches: Callable[[Any], bool]) -> int | None:
+    """The place of the first item that matches."""
+    return next((index for index, item in enumerate(items or ()) if matches(item)), None)
