@@ -133,13 +133,27 @@ def url(name: str, schemes: tuple[str, ...]) -> str | None:
     return value
 
 
-def origins(name: str, default: list[str]) -> list[str]:
-    """Web origins (scheme, host, port; no path), or * for all."""
-    given_origins = items(name, default)
-    for origin in given_origins:
-        if origin != "*" and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/?#@]+", origin):
-            raise ImproperlyConfigured(f"{name}: an origin is * or like https://app.example.org, without a path.")
-    return [origin if origin == "*" else origin.lower() for origin in given_origins]
+def origins(name: str, default: list[str], *, subdomains: bool = False) -> list[str]:
+    """Web origins (scheme, host, port; no path) as browsers write them, or * for all.
+
+    ``subdomains``: ``https://*.example.org`` means something to whoever reads them.
+    """
+    return [_origin(name, given, subdomains=subdomains) for given in items(name, default)]
+
+
+def _origin(name: str, given: str, *, subdomains: bool) -> str:
+    if given == "*":
+        return given
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/?#@]+", given):
+        raise ImproperlyConfigured(f"{name}: an origin is * or like https://app.example.org, without a path.")
+    origin = given.lower()
+    if "*" in origin and not (subdomains and re.fullmatch(r"[^*]+://\*\.[^*]+", origin)):
+        raise ImproperlyConfigured(f"{name}: * stands for every origin and cannot be a part of one; list each origin in full.")
+    for scheme, port in (("http://", ":80"), ("https://", ":443")):
+        # A browser leaves the usual port out of the origin it names.
+        if origin.startswith(scheme):
+            origin = origin.removesuffix(port)
+    return origin
 
 
 def sealing_keys(name: str) -> list[bytes]:

@@ -6,8 +6,8 @@ import sys
 
 from django.http import HttpRequest, HttpResponse
 
-from agenthost.guard import FAILED, told
-from sessions_app.aap.problems import Problem, problem_of
+from agenthost.guard import told
+from sessions_app.aap.problems import FAILED, Problem, problem_of
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - Django's signature

@@ -18,6 +18,8 @@ from typing import Any
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from agenthost import cors
+from agenthost.cors import Headers
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core import logcontext
@@ -28,15 +30,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
 
-ALLOW_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
-ALLOW_HEADERS = b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline"
-EXPOSE_HEADERS = b"Retry-After, Location, X-Request-Id, X-Turn-Id"
-PREFLIGHT_SECONDS = b"7200"
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 LINGER_SECONDS = 5.0
 
@@ -50,14 +47,6 @@ def sane_request_id(value: str) -> bool:
 
 def new_request_id() -> str:
     return f"req_{secrets.token_urlsafe(15)}"
-
-
-NO_KEY = Problem(401, "A key is needed: Authorization: Bearer KEY.", headers={"WWW-Authenticate": "Bearer"})
-MALFORMED_KEY = Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
-ENCODED = Problem(415, "A body must come as it is: no Content-Encoding other than identity is taken.")
-TOO_SLOW = Problem(408, "The body did not arrive in time.")
-UNKNOWN_HOST = Problem(400, "The Host header names no host of this server.")
-FAILED = Problem(500, "The server failed to answer. Its log tells why, under the id in X-Request-Id.")
 
 
 def told(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
@@ -88,7 +77,7 @@ class Guard:
         try:
             refusal = _refusal(scope)
             if refusal is None and scope["method"] == "OPTIONS":
-                await answer.whole(204, _preflight_headers(), b"")
+                await answer.whole(204, cors.of_preflight(scope["path"], _one(scope, b"origin")), b"")
             else:
                 if refusal is None:
                     try:
@@ -97,7 +86,7 @@ class Guard:
                         if answer.status:
                             raise
                         log.exception("a request failed")
-                        refusal = FAILED
+                        refusal = problems.FAILED
                     if not answer.status:
                         # The body was refused on its way; the application took that for a client gone.
                         refusal = refusal or body.refusal
@@ -134,7 +123,7 @@ class _Body:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            self.refusal = TOO_SLOW
+            self.refusal = problems.TOO_SLOW
             return {"type": "http.disconnect"}
         if message["type"] != "http.request":
             self.complete = True
@@ -142,7 +131,7 @@ class _Body:
         self._received += len(message.get("body", b""))
         self.complete = not message.get("more_body", False)
         if self._received > settings.AGENTHOST_MAX_BODY_BYTES:
-            self.refusal = _too_large()
+            self.refusal = problems.too_large(settings.AGENTHOST_MAX_BODY_BYTES)
             return {"type": "http.disconnect"}
         return message
 
@@ -204,7 +193,7 @@ async def _refuse(refusal: Problem, scope: Scope, request_id: str, answer: _Answ
 def _refusal(scope: Scope) -> Problem | None:
     path = scope["path"]
     if path not in HEALTH_PATHS and not _is_our_host(scope):
-        return UNKNOWN_HOST
+        return problems.UNKNOWN_HOST
     if scope["method"] == "OPTIONS":
         return None
     if is_protocol(path):
@@ -215,10 +204,10 @@ def _refusal(scope: Scope) -> Problem | None:
         return None
     codings = {coding.strip().lower() for value in _all(scope, b"content-encoding") for coding in value.split(b",")}
     if codings - {b"", b"identity"}:
-        return ENCODED
+        return problems.ENCODED
     length = _one(scope, b"content-length")
     if length is not None and length.isdecimal() and int(length) > settings.AGENTHOST_MAX_BODY_BYTES:
-        return _too_large()
+        return problems.too_large(settings.AGENTHOST_MAX_BODY_BYTES)
     return None
 
 
@@ -226,15 +215,11 @@ def _key_refusal(scope: Scope) -> Problem | None:
     given = _all(scope, b"authorization")
     if not given:
         public = settings.AGENTHOST_PUBLIC_META and scope["method"] in ("GET", "HEAD") and _META_PATH.fullmatch(scope["path"])
-        return None if public else NO_KEY
+        return None if public else problems.NO_KEY
     scheme, _space, key = given[0].decode("latin-1").strip().partition(" ")
     if len(given) > 1 or scheme.lower() != "bearer" or not looks_like_key(key.strip()):
-        return MALFORMED_KEY
+        return problems.MALFORMED_KEY
     return None
-
-
-def _too_large() -> Problem:
-    return Problem(413, f"The body is larger than {settings.AGENTHOST_MAX_BODY_BYTES} bytes, the most this server takes.")
 
 
 def _is_our_host(scope: Scope) -> bool:
@@ -246,24 +231,8 @@ def _is_our_host(scope: Scope) -> bool:
 
 
 def _headers_of_every_answer(scope: Scope, request_id: str) -> Headers:
-    headers: Headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
-    allowed = settings.AGENTHOST_CORS_ORIGINS
-    if "*" in allowed:
-        headers += [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", EXPOSE_HEADERS)]
-        return headers
-    headers.append((b"vary", b"Origin"))
-    origin = _one(scope, b"origin")
-    if origin is not None and origin.lower() in allowed:
-        headers += [(b"access-control-allow-origin", origin.encode()), (b"access-control-expose-headers", EXPOSE_HEADERS)]
-    return headers
-
-
-def _preflight_headers() -> Headers:
-    return [
-        (b"access-control-allow-methods", ALLOW_METHODS),
-        (b"access-control-allow-headers", ALLOW_HEADERS),
-        (b"access-control-max-age", PREFLIGHT_SECONDS),
-    ]
+    own = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+    return own + cors.of_answer(scope["path"], _one(scope, b"origin"))
 
 
 def _has_body(scope: Scope) -> bool:

@@ -52,7 +52,7 @@ DEBUG = False
 AGENTHOST_HOST = env.text("AGENTHOST_HOST", "127.0.0.1" if AGENTHOST_MODE == "embedded" else "0.0.0.0")  # noqa: S104
 AGENTHOST_PORT = env.integer("AGENTHOST_PORT", 8000, most=65535)
 ALLOWED_HOSTS = env.items("AGENTHOST_ALLOWED_HOSTS", ["*"])
-CSRF_TRUSTED_ORIGINS = env.origins("AGENTHOST_CSRF_TRUSTED_ORIGINS", [])
+CSRF_TRUSTED_ORIGINS = env.origins("AGENTHOST_CSRF_TRUSTED_ORIGINS", [], subdomains=True)
 AGENTHOST_PROXIES = env.text("AGENTHOST_PROXIES", "127.0.0.1")
 AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
 AGENTHOST_PUBLIC_META = env.boolean("AGENTHOST_PUBLIC_META", default=False)
@@ -117,6 +117,8 @@ def _postgres(database: env.Database) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             **options,
+            # Who asks for it prepares a statement (core.prepared); nothing else is, however often it comes.
+            "prepare_threshold": 2**31,
             "pool": {
                 "min_size": AGENTHOST_DATABASE_POOL_MIN,
                 "max_size": AGENTHOST_DATABASE_POOL_MAX,

@@ -151,6 +151,20 @@ def problem_of(error: Exception) -> Problem | None:
     return None
 
 
+# --- what is refused before any view is asked ---
+
+NO_KEY = Problem(401, "A key is needed: Authorization: Bearer KEY.", headers={"WWW-Authenticate": "Bearer"})
+MALFORMED_KEY = Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
+ENCODED = Problem(415, "A body must come as it is: no Content-Encoding other than identity is taken.")
+TOO_SLOW = Problem(408, "The body did not arrive in time.")
+UNKNOWN_HOST = Problem(400, "The Host header names no host of this server.")
+FAILED = Problem(500, "The server failed to answer. Its log tells why, under the id in X-Request-Id.")
+
+
+def too_large(most: int) -> Problem:
+    return Problem(413, f"The body is larger than {most} bytes, the most this server takes.")
+
+
 # --- from a problem to an answer ---
 
 

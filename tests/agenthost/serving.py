@@ -32,6 +32,7 @@ class Connection:
     """One TCP connection to the server."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self._read = b""
 

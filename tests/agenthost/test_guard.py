@@ -183,45 +183,97 @@ def test_a_client_that_asks_first_is_told_before_it_sends(client: Connection) ->
 
 # --- origins ---
 
+PAGE = "https://app.example"
+
+
+def cors_fields(answer: Answer) -> set[str]:
+    return {name for name in answer.headers if name.startswith("access-control-")}
+
 
 @pytest.mark.rule("A95")
-@pytest.mark.parametrize("path", ["/aap/v3/sessions", "/aap/v3/nowhere", "/healthz", "/somewhere"])
-@pytest.mark.parametrize("headers", [{}, {"origin": "https://app.example", "access_control_request_method": "POST"}])
+@pytest.mark.parametrize(
+    "path", ["/aap/v3/sessions", "/aap/v2/session", "/aap/v1/meta", "/aap/v3/nowhere", "/healthz", "/somewhere"]
+)
+@pytest.mark.parametrize("headers", [{}, {"origin": PAGE, "access_control_request_method": "POST"}])
 def test_options_is_answered_everywhere_without_a_key(
     client: Connection, behind: Recorder, path: str, headers: dict[str, str]
 ) -> None:
     answer = client.ask("OPTIONS", path, **headers)
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == "*"
-    assert {"GET", "POST", "PUT", "DELETE", "OPTIONS"} <= set(answer.headers["access-control-allow-methods"].split(", "))
-    assert {"Authorization", "Content-Type", "Last-Event-ID"} <= set(answer.headers["access-control-allow-headers"].split(", "))
+    assert set(answer.headers["access-control-allow-methods"].split(", ")) == {"GET", "POST", "PUT", "DELETE", "OPTIONS"}
+    assert set(answer.headers["access-control-allow-headers"].split(", ")) == {
+        "Authorization",
+        "Content-Type",
+        "Accept",
+        "Idempotency-Key",
+        "Last-Event-ID",
+        "X-Request-Id",
+        "X-Turn-Deadline",
+    }
     assert int(answer.headers["access-control-max-age"]) > 0
     assert not behind.asked.is_set()
 
 
 @pytest.mark.rule("A95")
-def test_errors_and_streams_carry_the_allowed_origin(client: Connection) -> None:
-    for answer in (
-        client.ask("GET", "/aap/v3/meta", origin="https://app.example"),
-        client.ask("GET", "/aap/v3/meta", origin="https://app.example", authorization=BEARER),
-    ):
-        assert answer.headers["access-control-allow-origin"] == "*"
-        assert {"Retry-After", "Location", "X-Request-Id", "X-Turn-Id"} == set(
-            answer.headers["access-control-expose-headers"].split(", ")
-        )
+@pytest.mark.parametrize("listed", [["*"], [PAGE]])
+def test_every_answer_of_the_guard_carries_the_allowed_origin(client: Connection, settings: Settings, listed: list[str]) -> None:
+    settings.AGENTHOST_CORS_ORIGINS = listed
+    settings.AGENTHOST_BODY_SECONDS = 0.2
+    page = {"origin": PAGE, "authorization": BEARER}
+
+    def ask(method: str, path: str, body: bytes = b"", /, **headers: str) -> Answer:
+        with Connection(client.port) as connection:
+            connection.head(method, path, **headers)
+            connection.send(body)
+            return connection.answer()
+
+    answers = {
+        200: ask("GET", "/aap/v3/meta", **page),
+        401: ask("GET", "/aap/v3/meta", origin=PAGE),
+        408: ask("POST", "/aap/v3/sessions", content_length="9", **page),
+        413: ask("POST", "/aap/v3/sessions", content_length=str(LIMIT + 1), **page),
+        415: ask("POST", "/aap/v3/sessions", b"x", content_length="1", content_encoding="gzip", **page),
+        500: ask("GET", "/aap/v3/broken", **page),
+    }
+    settings.ALLOWED_HOSTS = ["agents.example"]
+    answers[400] = ask("GET", "/aap/v3/meta", host="evil.example", **page)
+    for status, answer in answers.items():
+        assert answer.status == status
+        assert answer.headers["access-control-allow-origin"] == ("*" if listed == ["*"] else PAGE)
+        exposed = {"Retry-After", "Location", "X-Request-Id", "X-Turn-Id", "RateLimit", "RateLimit-Policy"}
+        assert set(answer.headers["access-control-expose-headers"].split(", ")) == exposed
         assert "access-control-allow-credentials" not in answer.headers
+        assert (answer.headers.get("vary") == "Origin") is (listed != ["*"])
 
 
 @pytest.mark.rule("A95")
 def test_only_the_operators_origins_are_allowed(client: Connection, settings: Settings) -> None:
-    settings.AGENTHOST_CORS_ORIGINS = ["https://app.example"]
-    good = client.ask("GET", "/aap/v3/meta", origin="https://app.example", authorization=BEARER)
-    assert good.headers["access-control-allow-origin"] == "https://app.example"
-    for origin in ("https://evil.example", "https://app.example.evil", "null"):
-        answer = client.ask("GET", "/aap/v3/meta", origin=origin, authorization=BEARER)
+    settings.AGENTHOST_CORS_ORIGINS = [PAGE, "http://localhost:5173"]
+    for origin in (PAGE, "http://localhost:5173"):
+        good = client.ask("GET", "/aap/v3/meta", origin=origin, authorization=BEARER)
+        assert good.headers["access-control-allow-origin"] == origin
+        assert "access-control-allow-methods" in client.ask("OPTIONS", "/aap/v3/meta", origin=origin).headers
+    for other in ({"origin": "https://evil.example"}, {"origin": "https://app.example.evil"}, {"origin": "null"}, {}):
+        answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER, **other)
         assert answer.status == 200
-        assert "access-control-allow-origin" not in answer.headers
-        assert "access-control-allow-origin" not in client.ask("OPTIONS", "/aap/v3/meta", origin=origin).headers
+        asked = client.ask("OPTIONS", "/aap/v3/meta", **other)
+        assert asked.status == 204
+        for refused in (answer, asked):
+            assert not cors_fields(refused)
+            # Or a cache would give one page the answer that another was refused.
+            assert refused.headers["vary"] == "Origin"
+
+
+@pytest.mark.rule("A95")
+@pytest.mark.parametrize("listed", [["*"], [PAGE]])
+@pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/login/"])
+def test_no_page_of_another_origin_reads_the_admin(client: Connection, settings: Settings, listed: list[str], path: str) -> None:
+    settings.AGENTHOST_CORS_ORIGINS = listed
+    for answer in (client.ask("GET", path, origin=PAGE), client.ask("OPTIONS", path, origin=PAGE)):
+        assert answer.status in (200, 204)
+        assert not cors_fields(answer)
+    assert cors_fields(client.ask("GET", "/administrators", origin=PAGE))
 
 
 # --- request ids ---
