@@ -18,5 +18,7 @@ _V3 = [
 
 urlpatterns = [
     path("aap/v3/", include(_V3)),
+    path("aap/v2/", include("sessions_app.aap.versions.v2")),
+    path("aap/v1/", include("sessions_app.aap.versions.v1")),
     re_path(r"^aap(?:/|$)", problems.not_found),
 ]

@@ -46,6 +46,7 @@ class Person:
     """Somebody with a key (or none), as HTTP sees them."""
 
     key: str | None
+    base: str = "/aap/v3"
 
     def __post_init__(self) -> None:
         self.client = Client(headers={} if self.key is None else {"Authorization": f"Bearer {self.key}"})
@@ -54,7 +55,7 @@ class Person:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         given = {"Content-Type": "application/json", **headers}
         return self.client.generic(
-            method, "/aap/v3" + path, content, content_type=given.pop("Content-Type"), headers={**self.client_headers(), **given}
+            method, self.base + path, content, content_type=given.pop("Content-Type"), headers={**self.client_headers(), **given}
         )
 
     def client_headers(self) -> dict[str, str]:
