@@ -23,6 +23,9 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
+MAX_LEVELS = 100
+"""How deep a frame may be nested: as deep as the other protocol's bodies, and far from where an interpreter gives up."""
+
 Id = int | float | LongNumber | str
 
 
@@ -93,7 +96,30 @@ def parse(text: str) -> Message:
         return Invalid(None, _invalid("A frame is one message, not an array of them."))
     if not isinstance(value, dict):
         return Invalid(None, _invalid("A message must be a JSON object."))
-    return _message(value)
+    message = _message(value)
+    # Counting brackets is quick, and enough for nearly every frame.
+    if text.count("[") + text.count("{") > MAX_LEVELS and _too_deep(value):
+        return _without_depths(message)
+    return message
+
+
+def _too_deep(value: Any) -> bool:
+    # A stack of our own: recursion would end where the interpreter's does.
+    waiting = [(value, 1)]
+    while waiting:
+        item, level = waiting.pop()
+        if level > MAX_LEVELS:
+            return True
+        children = item.values() if isinstance(item, dict) else item
+        waiting += [(child, level + 1) for child in children if isinstance(child, dict | list)]
+    return False
+
+
+def _without_depths(message: Message) -> Message:
+    if isinstance(message, Request):
+        return Invalid(message.id, RPCError(INVALID_PARAMS, f"params are nested more than {MAX_LEVELS} levels deep."))
+    # A notification is never answered: it is one whose params do not fit.
+    return Notification(message.method, None) if isinstance(message, Notification) else message
 
 
 def _message(value: dict[str, Any]) -> Message:

@@ -18,7 +18,19 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NotRequired,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from agents_app.exact_json import LongNumber
 
@@ -26,6 +38,9 @@ T = TypeVar("T")
 
 Number = int | float | LongNumber
 """A JSON number as ``exact_json`` reads it."""
+
+NonEmpty = Annotated[str, "not empty"]
+"""A string that says something."""
 
 MOST_FAULTS = 8
 """A message of a million wrong items is not worth a million sentences."""
@@ -41,7 +56,7 @@ class Fault:
     def describe(self, root: str) -> str:
         where = root
         for step in self.path:
-            where += f"[{step}]" if isinstance(step, int) else f".{step}"
+            where += f"[{step}]" if isinstance(step, int) else f".{step[:64]}"
         return f"{where} {self.detail}"
 
 
@@ -160,6 +175,8 @@ class _Compiler:
             return _anything
         if declared is str:
             return _string
+        if declared == NonEmpty:
+            return _non_empty
         if declared is bool:
             return _boolean
         if declared is int:
@@ -348,6 +365,12 @@ def _anything(value: Any, _parent: _Place, _step: _Step, _faults: list[Fault]) -
 def _string(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
     if not isinstance(value, str):
         _add(faults, parent, step, "must be a string")
+    return value
+
+
+def _non_empty(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+    if not isinstance(value, str) or not value:
+        _add(faults, parent, step, "must be a string that is not empty")
     return value
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from sessions_app.ahp.reducers.v0_1.copies import Obj
 from sessions_app.ahp.reducers.v0_1.root import ROOT
 from sessions_app.ahp.reducers.v0_1.session import SESSION
 from sessions_app.ahp.reducers.v0_1.states import root_state, session_state, terminal_state
@@ -40,7 +39,7 @@ __all__ = [
 ]
 
 State = TypeVar("State")
-Steps = Mapping[str, Callable[[Obj, Obj, int], Obj]]
+Steps = Mapping[str, Callable[[Any, Any, int], Any]]
 
 _EVERY: Steps = {**ROOT, **SESSION, **TERMINAL}
 
@@ -63,13 +62,12 @@ def reduce(state: State, action: Mapping[str, object], now: int) -> State:
 
 
 def _step(steps: Steps, state: State, action: Mapping[str, object], now: int) -> State:
-    before: Any = state
     said: Any = action
     try:
         step = steps.get(said["type"])
         if step is None:
             return state
-        after: State = step(before, said, now)
+        after: State = step(state, said, now)
     except (LookupError, TypeError, AttributeError, ValueError):
         # A member is missing or of another type. Nothing has happened: steps build copies.
         return state

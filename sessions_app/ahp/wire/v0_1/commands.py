@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict
 
-from sessions_app.ahp.wire.shapes import Number, Shape
+from sessions_app.ahp.wire.shapes import NonEmpty, Number, Shape
 from sessions_app.ahp.wire.v0_1.config import SessionConfigSchema, SessionConfigValueItem
 from sessions_app.ahp.wire.v0_1.enumerations import URI, CompletionItemKind, ContentEncoding
 from sessions_app.ahp.wire.v0_1.envelopes import ActionEnvelope
@@ -19,7 +19,7 @@ from sessions_app.ahp.wire.v0_1.terminals import TerminalClaim
 
 class InitializeParams(TypedDict):
     protocolVersions: list[str]
-    clientId: str
+    clientId: NonEmpty
     initialSubscriptions: NotRequired[list[URI]]
     locale: NotRequired[str]
 
@@ -33,7 +33,7 @@ class InitializeResult(TypedDict):
 
 
 class ReconnectParams(TypedDict):
-    clientId: str
+    clientId: NonEmpty
     lastSeenServerSeq: int
     subscriptions: list[URI]
 
