@@ -6,43 +6,141 @@ change of threads, together more than the rest of a request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import io
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from contextvars import copy_context
 from typing import Any, cast
 
 from channels.routing import ProtocolTypeRouter
-from django.core.handlers.asgi import ASGIHandler
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
-from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol
+from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, told
 from agenthost.middleware import known_request
+from sessions_app.aap import problems
+from sessions_app.core import database, logcontext
+from sessions_app.core.errors import NotReady
 
 
-class ProtocolHandler(ASGIHandler):
-    """Django's handler with the one middleware that programs need, whatever MIDDLEWARE says for people."""
+class HealthHandler(ASGIHandler):
+    """Django's own handler for the views that are asynchronous, without the middleware for people."""
 
-    _get_response_async: Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+    _get_response_async: Callable[[HttpRequest], Any]
 
     def load_middleware(self, is_async: bool = False) -> None:
         assert is_async
-        self._view_middleware: list[object] = []
-        self._template_response_middleware: list[object] = []
-        self._exception_middleware: list[object] = []
-        view = convert_exception_to_response(self._get_response_async)
-        self._middleware_chain = convert_exception_to_response(known_request(view))
+        _without_middleware(self, self._get_response_async)
+
+
+class ProtocolHandler(BaseHandler):
+    """Django's request cycle for programs, whose views are synchronous, with one change of threads a request.
+
+    Django's own handler for ASGI makes a thread for each request and another to end it, and changes
+    threads for the signals around a request: as much work as a small request itself. So no
+    ``request_started`` and ``request_finished`` are sent here; what Django does on them, giving the
+    connection back, is done by ``database.serve``.
+    """
+
+    _get_response: Callable[[HttpRequest], HttpResponseBase]
+
+    def __init__(self) -> None:
+        super().__init__()
+        _without_middleware(self, self._get_response)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            return
+        context = copy_context()
+        response = await database.serve(context, self._respond, scope, body, time.monotonic())
+        logcontext.adopt(context)
+        headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        if isinstance(response, StreamingHttpResponse):
+            await _stream(response, receive, send)
+        else:
+            await send({"type": "http.response.body", "body": cast(HttpResponse, response).content, "more_body": False})
+
+    def _respond(self, scope: Scope, body: bytes, asked: float) -> HttpResponseBase:
+        if time.monotonic() - asked > settings.AGENTHOST_DATABASE_POOL_WAIT:
+            # Every thread was taken; whoever waits this long for a connection is told the same.
+            return _not_ready(scope)
+        set_script_prefix(get_script_prefix(cast(Any, scope)))
+        return self.get_response(ASGIRequest(cast(Any, scope), io.BytesIO(body)))
+
+
+def _not_ready(scope: Scope) -> HttpResponse:
+    problem = problems.problem_of(NotReady())
+    assert problem is not None
+    content_type, content = told(problem, scope["path"], scope["agenthost"]["request_id"])
+    return HttpResponse(content, status=problem.status, content_type=content_type, headers=dict(problem.headers))
+
+
+def _without_middleware(handler: Any, view: Callable[[HttpRequest], Any]) -> None:
+    """The one middleware that programs need, whatever MIDDLEWARE says for people."""
+    handler._view_middleware = handler._template_response_middleware = handler._exception_middleware = []
+    handler._middleware_chain = convert_exception_to_response(known_request(convert_exception_to_response(view)))
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The request's whole body, which the guard has bounded; None if the client went away."""
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        return cast(bytes, message.get("body", b""))
+    pieces = []
+    while message["type"] == "http.request":
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+        message = await receive()
+    return None
+
+
+async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send) -> None:
+    """Sends the body as it comes, until its end or the client's."""
+
+    async def sending() -> None:
+        async with aclosing(aiter(cast(Any, response))) as chunks:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.create_task(gone()), asyncio.create_task(sending())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    if not tasks[1].cancelled():
+        tasks[1].result()
 
 
 class ByAudience:
     """Sends a request to the handler for programs or to the one for people, by its path."""
 
     def __init__(self) -> None:
-        self._programs, self._people = ProtocolHandler(), ASGIHandler()
+        self._programs, self._people, self._health = ProtocolHandler(), ASGIHandler(), HealthHandler()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        handler = self._programs if is_protocol(path) or path in HEALTH_PATHS else self._people
-        await handler(cast(dict[str, Any], scope), receive, cast(Any, send))
+        if is_protocol(path):
+            await self._programs(scope, receive, send)
+        else:
+            handler = self._health if path in HEALTH_PATHS else self._people
+            await handler(cast(dict[str, Any], scope), receive, cast(Any, send))
 
 
 async def refuse_websocket(_scope: Scope, receive: Receive, send: Send) -> None:

@@ -92,7 +92,7 @@ AGENTHOST_DATABASE_POOL_MIN = env.integer("AGENTHOST_DATABASE_POOL_MIN", 1)
 AGENTHOST_DATABASE_POOL_MAX = env.integer("AGENTHOST_DATABASE_POOL_MAX", 20, least=2)
 if AGENTHOST_DATABASE_POOL_MIN > AGENTHOST_DATABASE_POOL_MAX:
     raise ImproperlyConfigured("AGENTHOST_DATABASE_POOL_MIN: it must not be greater than AGENTHOST_DATABASE_POOL_MAX.")
-_pool_wait = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 4.0, least=0.1)
+AGENTHOST_DATABASE_POOL_WAIT = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 4.0, least=0.1)
 _connect_timeout = env.duration("AGENTHOST_DATABASE_CONNECT_TIMEOUT", 5.0, least=1.0)
 _idle_in_transaction = env.duration("AGENTHOST_DATABASE_IDLE_IN_TRANSACTION", 30.0, least=1.0)
 _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
@@ -122,7 +122,7 @@ def _postgres(database: env.Database) -> dict[str, Any]:
             "pool": {
                 "min_size": AGENTHOST_DATABASE_POOL_MIN,
                 "max_size": AGENTHOST_DATABASE_POOL_MAX,
-                "timeout": _pool_wait,
+                "timeout": AGENTHOST_DATABASE_POOL_WAIT,
                 "max_idle": 300.0,
             },
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 
 request_id: ContextVar[str] = ContextVar("agenthost_request_id", default="")
 tenant: ContextVar[str] = ContextVar("agenthost_tenant", default="")
@@ -22,6 +22,13 @@ def bind(**facts: str | int) -> None:
     """Sets the named facts (request, tenant, session, turn) for the rest of this task or thread."""
     for name, value in facts.items():
         _VARIABLES[name].set(str(value))
+
+
+def adopt(context: Context) -> None:
+    """Sets what was found out in another context, in which a part of this work was done."""
+    for variable in _VARIABLES.values():
+        if variable in context:
+            variable.set(context[variable])
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from agenthost import routing
-from sessions_app.core import keys
+from sessions_app.core import keys, logcontext
+from sessions_app.core.errors import NotAuthenticated
 from tests.agenthost.serving import Connection, serving
 
 BEARER = f"Bearer ah_{'k' * 43}"
@@ -65,6 +67,41 @@ def test_a_failure_nobody_expected_is_a_problem_without_its_words(client: Connec
     answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
     assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
     assert b"insides" not in answer.body
+
+
+@pytest.mark.rule("A6", "A122")
+def test_a_request_that_waits_too_long_behind_others_is_503(client: Connection, settings: Settings) -> None:
+    settings.AGENTHOST_DATABASE_POOL_WAIT = 0.0
+    answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
+    assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
+    assert answer.headers["retry-after"].isdecimal()
+
+
+def test_the_access_log_tells_what_a_request_was_about(
+    client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    about: list[dict[str, str]] = []
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            about.append(logcontext.facts())
+
+    def fail(_raw: str) -> None:
+        logcontext.bind(tenant=7)
+        raise NotAuthenticated
+
+    notes = Notes()
+    access_log = logging.getLogger("agenthost.access")
+    access_log.addHandler(notes)
+    try:
+        monkeypatch.setattr(keys, "authenticate", fail)
+        with caplog.at_level(logging.INFO, "agenthost.access"):
+            client.ask("GET", "/aap/v3/meta", authorization=BEARER, x_request_id="mine-2")
+            # The line follows the answer; a second answer on the same connection comes after it.
+            client.ask("GET", "/healthz")
+    finally:
+        access_log.removeHandler(notes)
+    assert {"request": "mine-2", "tenant": "7"} in about
 
 
 def test_the_admins_files_are_served_without_collecting_them(client: Connection) -> None:
