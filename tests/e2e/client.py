@@ -13,7 +13,7 @@ import httpx
 from tests.e2e import sse
 from tests.e2e.sse import SseEvent, SseParser
 
-TIMEOUT = httpx.Timeout(40.0, connect=10.0)
+TIMEOUT = httpx.Timeout(90.0, connect=30.0)
 
 
 @dataclass
