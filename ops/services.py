@@ -31,11 +31,22 @@ class ServiceMissingError(Exception):
     """A server's programs were not found, or it did not start; the text says what to do."""
 
 
+_kept: list[socket.socket] = []
+"""Sockets that hold the ports given out, until this process ends."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that stays ours: no connection or other process gets it while our server is not there yet, or is started again."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    port: int = probe.getsockname()[1]
+    if sys.platform == "linux":
+        # A socket that does not listen lets another that reuses addresses, as servers do, bind and listen here.
+        _kept.append(probe)
+    else:
+        probe.close()
+    return port
 
 
 class Postgres:

@@ -57,7 +57,7 @@ def chosen(arguments: list[str], *, everything: bool) -> list[str]:
     by_hand = any(argument in ("--pdb", "--trace", "-s") or argument.startswith(("-n", "--dist")) for argument in arguments)
     parallel = [] if named_files or by_hand else ["-n", "2", "--dist", "loadfile"]
     tier = [] if everything or any(argument.startswith("-m") for argument in arguments) else ["-m", "not slow"]
-    return [*parallel, *tier, "-p", "ops.pytest_runs", "--timeout=300", *arguments]
+    return [*parallel, *tier, "-p", "ops.pytest_runs", "--timeout=600", *arguments]
 
 
 class Runs:

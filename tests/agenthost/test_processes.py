@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ops.services import free_port
+
 ROOT = Path(__file__).parent.parent.parent
 ENTRYPOINT = str(ROOT / "ops" / "entrypoint")
 RING = base64.b64encode(bytes(range(32))).decode()
@@ -31,7 +33,7 @@ def run(directory: Path, *arguments: str, **variables: str) -> subprocess.Comple
     """A role that is expected to end by itself, started from somewhere else."""
     command = [ENTRYPOINT, *arguments]
     return subprocess.run(
-        command, env=environment(directory, **variables), cwd=directory, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment(directory, **variables), cwd=directory, capture_output=True, text=True, check=False, timeout=120
     )
 
 
@@ -46,17 +48,11 @@ def running(directory: Path, role: str, **variables: str) -> Iterator[subprocess
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-        process.wait(10)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+        process.wait(60)
 
 
 def until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         assert process.poll() is None, log.read_text()
         with suppress(httpx.TransportError):
@@ -67,7 +63,7 @@ def until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def until_said(words: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while words not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < until, log.read_text()
@@ -112,7 +108,7 @@ def test_the_embedded_server_starts_from_nothing_and_ends_cleanly(tmp_path: Path
     with running(tmp_path, "embedded", AGENTHOST_PORT=str(port)) as process:
         until_ready(process, port, log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(60) == 0, log.read_text()
     assert "Traceback" not in log.read_text()
     # Everything it keeps, and nothing in the directory it was started from.
     assert {path.name for path in tmp_path.iterdir()} == {"var", "embedded.log"}
@@ -133,4 +129,4 @@ def test_a_beat_without_its_broker_lives_and_ends_cleanly(tmp_path: Path, number
     with running(tmp_path, "beat", **variables) as process:
         until_said("beat is ready", process, tmp_path / "beat.log")
         process.send_signal(number)
-        assert process.wait(20) == 0, (tmp_path / "beat.log").read_text()
+        assert process.wait(60) == 0, (tmp_path / "beat.log").read_text()

@@ -33,14 +33,14 @@ def postgres() -> Iterator[Postgres]:
 def frail(postgres: Postgres, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
     if "production" not in servers.shapes():
         pytest.skip("needs Postgres")
-    leases = {"AGENTHOST_LEASE_SECONDS": "6", "AGENTHOST_RENEW_SECONDS": "1", "AGENTHOST_DATABASE_POOL_WAIT": "1"}
+    leases = {"AGENTHOST_LEASE_SECONDS": "6", "AGENTHOST_RENEW_SECONDS": "0.5", "AGENTHOST_DATABASE_POOL_WAIT": "1"}
     with servers.running("production", tmp_path, model.url, environment=leases, database_url=postgres.url()) as server:
         yield server
 
 
 def bring_back(postgres: Postgres, server: Server) -> None:
     postgres.start()
-    server.wait_ready(timeout=30)
+    server.wait_ready(timeout=120)
 
 
 @pytest.mark.rule("A6", "A4", "A40")
@@ -64,8 +64,8 @@ def test_without_its_database_the_server_says_503_and_then_goes_on(frail: Server
             assert response.status_code == 503, (method, path, response.text)
             check_problem(response)
             assert int(response.headers["Retry-After"]) > 0
-        assert httpx.get(frail.origin() + "/healthz").status_code == 200
-        assert httpx.get(frail.origin() + "/readyz").status_code == 503
+        assert httpx.get(frail.origin() + "/healthz", timeout=60, trust_env=False).status_code == 200
+        assert httpx.get(frail.origin() + "/readyz", timeout=60, trust_env=False).status_code == 503
     finally:
         bring_back(postgres, frail)
     assert alice.history(session) == [user(prompt), {"role": "assistant", "content": "before"}]
@@ -96,7 +96,7 @@ def test_a_turn_that_was_running_when_the_database_died_ends_with_a_reason(
     # From where the turn began: it may have ended by now.
     with alice.join(session, after=started[0].id) as joined:
         events = [*started, *joined.rest()]
-    assert time.monotonic() - died < 60
+    assert time.monotonic() - died < 180
     sse.check_turn(events)
     assert events[-1].data["stopReason"] in ("end_turn", "error")
     assert len({event.id for event in events}) == len(events)

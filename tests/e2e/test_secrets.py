@@ -105,10 +105,13 @@ def listen(server: Server, heard: list[bytes]) -> Callable[[], None] | None:
     stopped = threading.Event()
 
     def collect() -> None:
-        while not stopped.is_set():
+        while True:
             try:
                 got = connection.recv(1 << 16)
             except TimeoutError:
+                # What came before the end is heard out.
+                if stopped.is_set():
+                    return
                 continue
             if not got:
                 return
@@ -119,7 +122,7 @@ def listen(server: Server, heard: list[bytes]) -> Callable[[], None] | None:
 
     def stop() -> None:
         stopped.set()
-        thread.join(5)
+        thread.join(60)
         connection.close()
 
     return stop

@@ -32,7 +32,7 @@ from typing import Any
 
 from tests.fakes.steps import Answer, Step, text
 
-DEFAULT_WAIT = 15.0
+DEFAULT_WAIT = 60.0
 
 
 @dataclass

@@ -120,7 +120,7 @@ class ToolBox:
     def open_gate(self, gate: str) -> None:
         (self.directory / f"{gate}.open").touch()
 
-    def wait(self, gate: str, state: str = "reached", timeout: float = 15.0) -> None:
+    def wait(self, gate: str, state: str = "reached", timeout: float = 60.0) -> None:
         """Until the gate is ``reached``, ``passed`` or (hang) ``stopped``."""
         until = time.monotonic() + timeout
         while not (self.directory / f"{gate}.{state}").exists():
