@@ -7,6 +7,7 @@ machine stay out. Postgres refuses to run as root: as root it runs as `postgres`
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import pwd
@@ -31,10 +32,6 @@ class ServiceMissingError(Exception):
     """A server's programs were not found, or it did not start; the text says what to do."""
 
 
-_kept: list[socket.socket] = []
-"""Sockets that hold the ports given out, until this process ends."""
-
-
 def free_port() -> int:
     """A port that stays ours: no connection or other process gets it while our server is not there yet, or is started again."""
     probe = socket.socket()
@@ -43,7 +40,7 @@ def free_port() -> int:
     port: int = probe.getsockname()[1]
     if sys.platform == "linux":
         # A socket that does not listen lets another that reuses addresses, as servers do, bind and listen here.
-        _kept.append(probe)
+        atexit.register(probe.close)
     else:
         probe.close()
     return port

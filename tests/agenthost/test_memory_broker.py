@@ -26,7 +26,7 @@ class Listener:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(60)
 
     def _listen(self) -> None:
         def take(body: object, message: object) -> None:
@@ -45,7 +45,7 @@ class Listener:
     def stop(self) -> None:
         self._stop.set()
         memory_broker.hurry(hurrying=True)
-        self._thread.join(5)
+        self._thread.join(60)
         memory_broker.hurry(hurrying=False)
         assert not self._thread.is_alive()
 
@@ -67,11 +67,11 @@ def test_a_message_is_delivered_at_once(listener: Listener) -> None:
     for number in range(20):
         began = time.perf_counter()
         send(listener, {"number": number})
-        assert listener.came.acquire(timeout=5)
+        assert listener.came.acquire(timeout=60)
         delays.append(listener.received[-1][1] - began)
     assert [body for body, _ in listener.received] == [{"number": number} for number in range(20)]
-    # The stock transport would need half a second for each.
-    assert statistics.median(delays) < 0.1
+    # The stock transport looks once a second.
+    assert statistics.median(delays) < 0.25
 
 
 def test_nothing_is_lost_between_a_look_and_a_wait(listener: Listener) -> None:
@@ -82,16 +82,16 @@ def test_nothing_is_lost_between_a_look_and_a_wait(listener: Listener) -> None:
     for sender in senders:
         sender.start()
     for sender in senders:
-        sender.join(20)
+        sender.join(90)
     for _ in range(200):
-        assert listener.came.acquire(timeout=5)
+        assert listener.came.acquire(timeout=60)
 
 
 def test_a_waiting_consumer_can_be_hurried(listener: Listener) -> None:
     send(listener, {})
-    assert listener.came.acquire(timeout=5)
+    assert listener.came.acquire(timeout=60)
     memory_broker.hurry(hurrying=True)
-    assert listener.returned.wait(5)
+    assert listener.returned.wait(25)
     memory_broker.hurry(hurrying=False)
 
 

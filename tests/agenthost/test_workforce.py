@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -28,23 +29,27 @@ def consumer() -> Iterator[workforce.Consumer]:
     consuming.start()
     yield consuming
     consuming.close()
-    assert consuming.join(10)
+    assert consuming.join(60)
 
 
 def test_a_wake_up_reaches_the_worker_at_once(consumer: workforce.Consumer, woken: threading.Semaphore) -> None:
     tasks.wake()
-    assert woken.acquire(timeout=10)
-    began = time.monotonic()
-    tasks.wake()
-    assert woken.acquire(timeout=5)
-    assert time.monotonic() - began < 0.5
+    assert woken.acquire(timeout=60)
+    delays = []
+    for _ in range(9):
+        began = time.monotonic()
+        tasks.wake()
+        assert woken.acquire(timeout=60)
+        delays.append(time.monotonic() - began)
+    # Whoever looks once a second would need half of one.
+    assert statistics.median(delays) < 0.25
 
 
 def test_no_wake_up_of_a_burst_is_lost(consumer: workforce.Consumer, woken: threading.Semaphore, settings: Settings) -> None:
     for _ in range(300):
         tasks.wake()
     for _ in range(300):
-        assert woken.acquire(timeout=10)
+        assert woken.acquire(timeout=60)
 
 
 def test_it_can_be_started_again_after_it_was_stopped(woken: threading.Semaphore) -> None:
@@ -52,18 +57,17 @@ def test_it_can_be_started_again_after_it_was_stopped(woken: threading.Semaphore
         consuming = workforce.Consumer()
         consuming.start()
         tasks.wake()
-        assert woken.acquire(timeout=10)
+        assert woken.acquire(timeout=60)
         consuming.close()
-        assert consuming.join(10)
+        assert consuming.join(60)
 
 
 def test_it_stops_at_once_when_there_is_nothing_to_do() -> None:
     consuming = workforce.Consumer()
     consuming.start()
-    began = time.monotonic()
     consuming.close()
-    assert consuming.join(10)
-    assert time.monotonic() - began < 5
+    # Far from the half minute for which an idle consumer waits.
+    assert consuming.join(15)
 
 
 def test_beat_calls_for_housekeeping(
@@ -74,7 +78,7 @@ def test_beat_calls_for_housekeeping(
     monkeypatch.setitem(app.conf.beat_schedule["housekeeping"], "schedule", 0.1)
     beat = workforce.Beat()
     beat.start()
-    assert kept.wait(10)
+    assert kept.wait(60)
     beat.stop()
 
 

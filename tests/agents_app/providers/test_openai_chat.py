@@ -29,7 +29,7 @@ from agents_app.runtime.messages import Message, ToolSchema
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer, attempts
 
-LIMITS = Limits(connect=2.0, first_output=5.0, between_outputs=5.0)
+LIMITS = Limits(connect=60.0, first_output=90.0, between_outputs=90.0)
 
 
 def request(url: str, text: str = "hello", **changes: Any) -> ModelRequest:
@@ -540,7 +540,7 @@ async def test_closing_the_iterator_closes_the_connection(model: ModelServer) ->
     stream = OpenAIChat().stream(request(model.url, script))
     assert await anext(stream) == [TextDelta("a")]
     await stream.aclose()  # type: ignore[attr-defined]
-    assert model.wait_ended(model.wait_request(script), timeout=2) == "closed"
+    assert model.wait_ended(model.wait_request(script)) == "closed"
 
 
 @pytest.mark.parametrize("opening", [[], [steps.text("a")]])
@@ -551,7 +551,7 @@ async def test_cancelling_the_task_closes_the_connection(model: ModelServer, ope
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert model.wait_ended(model.wait_request(script), timeout=2) == "closed"
+    assert model.wait_ended(model.wait_request(script)) == "closed"
 
 
 async def test_a_complete_answer_leaves_its_connection_for_the_next(model: ModelServer) -> None:

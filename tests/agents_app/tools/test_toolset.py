@@ -19,10 +19,10 @@ from agents_app.tools.source import resolve
 from agents_app.tools.threads import FairPool
 from agents_app.tools.toolset import ServerTools
 
-LIMITS = Limits(tool_seconds=5.0, tool_output_bytes=200)
+LIMITS = Limits(tool_seconds=90.0, tool_output_bytes=200)
 PIXEL = {"type": "image", "url": "data:image/png;base64,iVBORw0KGgo="}
 
-stopped = threading.Event()
+began, stopped = threading.Event(), threading.Event()
 
 
 def add(a: int, b: int = 1, note: str | None = None) -> int:
@@ -82,6 +82,7 @@ def wrapped(text: str) -> Any:
 
 
 async def hang() -> None:
+    began.set()
     try:
         await asyncio.Event().wait()
     finally:
@@ -89,6 +90,7 @@ async def hang() -> None:
 
 
 async def deaf() -> None:
+    began.set()
     while not stopped.is_set():
         try:
             await asyncio.sleep(0.01)
@@ -97,7 +99,8 @@ async def deaf() -> None:
 
 
 def block() -> None:
-    stopped.wait(10)
+    began.set()
+    stopped.wait(120)
 
 
 def failing(how: str) -> None:
@@ -136,6 +139,7 @@ async def failure(name: str, arguments: Mapping[str, Any] | None = None, **field
 
 @pytest.fixture(autouse=True)
 def _unstopped() -> Iterator[None]:
+    began.clear()
     stopped.clear()
     yield
     stopped.set()
@@ -263,9 +267,12 @@ async def test_a_tool_out_of_time_fails_and_is_stopped_if_it_can_be(name: str) -
 @pytest.mark.parametrize("name", ["hang", "block", "deaf"])
 async def test_a_cancelled_run_does_not_wait_for_its_tool(name: str) -> None:
     task = asyncio.create_task(run(name))
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(90):
+        while not began.is_set():  # noqa: ASYNC110 - what is waited for may happen in a thread
+            await asyncio.sleep(0.002)
     task.cancel()
-    done, _ = await asyncio.wait({task}, timeout=1)
+    # The tool goes on, or hangs, until the end of the test.
+    done, _ = await asyncio.wait({task}, timeout=30)
     stopped.set()
     assert done
     assert task.cancelled()

@@ -17,7 +17,7 @@ from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 from sessions_app.core import database, keys, tenants
 
-WAIT = 20.0
+WAIT = 90.0
 HELLO = {"role": "user", "content": "hello"}
 READ_LOG = {"name": "read_log", "title": "Log", "description": "", "parameters": {"type": "object", "zeta": 1, "alpha": 2}}
 

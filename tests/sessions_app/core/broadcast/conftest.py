@@ -13,7 +13,7 @@ from channels.layers import channel_layers
 from ops.services import Redis, folder
 from sessions_app.core.broadcast.layer import ChannelLayer
 
-BOUND = 10.0
+BOUND = 60.0
 
 
 async def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,8 +42,6 @@ events = st.builds(
 
 @given(st.lists(st.builds(SessionItem, session=st.just(3), prev=st.integers(0, 2**53), events=st.lists(events))))
 def test_an_announcement_crosses_the_wire_unchanged(items: list[SessionItem]) -> None:
-    import orjson
-
     sent = Announcement(4, 10, 20, items)
     heard = wire.from_messages(orjson.loads(orjson.dumps([wire.to_message(sent)])), missed=False)
     assert heard == broadcast.Heard([sent], missed=False)
@@ -58,9 +57,9 @@ async def test_an_announcement_reaches_its_tenants_listeners_only(pair: Pair, us
     async with broadcast.listen_tenant(1) as listener, broadcast.listen_tenant(2) as other:
         use_layer(there)
         broadcast.announce([announcement(1, 10), announcement(2, 20), announcement(1, 11)])
-        heard = await asyncio.wait_for(listener.hear(), 5)
+        heard = await asyncio.wait_for(listener.hear(), 60)
         assert heard == broadcast.Heard([announcement(1, 10), announcement(1, 11)], missed=False)
-        assert (await asyncio.wait_for(other.hear(), 5)).announcements == [announcement(2, 20)]
+        assert (await asyncio.wait_for(other.hear(), 60)).announcements == [announcement(2, 20)]
 
 
 async def test_a_thread_without_a_loop_announces_too(pair: Pair, use_layer: UseLayer) -> None:
@@ -70,7 +69,7 @@ async def test_a_thread_without_a_loop_announces_too(pair: Pair, use_layer: UseL
         use_layer(there)
         thread = threading.Thread(target=broadcast.announce, args=([announcement(1, 10)],))
         thread.start()
-        heard = await asyncio.wait_for(listener.hear(), 5)
+        heard = await asyncio.wait_for(listener.hear(), 60)
         thread.join()
         assert heard.announcements == [announcement(1, 10)]
 
@@ -81,7 +80,7 @@ async def test_what_is_too_big_to_announce_is_said_to_be_missing(pair: Pair, use
     async with broadcast.listen_tenant(1) as listener:
         use_layer(there)
         broadcast.announce([announcement(1, 10, "x" * (wire.MAX_DATA + 1))])
-        assert await asyncio.wait_for(listener.hear(), 5) == broadcast.Heard([], missed=True)
+        assert await asyncio.wait_for(listener.hear(), 60) == broadcast.Heard([], missed=True)
 
 
 def test_announcing_never_raises_and_complains_once(
@@ -105,16 +104,21 @@ def test_announcing_never_raises_and_complains_once(
 
 async def test_announcing_costs_little(pair: Pair, use_layer: UseLayer) -> None:
     here, there = pair
+    written = orjson.dumps([wire.to_message(announcement(1, 1))])
     use_layer(here)
-    costs = []
+    costs, usual = [], []
     async with broadcast.listen_tenant(1) as listener:
         use_layer(there)
         for number in range(300):
             began = time.perf_counter()
             broadcast.announce([announcement(1, number + 1)])
             costs.append(time.perf_counter() - began)
-            await asyncio.wait_for(listener.hear(), 5)
-    assert statistics.median(costs) < 50e-6
+            began = time.perf_counter()
+            orjson.dumps(orjson.loads(written))
+            usual.append(time.perf_counter() - began)
+            await asyncio.wait_for(listener.hear(), 60)
+    # No waiting, no round trip: as much as some reading and writing of as many bytes, however fast the machine is.
+    assert statistics.median(costs) < 20 * statistics.median(usual)
 
 
 async def test_a_dead_redis_drops_and_counts(make_layer: MakeLayer, use_layer: UseLayer, own_redis: Redis) -> None:
@@ -127,7 +131,8 @@ async def test_a_dead_redis_drops_and_counts(make_layer: MakeLayer, use_layer: U
     began = time.monotonic()
     for number in range(1000):
         broadcast.announce([announcement(1, number + 1)])
-    assert time.monotonic() - began < 1
+    # One wait for it, of a second, would be a thousand of them.
+    assert time.monotonic() - began < 20
     assert broadcast.dropped() == before + 1000
 
 
