@@ -1,10 +1,13 @@
-"""A client of AAP version 3 as an application would write one, strict about what it gets."""
+"""A client of AAP version 3 as an application would write one, strict about what it gets.
+
+Clients of older versions derive from it and say what differs (client_v2.py, client_v1.py).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,10 +53,10 @@ class Outcome:
 class Stream:
     """An open stream; iterate it for events."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx.Response, fields: Mapping[str, set[str]] = sse.FIELDS) -> None:
         self.response = response
         self.seen: list[SseEvent] = []
-        self._parser = SseParser()
+        self._parser = SseParser(fields)
         self._chunks = response.iter_raw()
         self._ready: list[SseEvent] = []
 
@@ -114,11 +117,17 @@ def client_tool(name: str, **properties: Any) -> dict[str, Any]:
 class Client:
     """One key on one server."""
 
-    def __init__(self, origin: str, key: str | None, *, base: str = "/aap/v3") -> None:
+    base = "/aap/v3"
+    one = "/sessions"
+    """Below it stands one session."""
+    turns = "/turns"
+    """Below a session, where its turns are sent."""
+
+    def __init__(self, origin: str, key: str | None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         self.key = key
         self.origin = origin
-        self.http = httpx.Client(base_url=origin + base, headers=headers, timeout=TIMEOUT, trust_env=False)
+        self.http = httpx.Client(base_url=origin + self.base, headers=headers, timeout=TIMEOUT, trust_env=False)
 
     def close(self) -> None:
         self.http.close()
@@ -156,12 +165,15 @@ class Client:
         session_id: str = self.ok("POST", "/sessions", {"agent": given, **body}, status=201)["sessionId"]
         return session_id
 
+    def at(self, session_id: str, below: str = "") -> str:
+        return f"{self.one}/{session_id}{below}"
+
     def session(self, session_id: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.ok("GET", f"/sessions/{session_id}")
+        answer: dict[str, Any] = self.ok("GET", self.at(session_id))
         return answer
 
     def history(self, session_id: str, kind: str = "full") -> list[dict[str, Any]]:
-        answer = self.ok("GET", f"/sessions/{session_id}/history", params={"type": kind})
+        answer = self.ok("GET", self.at(session_id, "/history"), params={"type": kind})
         assert list(answer) == ["history"]
         assert list(answer["history"]) == [kind]
         messages: list[dict[str, Any]] = answer["history"][kind]
@@ -170,8 +182,11 @@ class Client:
     def turn(self, session_id: str, *messages: Any, stream: str | None = None, **body: Any) -> Outcome:
         """A turn to its end. A plain string is a user message."""
         request = turn_body(*messages, stream=stream, **body)
-        response = self.request("POST", f"/sessions/{session_id}/turns", request)
+        response = self.request("POST", self.at(session_id, self.turns), request)
         assert response.status_code == 200, f"{response.status_code} {response.text[:500]}"
+        return self._outcome(response, stream)
+
+    def _outcome(self, response: httpx.Response, stream: str | None) -> Outcome:
         turn_id = response.headers["X-Turn-Id"]
         if stream in ("delta", "message"):
             events = sse.parse(response.content)
@@ -186,7 +201,7 @@ class Client:
 
     def refused(self, session_id: str, *messages: Any, status: int = 422, **body: Any) -> dict[str, Any]:
         """A turn that must be refused; the problem."""
-        response = self.request("POST", f"/sessions/{session_id}/turns", turn_body(*messages, **body))
+        response = self.request("POST", self.at(session_id, self.turns), turn_body(*messages, **body))
         assert response.status_code == status, f"{response.status_code} {response.text[:500]}"
         problem: dict[str, Any] = response.json()
         return problem
@@ -194,7 +209,7 @@ class Client:
     @contextlib.contextmanager
     def stream(self, session_id: str, *messages: Any, mode: str = "delta", **body: Any) -> Iterator[Stream]:
         request = turn_body(*messages, stream=mode, **body)
-        with self.http.stream("POST", f"/sessions/{session_id}/turns", json=request) as response:
+        with self.http.stream("POST", self.at(session_id, self.turns), json=request) as response:
             yield self._opened(response)
 
     @contextlib.contextmanager
@@ -209,19 +224,19 @@ class Client:
             params["after"] = after
         if follow:
             params["follow"] = "true"
-        path = f"/sessions/{session_id}/events/stream"
+        path = self.at(session_id, "/events/stream")
         with self.http.stream("GET", path, params=params, headers=headers) as response:
             yield self._opened(response)
 
-    def _opened(self, response: httpx.Response) -> Stream:
+    def _opened(self, response: httpx.Response, fields: Mapping[str, set[str]] = sse.FIELDS) -> Stream:
         if response.status_code != 200:
             response.read()
             raise AssertionError(f"{response.status_code} {response.text[:500]}")
         assert response.headers["Content-Type"].split(";")[0] == "text/event-stream"
-        return Stream(response)
+        return Stream(response, fields)
 
     def cancel(self, session_id: str, body: Any = None) -> dict[str, Any]:
-        answer: dict[str, Any] = self.ok("POST", f"/sessions/{session_id}/cancel", body)
+        answer: dict[str, Any] = self.ok("POST", self.at(session_id, "/cancel"), body)
         return answer
 
     def all_sessions(self) -> list[dict[str, Any]]:

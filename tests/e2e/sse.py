@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ FIELDS: dict[str, set[str]] = {
     "tool_result": {"toolCallId", "content"},
     "turn_stop": {"stopReason"},
 }
+"""What every stream may hold, with the members of its data."""
 STOP_REASONS = {"end_turn", "tool_use", "max_tokens", "refusal", "error"}
 
 
@@ -31,7 +33,8 @@ class SseEvent:
 class SseParser:
     """Takes bytes as they arrive, gives events as they are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Mapping[str, set[str]] = FIELDS) -> None:
+        self._fields = fields
         self._rest = b""
         self._lines: list[str] = []
         self._after_comment = False
@@ -65,17 +68,17 @@ class SseParser:
             self._lines.append(line)
             return None
         lines, self._lines = self._lines, []
-        return _event(lines)
+        return _event(lines, self._fields)
 
 
-def _event(lines: list[str]) -> SseEvent:
+def _event(lines: list[str], fields: Mapping[str, set[str]]) -> SseEvent:
     assert [line.partition(": ")[0] for line in lines] == ["id", "event", "data"], f"not an event: {lines!r}"
     position, name, written = (line.partition(": ")[2] for line in lines)
     assert position, "the position is not empty"
-    assert name in FIELDS, f"unknown event {name!r}"
+    assert name in fields, f"unknown event {name!r}"
     data = json.loads(written)
     assert isinstance(data, dict)
-    assert set(data) == FIELDS[name], f"{name} has {sorted(data)}"
+    assert set(data) == fields[name], f"{name} has {sorted(data)}"
     for key in ("delta", "text", "thinking"):
         assert key not in data or (isinstance(data[key], str) and data[key]), f"{name} says nothing"
     if name == "tool_call":
@@ -89,9 +92,9 @@ def _event(lines: list[str]) -> SseEvent:
     return SseEvent(position, name, data, written)
 
 
-def parse(body: bytes) -> list[SseEvent]:
+def parse(body: bytes, fields: Mapping[str, set[str]] = FIELDS) -> list[SseEvent]:
     """All events of a stream that has ended."""
-    parser = SseParser()
+    parser = SseParser(fields)
     events = parser.feed(body)
     parser.end()
     return events
