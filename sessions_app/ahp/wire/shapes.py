@@ -17,7 +17,7 @@ import contextlib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import (
     Annotated,
     Any,
@@ -112,7 +112,8 @@ class Shape(Generic[T]):
         return faults
 
 
-def members(declared: Any) -> dict[str, Member]:
+@cache
+def members(declared: Any) -> Mapping[str, Member]:
     """The members of a ``TypedDict``, inherited ones first."""
     found = {}
     # Not __required_keys__: with annotations kept as strings, those do not know NotRequired.

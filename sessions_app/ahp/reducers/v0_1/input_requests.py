@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessions_app.ahp.reducers.v0_1.copies import Obj, changed, found, given, replaced
+from sessions_app.ahp.reducers.v0_1.copies import Obj, changed, found, replaced
 from sessions_app.ahp.reducers.v0_1.status import recomputed, summarized
 
 
@@ -13,7 +13,9 @@ def requested(state: Obj, action: Obj, now: int) -> Obj:
         everything = [*open_, request]
     else:
         # Somebody may be typing: a request put differently does not throw the answers away.
-        everything = replaced(open_, index, {**request, **given(open_[index], "answers"), **given(request, "answers")})
+        answers = request.get("answers")
+        kept = changed(request, answers=open_[index].get("answers") if answers is None else answers)
+        everything = replaced(open_, index, kept)
     return recomputed(changed(state, inputRequests=everything), unread=True, touched=now)
 
 

@@ -35,7 +35,6 @@ def reordered(state: Obj, action: Obj, _now: int) -> Obj:
     queue = state.get("queuedMessages")
     if queue is None:
         return state
-    named = list(dict.fromkeys(action["order"]))
-    first = [item for message_id in named for item in queue if item["id"] == message_id]
-    rest = [item for item in queue if item["id"] not in named]
-    return changed(state, queuedMessages=[*first, *rest])
+    rank = {message_id: place for place, message_id in enumerate(dict.fromkeys(action["order"]))}
+    # Sorting keeps the old order of what is not named.
+    return changed(state, queuedMessages=sorted(queue, key=lambda item: rank.get(item["id"], len(rank))))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.shapes import Shape
@@ -39,10 +39,10 @@ class PermissionDeniedErrorData(TypedDict):
     request: NotRequired[ResourceRequestParams]
 
 
-DATA = {
-    Code.UNSUPPORTED_PROTOCOL_VERSION: Shape[UnsupportedProtocolVersionErrorData](UnsupportedProtocolVersionErrorData),
-    Code.AUTH_REQUIRED: Shape[AuthRequiredErrorData](AuthRequiredErrorData),
-    Code.PERMISSION_DENIED: Shape[PermissionDeniedErrorData](PermissionDeniedErrorData),
+DATA: Mapping[Code, Shape[Any]] = {
+    Code.UNSUPPORTED_PROTOCOL_VERSION: Shape(UnsupportedProtocolVersionErrorData),
+    Code.AUTH_REQUIRED: Shape(AuthRequiredErrorData),
+    Code.PERMISSION_DENIED: Shape(PermissionDeniedErrorData),
 }
 """The shape of ``data``, for the codes that have one; always there for the first two (R33)."""
 
