@@ -20,7 +20,7 @@ from sessions_app.core.session_settings import Overrides
 from sessions_app.models import Session, Tenant, Turn
 from tests.fakes.model_server import ModelServer
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
@@ -78,6 +78,11 @@ def wait_for_state(accepted: turns.Accepted, *states: str) -> Turn:
     return found
 
 
+def lease_is_over(accepted: turns.Accepted) -> None:
+    """As if the run's worker had died long ago."""
+    assert Turn.objects.filter(pk=accepted.turn_id, state="running").update(lease_expires_at="2020-01-01T00:00:00Z") == 1
+
+
 def kinds(session: Session) -> list[str]:
     """The session's events in order, by kind."""
     read = journal.read_session(session.tenant_id, session.pk, 0, limit=10_000)
@@ -127,8 +132,12 @@ def make_spec(model: ModelServer, **given: Any) -> AgentSpec:
 
 @pytest.fixture
 def quick(settings: Any) -> None:
-    """Short leases: a test waits for what happens, and it should happen soon."""
-    settings.AGENTHOST_LEASE_SECONDS = 1.5
+    """Short times: a test waits for what happens, and it should happen soon.
+
+    The lease is long enough that a machine under pressure renews it in time: a worker that could not for two
+    thirds of it stops its runs. Tests of death end a lease themselves (``lease_is_over``).
+    """
+    settings.AGENTHOST_LEASE_SECONDS = 6.0
     settings.AGENTHOST_RENEW_SECONDS = 0.4
     settings.AGENTHOST_SWEEP_SECONDS = 0.05
     settings.AGENTHOST_QUEUE_GRACE_SECONDS = 0.0
@@ -163,11 +172,15 @@ def bob(alice: World) -> World:
 
 @pytest.fixture
 def start_worker(alice: World) -> Iterator[Callable[[], worker.Worker]]:
-    """Start a real worker in this process; all are stopped at the end."""
+    """Start a real worker in this process; all are stopped at the end.
+
+    It takes over at once what it finds: the lease's time that a sweeper waits at first has passed.
+    """
     started: list[worker.Worker] = []
 
     def start() -> worker.Worker:
         one = worker.Worker()
+        one._sweeper._in_contact_since = float("-inf")
         one.start()
         started.append(one)
         return one

@@ -92,7 +92,7 @@ def _reach(state: str, session: Session, accepted: Accepted) -> None:
         case "speaking":
             wait_for(lambda: "text_delta" in kinds(session), "the first words")
         case "in a tool":
-            assert tools.entered.wait(15)
+            assert tools.entered.wait(90)
         case "waiting" | "done":
             wait_for_state(accepted, state)
 

@@ -55,7 +55,7 @@ def test_two_who_make_it_at_once_get_the_same_tenant() -> None:
 
     def make() -> None:
         try:
-            ready.wait(10)
+            ready.wait(90)
             tenant, created = tenants.create("acme")
             outcomes.append((tenant.pk, created))
         finally:

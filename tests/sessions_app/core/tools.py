@@ -31,7 +31,7 @@ def block(n: int) -> str:
     """Waits for the test."""
     runs.append(("block", n))
     entered.set()
-    release.wait(15)
+    release.wait(120)
     return "released"
 
 
