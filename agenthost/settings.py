@@ -99,7 +99,7 @@ _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
 
 
 def _postgres(database: env.Database) -> dict[str, Any]:
-    parameters = [f"-c idle_in_transaction_session_timeout={int(_idle_in_transaction * 1000)}", "-c jit=off"]
+    parameters = [f"-c idle_in_transaction_session_timeout={int(_idle_in_transaction * 1000)}", "-c jit=off", "-c plan_cache_mode=force_generic_plan"]
     if AGENTHOST_ROLE in ("web", "embedded"):
         # Somebody waits for the answer. A worker's statements and migrations wait as long as they must.
         parameters.append(f"-c lock_timeout={int(_lock_timeout * 1000)}")
@@ -170,6 +170,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
+    # The pages at /docs/ take their files from it.
+    "drf_spectacular_sidecar",
     "channels",
     "agents_app",
 ]
@@ -240,6 +242,15 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
+}
+
+# Used when somebody asks for the documentation, and loaded then.
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "OAS_VERSION": "3.1.0",
+    # In the order of the routes, which is the order in which one meets them.
+    "SORT_OPERATIONS": False,
+    "SCHEMA_COERCE_PATH_PK": False,
+    "POSTPROCESSING_HOOKS": [],
 }
 
 # Logs ------------------------------------------------------------------------------------------------

@@ -5,16 +5,32 @@ Another tenant's session is not told apart from one that never existed.
 
 from __future__ import annotations
 
+from typing import Any
+
+from sessions_app.core import prepared
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import SessionNotFound
 from sessions_app.models import Session
 
+# Written out, because every request begins with one of these. Times are left out: nobody who comes this way needs
+# them, and each database has its own form of them.
+_FIELDS = ("id", "tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id")
+_SESSION = f"select {', '.join(_FIELDS)} from sessions_app_session where tenant_id = %s and deleted_at is null"
+_BY_PUBLIC_ID = f"{_SESSION} and public_id = %s"
+_LOCKED = f"{_SESSION} and id = %s {{for_change}}"
 
-def session(caller: Caller, public_id: str) -> Session:
-    row = Session.objects.filter(tenant_id=caller.tenant, public_id=public_id).first() if "\0" not in public_id else None
+
+def _read(sql: str, *params: Any) -> Session:
+    row = prepared.row(sql, params)
     if row is None:
         raise SessionNotFound
-    return row
+    return Session.from_db("default", _FIELDS, row)
+
+
+def session(caller: Caller, public_id: str) -> Session:
+    if "\0" in public_id:
+        raise SessionNotFound
+    return _read(_BY_PUBLIC_ID, caller.tenant, public_id)
 
 
 def lock_session(caller: Caller, row: Session) -> Session:
@@ -22,7 +38,4 @@ def lock_session(caller: Caller, row: Session) -> Session:
 
     Without the key: rows that refer to the session are stored by transactions that do not lock it.
     """
-    locked = Session.objects.select_for_update(no_key=True).filter(tenant_id=caller.tenant, pk=row.pk).first()
-    if locked is None:
-        raise SessionNotFound
-    return locked
+    return _read(_LOCKED, caller.tenant, row.pk)

@@ -1,7 +1,7 @@
 """The records of a turn: the one module that writes messages, tool calls and a turn's parts.
 
 A commit point of a run is a list of SQL statements with its events (a journal Unit); a web
-transaction runs the same statements through ``journal.execute``. Reading histories is here too.
+transaction runs the same statements through ``prepared.execute``. Reading histories is here too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agents_app.runtime.messages import Content, Message, calls_of
 from sessions_app import models
 from sessions_app.core import options, quotas, session_settings
 from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import Statement
+from sessions_app.core.prepared import Statement
 from sessions_app.models import CallRunner, CallState, Origin, Session, ToolCall, Turn, TurnState
 
 DENIED = "Tool call denied"

@@ -7,6 +7,7 @@ kept is its SHA-256, which is enough for a secret of that length: there is nothi
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import secrets
@@ -15,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from sessions_app.core import audit, quotas
+from sessions_app.core import audit, prepared, quotas
 from sessions_app.core.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.errors import Fault, InvalidInput, NotAuthenticated
+from sessions_app.core.prepared import Statement
 from sessions_app.models import ApiKey, Tenant
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,8 @@ PREFIX_LENGTH = 11
 """How much of a key is stored to recognise it by: 48 of its 256 bits."""
 
 _FORM = re.compile(r"ah_[A-Za-z0-9_-]{43}")
-_USE_IS_NOTED_EVERY = timedelta(minutes=1)
+_USE_IS_NOTED_EVERY = 60.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,53 +53,69 @@ def digest_of(raw: str) -> str:
     return hashlib.sha256(raw.encode()).hexdigest()
 
 
+# Written out, because every request begins with it.
+_BY_DIGEST = f"""
+select k.id, k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
+ k.last_used_at is null or k.last_used_at < {{moment}}, {", ".join(f"k.{column}" for column in quotas.COLUMNS)},
+ {", ".join(f"t.{column}" for column in quotas.COLUMNS)}
+from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id
+where k.digest = %s and k.revoked_at is null and t.suspended_at is null and (k.expires_at is null or k.expires_at > {{now}})
+"""
+
+
 def authenticate(raw: str) -> Caller:
     """Who asks with this key. Every way of being no good is the same NotAuthenticated."""
     if not looks_like_key(raw):
         raise NotAuthenticated
-    key = (
-        ApiKey.objects.filter(digest=digest_of(raw), revoked_at=None, tenant__suspended_at=None)
-        .filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
-        .select_related("tenant")
-        .annotate(asked_at=Now())
-        .first()
-    )
-    if key is None:
+    row = prepared.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw)))
+    if row is None:
         raise NotAuthenticated
-    _note_use(key, key.asked_at)
+    key, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
+    if unnoted:
+        _note_use(key, prefix)
     return Caller(
-        tenant=key.tenant_id,
-        key=key.pk,
-        key_prefix=key.prefix,
-        scopes=frozenset(key.scopes),
-        agents=allowed_by_both(key.tenant.allowed_agents, key.allowed_agents),
-        tenant_limits=quotas.limits_of_tenant(key.tenant),
-        key_limits=quotas.limits_of_key(key),
+        tenant=tenant,
+        key=key,
+        key_prefix=prefix,
+        scopes=frozenset(json.loads(scopes)),
+        agents=allowed_by_both(_listed(agents_of_tenant), _listed(agents_of_key)),
+        tenant_limits=quotas.with_defaults(limits[len(quotas.COLUMNS) :]),
+        key_limits=Limits(*limits[: len(quotas.COLUMNS)]),
     )
 
 
-def _note_use(key: ApiKey, now: datetime) -> None:
+def _listed(names: str | None) -> list[str] | None:
+    return None if names is None else json.loads(names)
+
+
+_NOTE_USE = (
+    "update sessions_app_apikey set last_used_at = {now} where id = %s and (last_used_at is null or last_used_at < {moment})"
+)
+_NOTE_USE_IF_FREE = """
+update sessions_app_apikey set last_used_at = {now} where id in (select id from sessions_app_apikey
+ where id = %s and (last_used_at is null or last_used_at < {moment}) for no key update skip locked)
+"""
+
+
+def _note_use(key: int, prefix: str) -> None:
     """Write ``last_used_at``, unless somebody did within the minute or is doing it right now.
 
     A convenience for operators, so it neither fails a request nor makes it wait: it passes by a row that
     is locked, and the commit does not wait for the disk.
     """
-    if key.last_used_at is not None and now - key.last_used_at < _USE_IS_NOTED_EVERY:
-        return
-    mine = ApiKey.objects.filter(pk=key.pk, last_used_at=key.last_used_at)
+    params = (key, -_USE_IS_NOTED_EVERY)
     try:
         if connection.vendor != "postgresql":
-            mine.update(last_used_at=now)
+            prepared.execute([Statement(_NOTE_USE, params)])
             return
         outermost = not connection.in_atomic_block
         with transaction.atomic():
             if outermost:
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL synchronous_commit TO off")
-            free = mine.select_for_update(skip_locked=True, no_key=True).values("pk")
-            ApiKey.objects.filter(pk__in=free).update(last_used_at=now)
+            prepared.execute([Statement(_NOTE_USE_IF_FREE, params)])
     except DatabaseError:
-        log.warning("could not note the use of key %s", key.prefix, exc_info=True)
+        log.warning("could not note the use of key %s", prefix, exc_info=True)
 
 
 def issue(

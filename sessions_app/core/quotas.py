@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
@@ -24,10 +24,10 @@ from django.db import connection, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from sessions_app.core import rates
+from sessions_app.core import prepared, rates
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.core.errors import Fault, InvalidInput, QuotaExceeded
-from sessions_app.core.journal.types import Statement
+from sessions_app.core.prepared import Statement
 from sessions_app.models import STANDING, ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 
 log = logging.getLogger(__name__)
@@ -60,11 +60,18 @@ def column(name: str) -> str:
     return f"max_{name}"
 
 
+COLUMNS = tuple(column(name) for name in NAMES)
+
+
+def with_defaults(own: Sequence[int | None]) -> Limits:
+    """A tenant's limits out of its columns, and the server's where it has none."""
+    defaults: Mapping[str, int | None] = settings.AGENTHOST_QUOTAS
+    return Limits(*[defaults.get(name) if value is None else value for name, value in zip(NAMES, own, strict=True)])
+
+
 def limits_of_tenant(tenant: Tenant) -> Limits:
     """The tenant's own, and the server's where it has none."""
-    defaults: Mapping[str, int | None] = settings.AGENTHOST_QUOTAS
-    own = {name: getattr(tenant, column(name)) for name in NAMES}
-    return Limits(**{name: defaults.get(name) if value is None else value for name, value in own.items()})
+    return with_defaults([getattr(tenant, each) for each in COLUMNS])
 
 
 def limits_of_key(key: ApiKey) -> Limits:
@@ -294,9 +301,12 @@ def size(*texts: str | None) -> int:
 def enter(session: Session, measure: Measure, amount: int) -> None:
     """An entry of a session's creator, in the open transaction."""
     if amount:
-        UsageEntry.objects.create(
-            tenant_id=session.tenant_id, key_id=session.created_by_id or 0, measure=measure, day=STANDING, amount=amount
-        )
+        prepared.execute([entry(session.tenant_id, session.created_by_id, measure, amount)])
+
+
+def entry(tenant: int, key: int | None, measure: Measure, amount: int) -> Statement:
+    """What there is more of (or less), all days together."""
+    return Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", (tenant, key or 0, measure.value, STANDING.isoformat(), amount))
 
 
 def bytes_of_settings(session: Session) -> int:
@@ -354,13 +364,10 @@ def used(tenant: int, measure: Measure, key: int | None = None, day: date | None
     where, parameters = "tenant_id = %s and measure = %s and day = %s", [tenant, measure.value, day.isoformat()]
     if key is not None:
         where, parameters = f"{where} and key_id = %s", [*parameters, key]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"select (select coalesce(sum(amount), 0) from sessions_app_usagetotal where {where})"
-            f" + (select coalesce(sum(amount), 0) from sessions_app_usageentry where {where})",
-            [*parameters, *parameters],
-        )
-        return int(cursor.fetchone()[0])
+    sum_of = "(select coalesce(sum(amount), 0) from sessions_app_{table} where " + where + ")"
+    sql = f"select {sum_of.format(table='usagetotal')} + {sum_of.format(table='usageentry')}"
+    row = prepared.row(sql, [*parameters, *parameters])
+    return 0 if row is None else int(row[0])
 
 
 @dataclass(frozen=True, slots=True)

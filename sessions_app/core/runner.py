@@ -29,7 +29,8 @@ from sessions_app.core import database, definitions, history, journal, logcontex
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
-from sessions_app.core.journal.types import Statement, Unit
+from sessions_app.core.journal.types import Unit
+from sessions_app.core.prepared import Statement
 from sessions_app.core.session_settings import Settings
 from sessions_app.core.turns import Claimed
 from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, Turn, TurnState

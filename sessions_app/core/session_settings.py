@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
-
-from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from sessions_app.core import definitions, journal, options, quotas
+from sessions_app.core import definitions, options, quotas
 from sessions_app.core.errors import Fault, InvalidInput
-from sessions_app.core.journal.types import Statement
+from sessions_app.core.prepared import Statement
 from sessions_app.models import Measure, Session
 
 
@@ -91,10 +90,6 @@ def faults(
     return found
 
 
-# Written out, because most turns change nothing else of their session.
-_TOUCHED = "update sessions_app_session set modified_at = %s where id = %s"
-
-
 def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> int:
     """Check and store what a turn's request changes (A50), inside its transaction, the session locked.
 
@@ -115,11 +110,13 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
         session.tool_refs = exact_json.dumps(overrides.tool_refs)
     if overrides.client_tools is not None:
         session.client_tools = exact_json.dumps(overrides.client_tools)
-    session.modified_at = timezone.now()
     if changes:
-        session.save(update_fields=["tool_refs", "client_tools", "modified_at"])
+        session.save(update_fields=["tool_refs", "client_tools"])
         options.store(session, spec, overrides.options or {})
         quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
-    else:
-        journal.execute([Statement(_TOUCHED, (session.modified_at, session.pk))])
     return definitions.resolve(spec)
+
+
+def touched(session: Session, at: datetime) -> Statement:
+    """Somebody has used the session: what retention goes by."""
+    return Statement("update sessions_app_session set modified_at = %s where id = %s", (at, session.pk))

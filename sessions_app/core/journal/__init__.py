@@ -23,7 +23,6 @@ from sessions_app.core.journal.transactions import (
     Transaction,
     create_counter,
     create_tail,
-    execute,
     lock_counter,
     transaction,
 )
@@ -44,7 +43,6 @@ __all__ = [
     "counters",
     "create_counter",
     "create_tail",
-    "execute",
     "forget_session",
     "gaps",
     "knows_position",

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from sessions_app.core import prepared
 from sessions_app.core.journal.rows import Appended, Landed, Row
 
 ERA = "(select id from journal_era)"
@@ -130,13 +131,10 @@ def appended(rows: Sequence[Row], answer: Sequence[Sequence[Any]]) -> Appended:
 def append(rows: Sequence[Row]) -> Appended:
     """APPEND on Django's connection, as the last statement of the open transaction."""
     parameters = append_parameters(rows)
-    with connection.cursor() as cursor:
-        cursor.execute(APPEND, parameters)
-        answer = appended(rows, cursor.fetchall())
-        if any(line.status == "no era" for line in answer.lines):
-            cursor.execute(ENSURE_ERA)
-            cursor.execute(APPEND, parameters)
-            answer = appended(rows, cursor.fetchall())
+    answer = appended(rows, prepared.rows(APPEND, parameters))
+    if any(line.status == "no era" for line in answer.lines):
+        prepared.execute([prepared.Statement(ENSURE_ERA)])
+        answer = appended(rows, prepared.rows(APPEND, parameters))
     return answer
 
 

@@ -14,7 +14,7 @@ from django.db import connection
 
 from sessions_app.core.events import STREAM_KINDS
 from sessions_app.core.journal import dialect
-from sessions_app.core.journal.transactions import adapted
+from sessions_app.core.prepared import adapted
 
 KEPT = 1000
 """A tenant's newest numbers, which are never pruned."""

@@ -15,8 +15,8 @@ from django.db import OperationalError, connection, transaction
 
 from sessions_app.core.journal import sqlite
 from sessions_app.core.journal.store import Away, BadData, Fate, LayOut, Locked, Screened, Written, screen
-from sessions_app.core.journal.transactions import execute
 from sessions_app.core.journal.types import Unit
+from sessions_app.core.prepared import execute
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,8 @@ disk is announced, nothing sooner.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -18,7 +16,7 @@ from django.db import connection
 from sessions_app.core.journal import barriers, dialect
 from sessions_app.core.journal.errors import MissingTail, StaleFence
 from sessions_app.core.journal.rows import Row, announcements
-from sessions_app.core.journal.types import Announcement, NewEvent, Statement, Stored
+from sessions_app.core.journal.types import Announcement, NewEvent, Stored
 
 logger = logging.getLogger(__name__)
 
@@ -105,17 +103,3 @@ def lock_counter(tenant_id: int) -> None:
     The caller has its domain rows locked already, and ends the transaction soon.
     """
     dialect.current().lock_counter(tenant_id)
-
-
-def execute(statements: Sequence[Statement]) -> None:
-    """Run a unit's statements on Django's connection, in the open transaction."""
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement.sql, adapted(statement.params))
-
-
-def adapted(params: Sequence[Any]) -> tuple[Any, ...]:
-    """Parameters as the default database takes them: SQLite knows no time with a zone."""
-    if connection.vendor != "sqlite":
-        return tuple(params)
-    return tuple(connection.ops.adapt_datetimefield_value(each) if isinstance(each, datetime) else each for each in params)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from sessions_app.core.events import Happening
+from sessions_app.core.prepared import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,6 @@ class Announcement:
     items: Sequence[SessionItem]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """SQL with ``%s`` parameters, the same text for both databases; run in order, before the append."""
-
-    sql: str
-    params: Sequence[Any] = ()
-
-
 Outcome = Literal["stored", "stale", "answered"]
 
 
@@ -77,9 +70,10 @@ Outcome = Literal["stored", "stale", "answered"]
 class Unit:
     """A run's progress, stored whole or not at all.
 
-    ``statements`` empty: deltas alone, which wait for nobody. ``unless_answered``: the unit leaves the
-    turn waiting; it is refused with "answered" if a client answered a call that this run has not seen
-    (a call of the turn is ``granted``, or decided but not ``stored``, or none is ``pending``).
+    ``statements`` run in order, before the append; none: deltas alone, which wait for nobody.
+    ``unless_answered``: the unit leaves the turn waiting; it is refused with "answered" if a client
+    answered a call that this run has not seen (a call of the turn is ``granted``, or decided but not
+    ``stored``, or none is ``pending``).
     """
 
     tenant: int

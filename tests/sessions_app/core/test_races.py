@@ -15,13 +15,13 @@ from agents_app import exact_json
 from sessions_app.core import history, journal, runner, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.turns import ClientResult, Permission, Stop
+from sessions_app.core.turns import ClientResult, Permission, Stop, stopping
 from sessions_app.core.worker import Worker
 from sessions_app.models import Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, kinds, lease_is_over, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import READ_LOG, full
 
 
@@ -34,7 +34,7 @@ class Held:
 
         async def wait(run: runner.Run) -> bool:
             self.entered.set()
-            await asyncio.to_thread(self.go.wait, 15)
+            await asyncio.to_thread(self.go.wait, 90)
             return await original(run)
 
         monkeypatch.setattr(runner.Run, "wait", wait)
@@ -50,7 +50,7 @@ def test_an_answer_just_before_waiting_is_not_overlooked(
     session = alice.session(tools=[{"name": "add_one"}], client_tools=[READ_LOG])
     asked = call("read_log", {}, id="c") if answer == "result" else call("add_one", {"n": 1}, id="c")
     accepted = alice.say(session, model.script([asked], [text("done")]))
-    assert held.entered.wait(15)
+    assert held.entered.wait(90)
     given: dict[str, turns.Answer] = {
         "grant": Permission(0, "c", granted=True),
         "deny": Permission(0, "c", granted=False, reason="no"),
@@ -75,7 +75,7 @@ def test_a_grant_runs_its_tool_while_another_still_runs(
     session = alice.session(tools=[{"name": "block", "trust": True}, {"name": "add_one"}])
     script = model.script([call("block", {"n": 1}, id="slow"), call("add_one", {"n": 1}, id="asked")], [text("done")])
     accepted = alice.say(session, script)
-    assert tools.entered.wait(15)
+    assert tools.entered.wait(90)
     turns.decide(alice.caller, session, answers=[Permission(0, "asked", granted=True)])
     wait_for(lambda: ("add_one", 1) in tools.runs, "the granted tool ran beside the slow one")
     tools.release.set()
@@ -93,7 +93,7 @@ def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable
 
     def decide() -> None:
         try:
-            barrier.wait(10)
+            barrier.wait(90)
             turns.decide(alice.caller, session, answers=[Permission(0, "c", granted=True)])
             outcomes.append("taken")
         except Exception as error:
@@ -105,7 +105,7 @@ def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(90)
     assert sorted(outcomes) == ["InvalidInput", "InvalidInput", "taken"]
     wait_for_state(accepted, "done")
     assert tools.runs == [("add_one", 1)]
@@ -139,7 +139,7 @@ def test_deltas_that_come_while_a_cancel_is_written_are_kept(
 def test_nothing_of_a_cancelled_run_is_stored_afterwards(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "tell_worker", lambda stopped: None)
+    monkeypatch.setattr(stopping, "tell_worker", lambda stopped: None)
     start_worker()
     session = alice.session()
     script = model.script([text("seen"), gate("more"), text("too late"), gate("never")])
@@ -177,7 +177,7 @@ def test_many_workers_claim_each_turn_once(alice: World, bob: World) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(90)
     assert sorted(one.turn_id for one in claimed) == sorted(one.turn_id for one in accepted)
     assert set(Turn.objects.values_list("state", flat=True)) == {"running"}
 
@@ -251,7 +251,7 @@ def test_a_takeover_and_a_cancel_at_once_do_not_wait_for_each_other(
 
     monkeypatch.setattr(journal, "lock_counter", lock_counter)
     assert turns.take_over("two") is True
-    threads[0].join(20)
+    threads[0].join(90)
     assert receipts == [turns.CancelReceipt(cancelled=False)]
     assert turn_of(accepted).error == "interrupted"
     assert full(session)[-1] == ("assistant", "half")
@@ -268,6 +268,7 @@ def test_a_run_whose_worker_died_before_any_text_is_made_again(
     accepted = alice.say(session, script)
     dead = turns.claim("dead")
     assert dead is not None
+    lease_is_over(accepted)
     start_worker()
     turn = wait_for_state(accepted, "done")
     assert turn.takeovers == 1
@@ -314,6 +315,7 @@ def test_a_tool_that_was_running_when_its_worker_died(
     claimed = turns.claim("dead")
     assert claimed is not None
     asyncio.run(_die_while_the_tool_runs(claimed))
+    lease_is_over(accepted)
     start_worker()
     turn = wait_for_state(accepted, "done")
     assert turn.takeovers == 1

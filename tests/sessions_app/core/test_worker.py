@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 
 from sessions_app.core import runner, turns
+from sessions_app.core.turns import stopping
 from sessions_app.core.worker import Worker
 from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer
@@ -41,7 +42,7 @@ def test_a_run_that_finishes_while_its_worker_winds_down_is_left_to_it(
     session = alice.session()
     accepted = alice.say(session, model.script([text("to the "), gate("hold"), text("end")]))
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
-    leaving = in_thread(lambda: first.stop(grace=30))
+    leaving = in_thread(lambda: first.stop(grace=120))
     start_worker()
     begun = turn_of(accepted).lease_expires_at
     assert begun is not None
@@ -51,7 +52,7 @@ def test_a_run_that_finishes_while_its_worker_winds_down_is_left_to_it(
     wait_for(lambda: (turn_of(accepted).lease_expires_at or second) > second, "and once more")
     model.open_gate("hold")
     turn = wait_for_state(accepted, "done", "error")
-    leaving.join(20)
+    leaving.join(90)
     assert (turn.state, turn.takeovers) == ("done", 0)
     assert full(session)[-1] == ("assistant", "to the end")
 
@@ -63,13 +64,13 @@ def test_a_worker_that_goes_away_gives_its_run_back_between_two_steps(
     first = start_worker()
     session = alice.session(tools=[{"name": "block", "trust": True}])
     accepted = alice.say(session, model.script([call("block", {"n": 1}, id="b")], [text("done elsewhere")]))
-    assert tools.entered.wait(15)
-    leaving = in_thread(lambda: first.stop(grace=1.0))
+    assert tools.entered.wait(90)
+    leaving = in_thread(lambda: first.stop(grace=1.0, drain=120))
     second = start_worker()
     wait_for(lambda: first._live and all(live.run and live.run._hand_over for live in first._live.values()), "asked to hand over")
     tools.release.set()
     turn = wait_for_state(accepted, "done", "error")
-    leaving.join(20)
+    leaving.join(90)
     assert (turn.state, turn.takeovers, turn.worker) == ("done", 0, second.name)
     assert tools.runs == [("block", 1)], "the tool ran once"
     assert full(session)[-1] == ("assistant", "done elsewhere")
@@ -85,7 +86,7 @@ def test_a_stopped_worker_leaves_no_task_and_no_caller_behind(
     waker = in_thread(one.wake)
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
     one.stop(grace=0.1)
-    waker.join(10)
+    waker.join(90)
     assert not waker.is_alive(), "whoever woke the worker is let go"
     assert not one._thread.is_alive()
     assert not asyncio.all_tasks(one._loop)
@@ -105,7 +106,7 @@ def test_a_run_that_does_not_heed_its_stop_keeps_no_lease(
         try:
             await original(run)
         except asyncio.CancelledError:
-            await asyncio.to_thread(go.wait, 20)
+            await asyncio.to_thread(go.wait, 120)
             raise
 
     monkeypatch.setattr(runner.Run, "drive", drive)
@@ -183,14 +184,14 @@ def test_one_turn_that_cannot_be_taken_over_holds_up_no_other(
     assert turns.claim("dead") is not None
     Turn.objects.filter(pk=broken.turn_id).update(lease_expires_at="2019-01-01T00:00:00Z")
     Turn.objects.filter(pk=good.turn_id).update(lease_expires_at="2020-01-01T00:00:00Z")
-    original = turns._open_step
+    original = stopping.open_step
 
     def open_step(turn: Turn) -> list[Any]:
         if turn.pk == broken.turn_id:
             raise ValueError("unreadable")
         return original(turn)
 
-    monkeypatch.setattr(turns, "_open_step", open_step)
+    monkeypatch.setattr(stopping, "open_step", open_step)
     start_worker()
     wait_for_state(good, "done")
     later = alice.say(alice.session(), model.script([text("also well")]))

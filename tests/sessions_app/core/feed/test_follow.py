@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import random
 import threading
 import time
@@ -76,17 +77,22 @@ async def test_readers_of_one_session_all_get_everything(lines: Lines) -> None:
 async def test_a_reader_that_joins_while_much_is_written_misses_nothing(lines: Lines) -> None:
     line = await database.run(lines.line)
     stored: list[int] = []
+    enough = threading.Event()
 
     def write() -> None:
-        for number in range(60):
-            stored.extend(seqs(line.say(*[str(number)] * 3)))
+        while not enough.is_set():
+            stored.extend(seqs(line.say(*["x"] * 3)))
 
     writing = asyncio.create_task(database.run(write))
     received: list[int] = []
-    for start in range(6):
+    for _ in range(6):
         async with feed.follow(line.tenant, line.session, received[-1] if received else 0) as reader:
-            received += await collect(reader, 1 if start < 5 else 180 - len(received))
-    await writing
+            received += await collect(reader, 1)
+    async with feed.follow(line.tenant, line.session, received[-1]) as reader:
+        enough.set()
+        await writing
+        if len(received) < len(stored):
+            received += await collect(reader, len(stored) - len(received))
     assert received == stored
 
 

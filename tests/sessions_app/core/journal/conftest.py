@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from sessions_app.core import broadcast, journal
 from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import Announcement, NewEvent, Outcome, Statement, Unit
+from sessions_app.core.journal.types import Announcement, NewEvent, Outcome, Unit
+from sessions_app.core.prepared import Statement
 from sessions_app.models import AgentDefinition, Session, Tenant, ToolCall, Turn, TurnState
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from sessions_app.core.errors import PositionPruned
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.postgres import LEAP
 from sessions_app.core.journal.postgres_store import PostgresStore
-from sessions_app.core.journal.types import Event, Gap, NewEvent, Statement
+from sessions_app.core.journal.types import Event, Gap, NewEvent
+from sessions_app.core.prepared import Statement
 
 from .conftest import WAIT, Announced, InLoop, Run, World
 

@@ -11,10 +11,11 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from sessions_app.core import journal
+from sessions_app.core import journal, prepared
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal import writer as writer_module
-from sessions_app.core.journal.types import Announcement, Event, Statement, Stored, Unit
+from sessions_app.core.journal.types import Announcement, Event, Stored, Unit
+from sessions_app.core.prepared import Statement
 from sessions_app.models import Session, ToolCall, Turn
 
 from .conftest import WAIT, Announced, InLoop, Run, World
@@ -115,7 +116,7 @@ def test_times_in_statements_come_back_as_they_were(writer: InLoop, make_run: Ma
     assert Turn.objects.get(pk=run.turn).started_at == now
     ended = Statement("update sessions_app_turn set ended_at = %s where id = %s", (now, run.turn))
     with journal.transaction():
-        journal.execute([ended])
+        prepared.execute([ended])
     assert Turn.objects.get(pk=run.turn).ended_at == now
 
 

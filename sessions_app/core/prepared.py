@@ -1,0 +1,94 @@
+"""Statements that are written out, for what every turn does: on Postgres each is parsed and planned once a connection.
+
+The ORM takes longer to write such a statement than the database to run it, and sends its values inside the
+text, so that it is planned each time anew. Values go as ``%s``; the connection is Django's, its transaction too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg.types.numeric import Int8Dumper
+
+# A prepared statement is one for each combination of its parameters' types; so all numbers are of one type.
+psycopg.adapters.register_dumper(int, Int8Dumper)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL with ``%s`` parameters, the same text for both databases."""
+
+    sql: str
+    params: Sequence[Any] = ()
+
+
+_WORDS = {
+    "postgresql": {
+        "now": "statement_timestamp()",
+        "moment": "statement_timestamp() + %s * interval '1 second'",
+        "for_change": "for no key update",
+        "for_change_of_turn": "for no key update of t skip locked",
+    },
+    "sqlite": {
+        "now": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
+        "moment": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %s || ' seconds')",
+        "for_change": "",
+        "for_change_of_turn": "",
+    },
+}
+
+
+@lru_cache(maxsize=64)
+def _written(sql: str, vendor: str) -> str:
+    for word, text in _WORDS[vendor].items():
+        sql = sql.replace("{" + word + "}", text)
+    return sql
+
+
+def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows of the answer. ``{now}``, ``{moment}`` (seconds from now) and locks are put in the database's words."""
+    if connection.vendor == "postgresql":
+        return _run(sql, params).fetchall()
+    with connection.cursor() as cursor:
+        cursor.execute(_written(sql, connection.vendor), adapted(params))
+        return list(cursor.fetchall())
+
+
+def row(sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+    """The first row of the answer."""
+    found = rows(sql, params)
+    return found[0] if found else None
+
+
+def execute(statements: Iterable[Statement]) -> None:
+    """One after the other, nothing answered; on Postgres they go together in one round trip."""
+    if connection.vendor == "postgresql":
+        connection.ensure_connection()
+        with connection.wrap_database_errors, connection.connection.pipeline():
+            for statement in statements:
+                _run(statement.sql, statement.params)
+        return
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(_written(statement.sql, connection.vendor), adapted(statement.params))
+
+
+def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+    # Not Django's cursor: that one puts the values into the text.
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        cursor: psycopg.Cursor[tuple[Any, ...]] = psycopg.Cursor(connection.connection)
+        return cursor.execute(_written(sql, "postgresql"), params, prepare=True)
+
+
+def adapted(params: Sequence[Any]) -> tuple[Any, ...]:
+    """Parameters as the database takes them: SQLite knows no time with a zone."""
+    if connection.vendor != "sqlite":
+        return tuple(params)
+    return tuple(connection.ops.adapt_datetimefield_value(each) if isinstance(each, datetime) else each for each in params)

@@ -1,0 +1,55 @@
+"""The state machine of a turn: start, answer, claim, take over, stop.
+
+Every change of a turn's state that does not come from its own run happens here, each in one transaction
+that ends with the events it caused. The order of locks is session, turn, call, then the journal's.
+"""
+
+from sessions_app.core.session_settings import Overrides
+from sessions_app.core.turns.answering import answer, decide
+from sessions_app.core.turns.closing import lock_live_turn
+from sessions_app.core.turns.looking import position_of_run, reason_of_run
+from sessions_app.core.turns.opening import accepted_before
+from sessions_app.core.turns.queue import CannotTakeOver, claim, give_back, take_over
+from sessions_app.core.turns.starting import Begun, begin, start
+from sessions_app.core.turns.stopping import (
+    cancel,
+    cancel_tenant,
+    provider_closed,
+    stop,
+    stop_live_turn,
+    stop_overdue,
+    tell_worker,
+)
+from sessions_app.core.turns.values import Accepted, Answer, CancelReceipt, Claimed, ClientResult, Permission, Stop, Stopped
+
+__all__ = [
+    "Accepted",
+    "Answer",
+    "Begun",
+    "CancelReceipt",
+    "CannotTakeOver",
+    "Claimed",
+    "ClientResult",
+    "Overrides",
+    "Permission",
+    "Stop",
+    "Stopped",
+    "accepted_before",
+    "answer",
+    "begin",
+    "cancel",
+    "cancel_tenant",
+    "claim",
+    "decide",
+    "give_back",
+    "lock_live_turn",
+    "position_of_run",
+    "provider_closed",
+    "reason_of_run",
+    "start",
+    "stop",
+    "stop_live_turn",
+    "stop_overdue",
+    "take_over",
+    "tell_worker",
+]

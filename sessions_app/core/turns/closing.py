@@ -1,0 +1,43 @@
+"""What every end of a turn leaves behind: each open call with a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sessions_app.core import history, prepared
+from sessions_app.core.events import Happening
+from sessions_app.core.history import Place
+from sessions_app.models import LIVE_STATES, OPEN_CALL_STATES, CallRunner, CallState, Origin, Session, ToolCall, Turn
+
+
+def lock_live_turn(session: Session) -> Turn | None:
+    return Turn.objects.select_for_update(no_key=True).filter(session=session, state__in=LIVE_STATES).first()
+
+
+def lock_open_calls(session: Session) -> list[ToolCall]:
+    rows = ToolCall.objects.select_for_update(no_key=True).filter(session=session, state__in=OPEN_CALL_STATES)
+    return list(rows.order_by("step", "ordinal", "pk"))
+
+
+def close_calls(
+    place: Place, turn: str, calls: Sequence[ToolCall], closing: str, closing_of_running: str, now: datetime, *, shown: bool
+) -> list[Happening]:
+    """Give every open call a result, so that the history can be sent to a model again.
+
+    Only a server tool's closing is shown in a stream: a client knows about its own calls.
+    """
+    happenings = []
+    for call in calls:
+        of_client = call.runner == CallRunner.CLIENT
+        text = closing_of_running if call.state == CallState.RUNNING else closing
+        prepared.execute(
+            [
+                history.call_final(place, call.call_id, CallState.DENIED, text, now, by="server"),
+                *history.message(
+                    place, "tool", text, now, origin=Origin.NOTE if of_client else Origin.SERVER, tool_call_id=call.call_id
+                ),
+            ]
+        )
+        happenings.append(history.denied(turn, call.call_id, text.partition(": ")[2], text, shown=shown and not of_client))
+    return happenings

@@ -1,0 +1,67 @@
+"""The row of a turn that begins, behind whatever stands in its way."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sessions_app.core import journal, prepared
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import TurnAlreadyRunning
+from sessions_app.core.events import Happening
+from sessions_app.core.idempotency import Earlier
+from sessions_app.core.journal.types import NewEvent
+from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
+from sessions_app.core.turns.values import Accepted
+from sessions_app.models import TURN_FORMAT, Session, ToolCall, Turn, TurnState
+
+_ANYTHING_OPEN = """
+select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
+ exists (select 1 from sessions_app_toolcall where session_id = %s and state in ('pending', 'granted', 'running'))
+"""
+
+
+def what_is_open(session: Session) -> tuple[Turn | None, list[ToolCall]]:
+    """A locked session's waiting turn and its calls without a result, locked too.
+
+    TurnAlreadyRunning if its turn does not wait. Most sessions have neither, and one look says so: while
+    the session is locked no turn begins, and without a turn no call is made.
+    """
+    found = prepared.row(_ANYTHING_OPEN, (session.pk, session.pk))
+    assert found is not None
+    any_turn, any_call = found
+    live = lock_live_turn(session) if any_turn else None
+    if live is not None and live.state != TurnState.WAITING:
+        raise TurnAlreadyRunning(session.public_id)
+    return live, lock_open_calls(session) if any_call else []
+
+
+_INSERT = f"""
+insert into sessions_app_turn (tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
+ run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at)
+values (%s, %s, %s, %s, %s, {TURN_FORMAT}, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, %s, %s, {{moment}})
+on conflict do nothing returning id
+"""
+
+
+def insert_turn(caller: Caller, session: Session, public_id: str, definition: int, now: datetime, deadline: float | None) -> int:
+    """A queued turn's row. Of two at once for one session the constraint lets one through.
+
+    ``deadline``: the seconds after which its run is stopped, by the database's clock (A123).
+    """
+    found = prepared.row(_INSERT, (session.tenant_id, session.pk, caller.key, public_id, definition, now, now, deadline))
+    if found is None:
+        raise TurnAlreadyRunning(session.public_id)
+    return int(found[0])
+
+
+def accepted_before(session: Session, earlier: Earlier) -> Accepted:
+    """What the same request was answered with the first time (A98)."""
+    turn = Turn.objects.get(session=session, public_id=earlier.turn)
+    began = journal.run_start(session.pk, earlier.turn, earlier.run)
+    return Accepted(turn.pk, turn.public_id, earlier.run, began or 0, repeated=True)
+
+
+def append_all(tx: journal.Transaction, session: Session, happenings: list[Happening]) -> int:
+    """The index in ``tx.stored`` of the first of them."""
+    indexes = [tx.append(NewEvent(session.tenant_id, session.pk, happening)) for happening in happenings]
+    return indexes[0]

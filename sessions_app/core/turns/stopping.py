@@ -1,0 +1,234 @@
+"""Stopping a turn from outside its run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from agents_app import exact_json
+from agents_app.runtime.messages import Content
+from sessions_app.core import access, broadcast, history, journal, prepared, quotas
+from sessions_app.core.caller import Caller
+from sessions_app.core.events import Happening, Kind
+from sessions_app.core.history import Place
+from sessions_app.core.journal.types import Event, NewEvent
+from sessions_app.core.turns.closing import close_calls, lock_live_turn
+from sessions_app.core.turns.values import CancelReceipt, Claimed, Stop, Stopped
+from sessions_app.models import (
+    LIVE_STATES,
+    OPEN_CALL_STATES,
+    CallState,
+    Message,
+    Origin,
+    Session,
+    ToolCall,
+    Turn,
+    TurnState,
+)
+
+
+def open_step(turn: Turn) -> list[Event]:
+    """The stream events of the step that has no stored message yet; empty if there is none."""
+    events = journal.open_step(turn.session_id)
+    if not events or any(event.kind == Kind.STEP_DONE for event in events):
+        return []
+    payload = exact_json.loads(events[0].data)
+    return events if payload["turn"] == turn.public_id else []
+
+
+@dataclass(slots=True)
+class _Partial:
+    """The open step as the journal has it."""
+
+    step: int = 0
+    text: str = ""
+    thinking: str = ""
+    parts: list[dict[str, object]] = field(default_factory=list)
+
+    @staticmethod
+    def of(events: Sequence[Event]) -> _Partial:
+        partial = _Partial()
+        by_id: dict[str, dict[str, object]] = {}
+        for event in events:
+            payload = exact_json.loads(event.data)
+            match event.kind:
+                case Kind.STEP_STARTED:
+                    partial.step = payload["step"]
+                case Kind.TEXT_OPENED | Kind.THINKING_OPENED:
+                    kind = "text" if event.kind == Kind.TEXT_OPENED else "thinking"
+                    by_id[payload["part"]] = {"id": payload["part"], "kind": kind, "text": ""}
+                    partial.parts.append(by_id[payload["part"]])
+                case Kind.TEXT_DELTA | Kind.THINKING_DELTA:
+                    part = by_id.get(payload["part"])
+                    if part is not None:
+                        part["text"] = f"{part['text']}{payload['delta']}"
+                    if event.kind == Kind.TEXT_DELTA:
+                        partial.text += payload["delta"]
+                    elif not payload.get("late"):
+                        partial.thinking += payload["delta"]
+        return partial
+
+
+def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
+    """Write a live turn's end from outside its run; the turn (and its session) are locked.
+
+    The open step is stored as far as the journal has it. Then the tenant's counter is taken, which
+    stops the run's deltas, and what came in between is added: nothing that a client saw is missing.
+    The raised fence refuses whatever the run still sends.
+    """
+    now = timezone.now()
+    was = turn.state
+    in_run = was in (TurnState.QUEUED, TurnState.RUNNING)
+    fence = journal.tail(turn.session_id).fence + 1
+    events = open_step(turn) if was == TurnState.RUNNING else []
+    partial = _Partial.of(events)
+    place = Place(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
+    content = history.assistant_content(partial.text, partial.thinking, [])
+    if content is not None:
+        prepared.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
+    calls = list(
+        ToolCall.objects.select_for_update(no_key=True)
+        .filter(turn=turn, state__in=OPEN_CALL_STATES)
+        .order_by("step", "ordinal", "pk")
+    )
+    unstored = list(ToolCall.objects.filter(turn=turn, state__in=[CallState.DONE, CallState.DENIED], stored=False))
+    for call in unstored:
+        _store_late_answer(place, call, now)
+    closed = close_calls(place, turn.public_id, calls, history.CANCELLED, stop.closing_of_running, now, shown=in_run)
+    Turn.objects.filter(pk=turn.pk).update(
+        state=stop.state,
+        stop_reason=stop.reason,
+        error="" if stop.state is TurnState.CANCELLED else stop.cause,
+        ended_at=now,
+        fence=fence,
+        lease_expires_at=None,
+        parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]),
+    )
+    if was == TurnState.RUNNING:
+        journal.lock_counter(turn.tenant_id)
+        late = open_step(turn)
+        if len(late) > len(events):
+            partial = _amend(place, turn, content, _Partial.of(late), now)
+    happenings = [*history.said(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
+    end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run}
+    if stop.state is TurnState.CANCELLED:
+        happenings.append(Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause}))
+    else:
+        happenings.append(Happening(Kind.TURN_FAILED, {**end, "error": stop.cause}))
+    for happening in happenings:
+        tx.append(NewEvent(turn.tenant_id, turn.session_id, happening, fence=fence))
+    return Stopped(turn.pk, turn.worker if was == TurnState.RUNNING else "")
+
+
+def _amend(place: Place, turn: Turn, before: Content | None, partial: _Partial, now: datetime) -> _Partial:
+    """Add the deltas that were stored while the end was being written."""
+    content = history.assistant_content(partial.text, partial.thinking, [])
+    if content is not None and before is None:
+        prepared.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
+    elif content is not None:
+        newest = (
+            Message.objects.filter(turn=turn, run=turn.run, role="assistant", origin=Origin.SERVER)
+            .order_by("-position")
+            .values_list("pk", flat=True)[:1]
+        )
+        text = exact_json.dumps(content)
+        if Message.objects.filter(pk__in=list(newest)).update(content=text):
+            grown = quotas.size(text) - quotas.size(exact_json.dumps(before))
+            prepared.execute([quotas.stored(place.tenant, place.session, grown)])
+    Turn.objects.filter(pk=turn.pk).update(parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]))
+    return partial
+
+
+def _store_late_answer(place: Place, call: ToolCall, now: datetime) -> None:
+    origin = Origin.SERVER if call.state == CallState.DENIED else Origin.CLIENT
+    content = exact_json.loads(call.result or '""')
+    prepared.execute(
+        [
+            *history.message(place, "tool", content, now, origin=origin, tool_call_id=call.call_id),
+            history.call_stored(place, call.call_id),
+        ]
+    )
+
+
+def stop_live_turn(tx: journal.Transaction, session: Session, stop: Stop) -> Stopped | None:
+    """Stop whatever lives in a locked session, inside its transaction; call ``tell_worker`` after it."""
+    turn = lock_live_turn(session)
+    return None if turn is None else stop_locked(tx, turn, stop)
+
+
+def stop(turn_id: int, stop: Stop, *, fence: int | None = None) -> Stopped | None:
+    """Stop this one turn, never the next; None if it had ended already.
+
+    ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
+    """
+    with journal.transaction() as tx:
+        session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
+        if session_id is None:
+            return None
+        Session.with_deleted.select_for_update(no_key=True).filter(pk=session_id).first()
+        turn = Turn.objects.select_for_update(no_key=True).filter(pk=turn_id, state__in=LIVE_STATES).first()
+        if turn is None or (fence is not None and (turn.fence, turn.state) != (fence, TurnState.RUNNING)):
+            return None
+        stopped = stop_locked(tx, turn, stop)
+    tell_worker(stopped)
+    return stopped
+
+
+def tell_worker(stopped: Stopped | None) -> None:
+    """Tell the worker of a stopped run; without this it finds out at its next write or look."""
+    if stopped is not None and stopped.worker:
+        broadcast.tell_worker(stopped.worker, {"turn": stopped.turn_id, "what": "stopped"})
+
+
+_PROVIDER_CLOSE_WAIT = 1.0
+_PROVIDER_CLOSE_LOOK = 0.02
+
+
+def cancel(caller: Caller, session: Session, reason: str = "") -> CancelReceipt:  # noqa: ARG001 - for the audit to come
+    """Stop the turn in progress and wait up to a second for the word that the provider's call is closed."""
+    with journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        stopped = stop_live_turn(tx, session, Stop(cause="client", reason="end_turn"))
+    if stopped is None:
+        return CancelReceipt(cancelled=False)
+    if not stopped.worker:
+        return CancelReceipt(cancelled=True, provider_closed=True)
+    tell_worker(stopped)
+    deadline = time.monotonic() + _PROVIDER_CLOSE_WAIT
+    while True:
+        if Turn.objects.filter(pk=stopped.turn_id, provider_closed_at__isnull=False).exists():
+            return CancelReceipt(cancelled=True, provider_closed=True)
+        if time.monotonic() >= deadline:
+            return CancelReceipt(cancelled=True, provider_closed=False)
+        time.sleep(_PROVIDER_CLOSE_LOOK)
+
+
+def cancel_tenant(tenant_id: int, cause: Literal["suspended"] = "suspended") -> int:
+    """Stop every live turn of a tenant; how many there were."""
+    live = list(Turn.objects.filter(tenant_id=tenant_id, state__in=LIVE_STATES).values_list("pk", flat=True))
+    return sum(stop(turn_id, Stop(cause=cause, reason="error")) is not None for turn_id in live)
+
+
+def stop_overdue() -> int:
+    """Stop the runs whose client's deadline has passed (A123); how many there were.
+
+    A worker watches its own runs' deadlines; this finds those that no worker is driving.
+    """
+    overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
+    found = list(overdue.order_by("deadline_at").values_list("pk", flat=True)[:100])
+    return sum(stop(turn_id, Stop(cause="deadline", reason="error")) is not None for turn_id in found)
+
+
+def provider_closed(claimed: Claimed) -> None:
+    """The run's word that its call to the provider is closed, once its turn was stopped: the one write without a fence.
+
+    A stop raises the fence by one, so another number means that a later run's call is the one that counts.
+    """
+    ended = Turn.objects.filter(pk=claimed.turn_id, fence=claimed.fence + 1).exclude(state__in=LIVE_STATES)
+    ended.update(provider_closed_at=Now())

@@ -1,0 +1,91 @@
+"""What goes into the state machine of a turn and comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agents_app.runtime.messages import Content
+from sessions_app.core import history, quotas
+from sessions_app.models import TurnState
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A turn that will end. ``start`` is the number of the event that began this run.
+
+    ``repeated``: the request came before and was accepted then. Its events may be kept no longer;
+    ``start`` is 0 then. ``standings``: where the caller's rates stand after it.
+    """
+
+    turn_id: int
+    public_id: str
+    run: int
+    start: int
+    repeated: bool = False
+    standings: tuple[quotas.Standing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientResult:
+    """What a client says a call gave. ``index`` is its place in the request, for faults."""
+
+    index: int
+    call_id: str
+    content: Content = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Whether a server tool may run."""
+
+    index: int
+    call_id: str
+    granted: bool
+    reason: str = ""
+
+
+Answer = ClientResult | Permission
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReceipt:
+    """``provider_closed``: the call to the provider is known to be closed (or there was none)."""
+
+    cancelled: bool
+    provider_closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a turn is stopped from outside its run, and what its stream says."""
+
+    cause: Literal["client", "deadline", "deleted", "suspended", "limit", "interrupted", "internal"]
+    reason: Literal["end_turn", "error"]
+
+    @property
+    def state(self) -> TurnState:
+        return TurnState.ERROR if self.cause in ("limit", "interrupted", "internal") else TurnState.CANCELLED
+
+    @property
+    def closing_of_running(self) -> str:
+        """What a call that may have run is told; who cancels knows that it was cut."""
+        return history.CANCELLED if self.state is TurnState.CANCELLED else history.INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A turn that was stopped; ``worker`` is who was running it, if anybody."""
+
+    turn_id: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A turn that this worker may run: its writes are valid while its fence is ``fence``."""
+
+    turn_id: int
+    tenant: int
+    session: int
+    fence: int
