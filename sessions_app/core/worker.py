@@ -365,6 +365,8 @@ class Worker:
         assert self._idle is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
+        if self._live:
+            log.info("worker %s hands over its runs: %d", self.name, len(self._live))
         for live in list(self._live.values()):
             if live.run is not None:
                 live.run.hand_over()

@@ -23,7 +23,7 @@ def at_once(server: Server, *acts: Callable[[Client], Result], key: str | None =
         try:
             # A connection that is already open makes the moments meet.
             client.get("/sessions/none")
-            barrier.wait(30)
+            barrier.wait(120)
             results[number] = act(client)
         except BaseException as failure:
             failures.append(failure)
@@ -34,7 +34,8 @@ def at_once(server: Server, *acts: Callable[[Client], Result], key: str | None =
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
+        assert not thread.is_alive(), "somebody is still waiting"
     if failures:
         raise failures[0]
     return [results[number] for number in range(len(acts))]

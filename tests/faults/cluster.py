@@ -15,10 +15,10 @@ from tests.e2e import server as servers
 from tests.e2e.server import Process, Server
 
 TIMES = {
-    "AGENTHOST_LEASE_SECONDS": "4",
-    "AGENTHOST_RENEW_SECONDS": "1",
+    "AGENTHOST_LEASE_SECONDS": "5",
+    "AGENTHOST_RENEW_SECONDS": "0.5",
     "AGENTHOST_WORKER_GRACE_SECONDS": "1",
-    "AGENTHOST_DRAIN_SECONDS": "30",
+    "AGENTHOST_DRAIN_SECONDS": "150",
 }
 TAKEN_OVER_WITHIN = 30.0
 
@@ -33,7 +33,7 @@ history = ["full"]
 stream = ["delta", "message", "none"]
 client_tools = false
 images = []
-limits = {{ connect = 2, first_output = 2, between_outputs = 1, retries = 1 }}
+limits = {{ connect = 10, first_output = 6, between_outputs = 4, retries = 1 }}
 """
 
 
@@ -166,14 +166,14 @@ def local_ports(pid: int) -> set[int]:
     return {int(line[1].partition(":")[2], 16) for line in lines if f"socket:[{line[9]}]" in sockets}
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout: float = 90.0) -> None:
     until = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < until, f"not within {timeout:g} s: {what}"
         time.sleep(0.05)
 
 
-def wait_log(process: Process, words: str, timeout: float = 60.0) -> None:
+def wait_log(process: Process, words: str, timeout: float = 120.0) -> None:
     def said() -> bool:
         assert process.alive, f"{process.role} has ended:\n{process.log.read_text()[-3000:]}"
         return words in process.log.read_text(errors="replace")

@@ -35,11 +35,11 @@ def cluster(_cluster: Cluster, model: ModelServer) -> Iterator[Cluster]:
     _cluster.heal()
     yield _cluster
     _cluster.heal()
-    wait_for(lambda: _cluster.turns_running() == 0, "every turn has ended", clusters.TAKEN_OVER_WITHIN)
-    wait_for(lambda: model.streams == 0, "every call to the provider is closed", 15)
-    wait_for(lambda: all(row[2] == "idle" for row in _cluster.backends()), "no transaction is left open", 15)
+    wait_for(lambda: _cluster.turns_running() == 0, "every turn has ended")
+    wait_for(lambda: model.streams == 0, "every call to the provider is closed")
+    wait_for(lambda: all(row[2] == "idle" for row in _cluster.backends()), "no transaction is left open")
     if Path("/proc").exists():
-        wait_for(lambda: _cluster.strangers() == [], "no connection of the dead is left", 15)
+        wait_for(lambda: _cluster.strangers() == [], "no connection of the dead is left")
     told = _cluster.server.log_text()
     for secret in (_cluster.server.keys.alice, agents_file.DEFAULT_KEY, agents_file.HEADER_SECRET):
         assert secret not in told, "a secret was written to a log"

@@ -25,7 +25,7 @@ from tests.e2e.sse import SseEvent, SseParser
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
-SILENCE = httpx.Timeout(12.0, connect=5.0)
+SILENCE = httpx.Timeout(30.0, connect=15.0)
 """A stream says something every half second: longer silence is a fault, not a reason to come again."""
 PILOT = {"name": "pilot", "tools": [{"name": name, "trust": True} for name in ("tide_table", "block")]}
 MINE = client_tool("mine")
@@ -80,7 +80,7 @@ class Told:
 class Person:
     """One key in front of all webs. Sends a request to another web when one does not answer."""
 
-    def __init__(self, server: Server, told: Told, *, key: str | None = None, patience: float = 60.0) -> None:
+    def __init__(self, server: Server, told: Told, *, key: str | None = None, patience: float = 120.0) -> None:
         self._server = server
         self.told = told
         self.patience = patience
@@ -391,7 +391,7 @@ class Crowd:
     """Several people at once, each with a session, until the block ends; then all they saw is checked."""
 
     def __init__(
-        self, server: Server, model: ModelServer, people: int, *, words: int = 12, pause: float = 0.02, patience: float = 60.0
+        self, server: Server, model: ModelServer, people: int, *, words: int = 12, pause: float = 0.02, patience: float = 120.0
     ) -> None:
         self.told = Told()
         self._server, self._model = server, model
@@ -430,7 +430,7 @@ class Crowd:
         except Exception as error:
             self.told.failed(f"person {journey.number}, {journey.session}: {type(error).__name__}: {error}")
 
-    def wait_turns(self, more: int, timeout: float = 60.0, *, condition: Callable[[], bool] = lambda: True) -> None:
+    def wait_turns(self, more: int, timeout: float = 180.0, *, condition: Callable[[], bool] = lambda: True) -> None:
         """Until this many more turns have ended."""
         wanted = self.told.turns + more
         until = time.monotonic() + timeout

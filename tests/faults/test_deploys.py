@@ -10,7 +10,7 @@ from tests.e2e.client import Client
 from tests.e2e.sse import SseEvent
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
-from tests.faults.cluster import Cluster, wait_for
+from tests.faults.cluster import Cluster, wait_log
 from tests.faults.crowd import PILOT, Crowd
 
 
@@ -29,7 +29,7 @@ def test_a_draining_web_ends_its_streams_and_everybody_else_goes_elsewhere(clust
             crowd.wait_turns(4)
             model.open_gate("noon")
             assert stream.rest()[-1].data == {"stopReason": "end_turn"}
-        assert old.popen.wait(20) == 0
+        assert old.popen.wait(120) == 0
     assert crowd.told.stops.keys() <= {"end_turn", "tool_use"}, crowd.told
     assert crowd.told.refused == 0, crowd.told
 
@@ -56,11 +56,11 @@ def test_a_worker_hands_a_turn_over_between_its_steps_and_no_tool_runs_twice(clu
     with alice.stream(session, prompt) as stream:
         server.tools.wait("handed")
         old = cluster.replace_worker(cluster.worker_of_the_run())
-        wait_for(lambda: "runs have" in old.log.read_text(), "the worker knows that it is to stop")
+        wait_log(old, "hands over its runs")
         server.tools.open_gate("handed")
         events = stream.rest()
     assert events[-1].data == {"stopReason": "end_turn"}
-    assert old.popen.wait(20) == 0
+    assert old.popen.wait(120) == 0
     assert server.tools.executions("block", gate="handed") == 1
     for number in range(6):
         assert server.tools.executions("tide_table", harbour=f"handed {number}") == 1
@@ -78,8 +78,8 @@ def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluste
     with alice.stream(alice.create(), prompt) as stream:
         model.wait_gate("slow model")
         old = cluster.replace_worker(cluster.worker_of_the_run())
-        assert old.popen.wait(20) == 0
-        model.wait_request(prompt, count=2, timeout=20)
+        assert old.popen.wait(120) == 0
+        model.wait_request(prompt, count=2)
         model.open_gate("slow model")
         assert stream.rest()[-1].data == {"stopReason": "end_turn"}
     assert model.streams == 0
@@ -89,15 +89,18 @@ def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluste
 def test_an_answer_that_is_being_given_is_not_cut_by_its_workers_end(cluster: Cluster, model: ModelServer) -> None:
     """It goes on for much longer than the grace; what comes after it is another worker's."""
     server = cluster.server
-    paced = [step for word in range(40) for step in (steps.text(f"{word} "), steps.pause(0.1))]
+    first, *others = [step for word in range(40) for step in (steps.text(f"{word} "), steps.pause(0.05))]
+    paced = [first, steps.gate("not cut"), *others]
     harbour = "not cut"
     prompt = model.script([*paced, steps.call("tide_table", {"harbour": harbour})], [steps.text("done")])
     alice = server.alice
     with alice.stream(alice.create(PILOT), prompt) as stream:
         stream.until("text_delta")
         old = cluster.replace_worker(cluster.worker_of_the_run())
+        wait_log(old, "hands over its runs")
+        model.open_gate("not cut")
         events = [*stream.seen, *stream.rest()]
-        assert old.popen.wait(20) == 0
+        assert old.popen.wait(120) == 0
     assert events[-1].data == {"stopReason": "end_turn"}
     text = "".join(event.data["delta"] for event in events if event.name == "text_delta")
     assert text == "".join(f"{word} " for word in range(40)) + "done"
@@ -129,7 +132,7 @@ def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Clust
         for thread in threads:
             thread.start()
         for _ in threads:
-            assert opened.acquire(timeout=20)
+            assert opened.acquire(timeout=90)
         old = [cluster.restart_web(0)]
         crowd.wait_turns(6)
         old.append(cluster.restart_web(1))
@@ -138,11 +141,11 @@ def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Clust
             old.append(cluster.replace_worker(index))
             crowd.wait_turns(6)
         for thread in threads:
-            thread.join(60)
+            thread.join(180)
         cluster.beat.stop()
         cluster.start_beat()
         for process in old:
-            assert process.popen.wait(40) == 0, process.log.read_text()[-2000:]
+            assert process.popen.wait(180) == 0, process.log.read_text()[-2000:]
         crowd.wait_turns(12)
     assert crowd.told.refused == 0, crowd.told
     assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from tests.e2e import pace
 from tests.e2e.client import turn_body, user
 from tests.e2e.server import Server
 from tests.fakes import steps
@@ -19,11 +21,11 @@ from tests.faults.crowd import Crowd, Person, Run, Told
 
 
 def announcements(server: Server, index: int) -> bool:
-    return bool(httpx.get(server.origin(index) + "/readyz", trust_env=False).json()["announcements"])
+    return bool(httpx.get(server.origin(index) + "/readyz", timeout=60, trust_env=False).json()["announcements"])
 
 
 def ready(server: Server, index: int) -> bool:
-    return httpx.get(server.origin(index) + "/readyz", trust_env=False).status_code == 200
+    return httpx.get(server.origin(index) + "/readyz", timeout=60, trust_env=False).status_code == 200
 
 
 @pytest.mark.rule("A78", "A120")
@@ -34,10 +36,10 @@ def test_redis_goes_and_comes_and_nobody_notices(cluster: Cluster, model: ModelS
     with Crowd(server, model, 4) as crowd:
         crowd.wait_turns(4)
         redis.stop()
-        wait_for(lambda: not announcements(server, 0) and not announcements(server, 1), "the webs miss it", 15)
+        wait_for(lambda: not announcements(server, 0) and not announcements(server, 1), "the webs miss it")
         crowd.wait_turns(8)
         redis.start()
-        wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again", 15)
+        wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
         crowd.wait_turns(8)
     assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told
     assert crowd.told.came_again == crowd.told.refused == 0, crowd.told
@@ -67,6 +69,7 @@ def test_a_redis_that_hangs_costs_nobody_more_than_a_moment(cluster: Cluster, mo
     assert server.redis.pid is not None
     alice = server.alice
     session = alice.create()
+    usual = pace.bound(0, lambda: alice.turn(session, "hello"))
     os.kill(server.redis.pid, signal.SIGSTOP)
     try:
         for number in range(3):
@@ -74,11 +77,11 @@ def test_a_redis_that_hangs_costs_nobody_more_than_a_moment(cluster: Cluster, mo
             with alice.stream(session, f"hello {number}") as stream:
                 accepted = time.monotonic()
                 assert stream.rest()[-1].data == {"stopReason": "end_turn"}
-            assert accepted - began < 4, "accepting waited for Redis"
-            assert time.monotonic() - began < 10
+            assert accepted - began < 4 + usual, "accepting waited for Redis"
+            assert time.monotonic() - began < 10 + usual
     finally:
         os.kill(server.redis.pid, signal.SIGCONT)
-    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again", 30)
+    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
     assert alice.turn(session, "back").text == "echo: back"
 
 
@@ -88,7 +91,7 @@ def test_postgres_is_restarted_under_load(cluster: Cluster, model: ModelServer) 
     with Crowd(cluster.server, model, 4) as crowd:
         crowd.wait_turns(4)
         cluster.postgres.stop()
-        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs miss it", 20)
+        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs miss it")
         cluster.postgres.start()
         crowd.wait_turns(8)
     assert crowd.told.lost_positions == 0, crowd.told
@@ -104,7 +107,7 @@ def test_postgres_crashes_under_load_and_no_number_is_given_twice(cluster: Clust
         crowd.wait_turns(4)
         ((before,),) = cluster.ask("select max(seq) from event")
         cluster.postgres.kill()
-        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs miss it", 20)
+        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs miss it")
         cluster.postgres.start()
         crowd.wait_turns(8)
     assert isinstance(before, int)
@@ -136,7 +139,7 @@ def test_a_position_that_a_crash_of_the_database_took_is_410(cluster: Cluster, m
             stream.next()
     last = stream.seen[-1].id
     cluster.postgres.start()
-    wait_for(lambda: ready(server, 0), "the web has it again", 30)
+    wait_for(lambda: ready(server, 0), "the web has it again")
     response = alice.get(f"/sessions/{session}/events/stream", params={"stream": "delta", "after": last})
     kept = {str(seq) for (seq,) in cluster.ask("select to_hex(seq) from event")}
     if last[:16].lstrip("0") in kept:
@@ -157,14 +160,22 @@ def test_a_position_that_a_crash_of_the_database_took_is_410(cluster: Cluster, m
     person.close()
 
 
+def kill_a_backend(cluster: Cluster) -> bool:
+    """kill -9 of one that serves a worker; False if it had gone by itself."""
+    for pid, name, *_ in cluster.backends():
+        if "worker" in str(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(str(pid)), signal.SIGKILL)
+                return True
+    return False
+
+
 @pytest.mark.rule("A78", "A40")
 def test_one_backend_is_killed_and_all_others_with_it(cluster: Cluster, model: ModelServer) -> None:
     """kill -9 of one backend: Postgres ends them all and recovers, by itself."""
     with Crowd(cluster.server, model, 3) as crowd:
         crowd.wait_turns(3)
-        victims = [row[0] for row in cluster.backends() if "worker" in str(row[1])]
-        assert isinstance(victims[0], int)
-        os.kill(victims[0], signal.SIGKILL)
+        wait_for(lambda: kill_a_backend(cluster), "one backend is killed")
         crowd.wait_turns(6)
 
 
@@ -173,6 +184,7 @@ def test_while_postgres_is_away_every_question_is_refused_in_time(cluster: Clust
     server = cluster.server
     alice = server.alice
     session = alice.create()
+    in_time = pace.bound(8, lambda: alice.turn(session, "hello"))
     cluster.postgres.stop()
     try:
         asked: list[tuple[str, str, object]] = [
@@ -188,7 +200,7 @@ def test_while_postgres_is_away_every_question_is_refused_in_time(cluster: Clust
             for one, response in zip(asked, threads.map(lambda one: alice.request(*one), asked), strict=True):
                 assert response.status_code == 503, one
                 assert int(response.headers["Retry-After"]) > 0
-                assert response.elapsed.total_seconds() < 8, one
+                assert response.elapsed.total_seconds() < in_time, one
     finally:
         cluster.postgres.start()
     cluster.heal()

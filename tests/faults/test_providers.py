@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import sse
+from tests.e2e import pace, sse
 from tests.e2e.client import user
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer, attempts
@@ -34,12 +34,14 @@ def test_a_provider_that_breaks_off_costs_its_turn_and_nothing_else(
     alice = cluster.server.alice
     session = alice.create("impatient")
     silent, partial = model.script([fault]), model.script([steps.text("half "), fault])
+    in_time = pace.bound(10, lambda: alice.turn(session, "hello"))
+    said_before = alice.history(session)
     before = time.monotonic()
     with alice.stream(session, partial) as stream:
         events = stream.rest()
-    assert time.monotonic() - before < 8
+    assert time.monotonic() - before < in_time
     assert events[-1].data == {"stopReason": "error"}
-    assert alice.history(session) == [user(partial), {"role": "assistant", "content": "half "}]
+    assert alice.history(session) == [*said_before, user(partial), {"role": "assistant", "content": "half "}]
     assert alice.turn(session, silent).stop == "error"
     # Only before the first output is a model asked again, and only as often as the agent allows.
     assert len(model.requests_of(partial)) == 1
@@ -82,6 +84,7 @@ def test_ten_megabytes_in_one_answer_arrive_whole(cluster: Cluster, model: Model
     piece = line * 1024
     prompt = model.script([steps.text(*[piece] * (FLOOD // len(piece)))])
     session, neighbour = alice.create(), alice.create()
+    in_time = pace.bound(8, lambda: alice.turn(neighbour, "hello"))
     before = [memory_of(process.popen.pid) for process in (*server.webs, *server.workers)]
     with alice.stream(session, prompt) as stream:
         stream.until("text_delta")
@@ -89,7 +92,7 @@ def test_ten_megabytes_in_one_answer_arrive_whole(cluster: Cluster, model: Model
         assert server.alice.turn(neighbour, "am I held up?").text == "echo: am I held up?"
         held_up = time.monotonic() - asked
         events = stream.rest()
-    assert held_up < 8
+    assert held_up < in_time
     assert events[-1].data == {"stopReason": "end_turn"}
     (answer,) = sse.rebuilt(stream.seen)
     assert len(answer["content"]) == FLOOD
@@ -127,7 +130,6 @@ def test_a_client_that_never_reads_holds_up_nobody(cluster: Cluster, model: Mode
                 session,
             ),
             "the turn ends",
-            30,
         )
         assert alice.turn(alice.create(), "and I?").text == "echo: and I?"
         assert memory_of(web) - before < 60 * 2**20

@@ -232,7 +232,7 @@ def _is_note(line: dict[str, Any]) -> bool:
 
 def walks(cluster: Cluster, model: ModelServer, *, seed: int, walkers: int, length: int, deaths: int) -> None:
     told = Told()
-    party = [Walker(Person(cluster.server, told, patience=90), model, seed * 1000 + number) for number in range(walkers)]
+    party = [Walker(Person(cluster.server, told, patience=240), model, seed * 1000 + number) for number in range(walkers)]
 
     def go(walker: Walker) -> None:
         try:
@@ -255,7 +255,7 @@ def walks(cluster: Cluster, model: ModelServer, *, seed: int, walkers: int, leng
             cluster.kill_web(index)
             cluster.server.wait_ready(index)
     for thread in threads:
-        thread.join(60 + 10 * length)
+        thread.join(240 + 10 * length)
     assert not told.faults, "\n".join([str(told), *told.faults])
     assert not any(thread.is_alive() for thread in threads), [walker.done for walker in party]
     acceptable_requests(model)

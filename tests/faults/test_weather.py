@@ -35,7 +35,7 @@ def test_announcements_late_out_of_order_and_lost(cluster: Cluster, model: Model
     with Crowd(cluster.server, model, 8) as crowd:
         crowd.wait_turns(8)
         weather.storm.set()
-        crowd.wait_turns(120, timeout=90)
+        crowd.wait_turns(120, timeout=240)
         weather.storm.clear()
         crowd.wait_turns(16)
     assert weather.cut > 0
