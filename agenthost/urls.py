@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from agenthost import health
 
@@ -11,6 +12,8 @@ urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("admin/", admin.site.urls),
+    path("docs", RedirectView.as_view(pattern_name="docs")),
+    path("docs/", include("sessions_app.aap.openapi.pages")),
     path("", include("sessions_app.aap.urls")),
 ]
 

@@ -8,7 +8,10 @@ version's own module. Pure: no rows, no clock, no waiting.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sessions_app.aap.openapi.description import Description
 
 Document = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -40,3 +43,9 @@ class Dialect:
     def sessions(self, document: Document) -> Document:
         """A page of the list."""
         return document
+
+    def description(self) -> Description:
+        """The version for its documentation, which is not read by requests and so not loaded for them."""
+        from sessions_app.aap.versions import v3_description
+
+        return v3_description.description()

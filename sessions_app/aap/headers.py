@@ -10,8 +10,8 @@ from rest_framework.request import Request
 
 from sessions_app.core.idempotency import Once
 
-_VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
 def once(request: Request, body: Any) -> Once | None:
@@ -19,7 +19,7 @@ def once(request: Request, body: Any) -> Once | None:
     given = request.headers.get("Idempotency-Key")
     if given is None:
         return None
-    if not _VISIBLE.fullmatch(given):
+    if not VISIBLE.fullmatch(given):
         raise ParseError("The header Idempotency-Key takes 1 to 255 visible ASCII characters.")
     return Once.of(request.path, given, body)
 
@@ -29,6 +29,6 @@ def deadline(request: Request) -> float | None:
     given = request.headers.get("X-Turn-Deadline")
     if given is None:
         return None
-    if not _SECONDS.fullmatch(given.strip()) or float(given) <= 0:
+    if not SECONDS.fullmatch(given.strip()) or float(given) <= 0:
         raise ParseError("The header X-Turn-Deadline takes a number of seconds greater than 0, such as 30 or 2.5.")
     return float(given)

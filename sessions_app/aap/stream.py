@@ -144,3 +144,8 @@ _SHOWN_IN: dict[str, _Shown] = {
     "delta": {**_BOTH, Kind.TEXT_DELTA: (b"text_delta", _delta), Kind.THINKING_DELTA: (b"thinking_delta", _delta)},
     "message": {**_BOTH, Kind.TEXT_DONE: (b"text", _whole("text")), Kind.THINKING_DONE: (b"thinking", _whole("thinking"))},
 }
+
+
+def event_names(mode: Mode) -> frozenset[str]:
+    """What a stream of this mode may show."""
+    return frozenset(name.decode() for name, _data in _SHOWN_IN[mode].values())

@@ -28,9 +28,9 @@ MAX_LEVELS = 100
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """What a database's text cannot hold (A96)."""
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DATA_IMAGE = re.compile(r"data:image/[A-Za-z0-9][A-Za-z0-9.+-]*(?:;[A-Za-z0-9.+-]+=[A-Za-z0-9.+-]*)*;base64,")
-_HTTP_IMAGE = re.compile(r"https://[^\s/?#][^\s]*")
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+DATA_IMAGE = re.compile(r"data:image/[A-Za-z0-9][A-Za-z0-9.+-]*(?:;[A-Za-z0-9.+-]+=[A-Za-z0-9.+-]*)*;base64,")
+HTTP_IMAGE = re.compile(r"https://[^\s/?#][^\s]*")
 
 _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -38,7 +38,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "tool_use": ("toolCallId", "name", "input"),
     "image": ("url",),
 }
-_BLOCKS: Mapping[str, frozenset[str]] = {
+BLOCKS: Mapping[str, frozenset[str]] = {
     "user": frozenset({"text", "image"}),
     "assistant": frozenset({"text", "thinking", "tool_use", "image"}),
     "tool": frozenset({"text", "image"}),
@@ -136,7 +136,7 @@ def client_tools(value: Any, path: Path = ("tools",)) -> list[dict[str, Any]]:
             continue
         name = _text(item, "name", place, faults)
         if name is not None:
-            if _TOOL_NAME.fullmatch(name) is None:
+            if TOOL_NAME.fullmatch(name) is None:
                 faults.add((*place, "name"), "must have 1 to 64 characters of A-Z a-z 0-9 _ -")
             elif name in names:
                 faults.add((*place, "name"), "is the name of another tool of this list too")
@@ -197,7 +197,7 @@ def _seed_message(item: Any, images: Collection[str], path: Path, faults: Faults
     if role == "system":
         text = _text(item, "content", path, faults)
         return None if text is None else _only(item, ("role", "content"))
-    if not isinstance(role, str) or role not in _BLOCKS:
+    if not isinstance(role, str) or role not in BLOCKS:
         faults.add((*path, "role"), "must be system, user, assistant or tool")
         return None
     before = len(faults.found)
@@ -258,7 +258,7 @@ def _block(item: Any, role: str, images: Collection[str], path: Path, faults: Fa
     if not isinstance(kind, str) or kind not in _MEMBERS:
         faults.add((*path, "type"), "must be text, thinking, tool_use or image")
         return None
-    if kind not in _BLOCKS[role]:
+    if kind not in BLOCKS[role]:
         faults.add((*path, "type"), f"a {role} message holds no {kind} block")
         return None
     before = len(faults.found)
@@ -277,9 +277,9 @@ def _block(item: Any, role: str, images: Collection[str], path: Path, faults: Fa
 
 def _image_fault(url: str, images: Collection[str]) -> str | None:
     """A88. The address is looked at, never fetched."""
-    if _HTTP_IMAGE.fullmatch(url):
+    if HTTP_IMAGE.fullmatch(url):
         return None if "http" in images else "this agent takes no images by https address"
-    start = _DATA_IMAGE.match(url)
+    start = DATA_IMAGE.match(url)
     if start is None:
         return "an image's url must be https://… or data:image/…;base64,…"
     try:

@@ -1,0 +1,244 @@
+"""AAP version 3 described: what each of its endpoints does, takes and answers.
+
+Read when somebody looks at the documentation, not by requests. Older versions derive their descriptions from
+this one, as their documents derive from version 3's (dialect.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+from agents_app.spec import HISTORY_KINDS
+from sessions_app.aap import headers, stream
+from sessions_app.aap.openapi import refusals
+from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Operation
+from sessions_app.aap.openapi.schemas import Schema, ref, string, whole
+from sessions_app.aap.versions import v3, v3_examples, v3_shapes
+from sessions_app.core import errors
+
+# --- parameters ---
+
+SESSION_ID: Schema = {"name": "session_id", "in": "path", "required": True, "schema": ref("SessionId")}
+IDEMPOTENCY_KEY: Schema = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": (
+        "Any string of your own. The same key with the same body within 24 hours joins the first request: nothing runs twice, "
+        "and the answer is the first one's. With another body it is refused."
+    ),
+    "schema": string(pattern=whole(headers.VISIBLE.pattern)),
+}
+TURN_DEADLINE: Schema = {
+    "name": "X-Turn-Deadline",
+    "in": "header",
+    "description": "Seconds after which the turn is cancelled; it then ends with `error`. Waiting for the client does not count.",
+    "schema": string(pattern=f"^(?=.*[1-9])(?:{headers.SECONDS.pattern})$"),
+}
+_AFTER: Schema = {
+    "name": "after",
+    "in": "query",
+    "description": "The `next` of the page before.",
+    "schema": string(),
+}
+_HISTORY_TYPE: Schema = {
+    "name": "type",
+    "in": "query",
+    "required": True,
+    "description": "`full`: every message as it was said. `compacted`: what the model would be given.",
+    "schema": string(enum=list(HISTORY_KINDS)),
+}
+_JOINING: tuple[Schema, ...] = (
+    {"name": "stream", "in": "query", "required": True, "schema": string(enum=list(get_args(stream.Mode)))},
+    {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "The `id` of the last event seen. Everything after it follows, stored events first, then live ones.",
+        "schema": string(),
+    },
+    {"name": "after", "in": "query", "description": "The same, where a header cannot be set.", "schema": string()},
+    {
+        "name": "follow",
+        "in": "query",
+        "description": "Stay for the turns to come; without it the stream ends with the turn in progress.",
+        "schema": string(enum=["false", "true"], default="false"),
+    },
+)
+
+# --- operations ---
+
+GROUPS = {
+    "Agents": "What can be talked to.",
+    "Sessions": "Conversations with an agent, kept by the server.",
+    "Turns": "Making the agent run, and following what it does.",
+}
+SESSION_GONE = refusals.of(errors.SessionNotFound)
+QUOTA = refusals.of(errors.QuotaExceeded)
+KEY_REUSED = refusals.of(errors.IdempotencyKeyReused)
+BAD_HEADER = refusals.met_by(
+    "bad_header",
+    "The header Idempotency-Key or X-Turn-Deadline cannot be read.",
+    lambda: headers.deadline(refusals.request_with("X-Turn-Deadline", "soon")),
+)
+
+
+def _query(name: str, check: Callable[[], object]) -> refusals.Refusal:
+    return refusals.met_by("bad_query", f"The query `{name}` is missing or cannot be read.", check)
+
+
+def _turn_answers() -> dict[int, Answer]:
+    return {
+        200: Answer(
+            "The turn's events as they come, or with `stream` `none` one object when it is over. "
+            "Failures after the turn has begun are told by the stop reason `error`, not by a status.",
+            {JSON: ref("TurnAnswer"), EVENTS: ref("EventStream")},
+            ("X-Turn-Id", "RateLimit?", "RateLimit-Policy?"),
+        )
+    }
+
+
+def turn_refusals() -> tuple[refusals.Refusal, ...]:
+    return (
+        BAD_HEADER,
+        SESSION_GONE,
+        refusals.of(errors.TurnAlreadyRunning),
+        refusals.of(errors.PositionPruned),
+        KEY_REUSED,
+        refusals.of(errors.AgentGone),
+        QUOTA,
+    )
+
+
+def _operations() -> dict[tuple[str, str], Operation]:
+    return {
+        ("GET", "/meta"): Operation(
+            "getMeta",
+            "Agents",
+            "Which agents there are",
+            "The agents that this key may use, with their tools, options and capabilities.",
+            {200: Answer("The agents.", {JSON: ref("Meta")})},
+            examples=v3_examples.META,
+        ),
+        ("GET", "/sessions"): Operation(
+            "listSessions",
+            "Sessions",
+            "List sessions",
+            "The tenant's sessions of all agents, newest first. A walk over the pages shows every session that exists during the "
+            "whole of it exactly once.",
+            {200: Answer("A page.", {JSON: ref("SessionList")})},
+            (refusals.of(errors.BadCursor),),
+            (_AFTER,),
+            examples=v3_examples.LIST,
+        ),
+        ("POST", "/sessions"): Operation(
+            "createSession",
+            "Sessions",
+            "Create a session",
+            "Nothing runs yet. Options left out take the agent's defaults; tools of the server are off unless they are named.",
+            {201: Answer("The session is there.", {JSON: ref("SessionCreated")}, ("Location",))},
+            (BAD_HEADER, KEY_REUSED, QUOTA),
+            (IDEMPOTENCY_KEY,),
+            ref("NewSession"),
+            examples=v3_examples.CREATE,
+        ),
+        ("GET", "/sessions/{session_id}"): Operation(
+            "getSession",
+            "Sessions",
+            "Read a session's settings",
+            "Its agent, options and tools as set so far. Its messages are in its history.",
+            {200: Answer("The session.", {JSON: ref("Session")})},
+            (SESSION_GONE,),
+            (SESSION_ID,),
+            examples=v3_examples.READ,
+        ),
+        ("DELETE", "/sessions/{session_id}"): Operation(
+            "deleteSession",
+            "Sessions",
+            "Delete a session",
+            "At once and with its history. A turn in progress is stopped.",
+            {204: Answer("It is gone.")},
+            (SESSION_GONE,),
+            (SESSION_ID,),
+            examples=v3_examples.DELETE,
+        ),
+        ("GET", "/sessions/{session_id}/history"): Operation(
+            "getHistory",
+            "Sessions",
+            "Read a session's messages",
+            "Oldest first. While a turn runs, its finished steps are there. Calls without a tool message are open: "
+            "whoever lost its memory goes on from here.",
+            {200: Answer("The messages.", {JSON: ref("History")})},
+            (SESSION_GONE, refusals.of(errors.HistoryKindUndeclared), _query("type", lambda: v3.history_kind({}))),
+            (SESSION_ID, _HISTORY_TYPE),
+            examples=v3_examples.HISTORY,
+        ),
+        ("POST", "/sessions/{session_id}/turns"): Operation(
+            "sendTurn",
+            "Turns",
+            "Send a turn",
+            "Says something to the agent, or answers the tool calls that it waits for, and makes it run. A session runs one turn "
+            "at a time. The turn goes on when the client hangs up; its stream can be joined again.",
+            _turn_answers(),
+            turn_refusals(),
+            (SESSION_ID, IDEMPOTENCY_KEY, TURN_DEADLINE),
+            ref("TurnRequest"),
+            examples=v3_examples.TURNS,
+            turns=True,
+        ),
+        ("GET", "/sessions/{session_id}/events/stream"): Operation(
+            "joinStream",
+            "Turns",
+            "Join a session's stream",
+            "The same events as the turn's own stream, for any number of readers. With a position: everything after it. Without "
+            "one: the turn in progress from its start. Not part of the protocol; this server adds it.",
+            {
+                200: Answer("The events.", {EVENTS: ref("EventStream")}),
+                204: Answer("Nothing is running, and nothing came after the position."),
+            },
+            (
+                SESSION_GONE,
+                _query("stream", lambda: v3.joining_mode({}, None)),
+                refusals.of(errors.UnknownPosition),
+                refusals.of(errors.PositionPruned),
+                refusals.met_by(
+                    "undeclared_mode", "The agent does not offer this mode.", lambda: v3.joining_mode({"stream": "none"}, None)
+                ),
+            ),
+            (SESSION_ID, *_JOINING),
+            examples=v3_examples.JOIN,
+        ),
+        ("POST", "/sessions/{session_id}/cancel"): Operation(
+            "cancelTurn",
+            "Turns",
+            "Stop the turn in progress",
+            "The call to the model's provider is closed and running tools are stopped; the text so far stays in the history, and "
+            "the turn's stream ends with `end_turn`. A turn that waits for the client can be stopped too. Not part of the "
+            "protocol; this server adds it.",
+            {200: Answer("It has stopped, or nothing was in progress.", {JSON: ref("Cancelled")})},
+            (SESSION_GONE,),
+            (SESSION_ID,),
+            ref("CancelRequest"),
+            body_required=False,
+            examples=v3_examples.CANCEL,
+        ),
+    }
+
+
+_TEXT = """\
+Talk to agents that this server hosts. Create a session, send it turns, follow what the agent does, answer its calls.
+
+Every request carries a key: `Authorization: Bearer KEY`. Every answer carries `X-Request-Id` (yours, if you sent a plain
+one), and every error is a problem document that repeats it. Members that this page does not name are ignored; `null` for an
+optional member means that it was left out. `HEAD` works wherever `GET` does. A body that is sent where none is needed is
+measured like any other and not read.
+"""
+
+
+def description() -> Description:
+    return Description(
+        version=v3.VERSION,
+        text=_TEXT,
+        groups=GROUPS,
+        schemas=v3_shapes.shapes(),
+        operations=_operations(),
+    )
