@@ -108,13 +108,12 @@ def _postgres(database: env.Database) -> dict[str, Any]:
     options.setdefault("connect_timeout", str(int(_connect_timeout)))
     options.setdefault("application_name", f"agenthost {AGENTHOST_ROLE}".strip())
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "agenthost.postgres",
         "NAME": database.name,
         "USER": database.user,
         "PASSWORD": database.password,
         "HOST": database.host,
         "PORT": database.port,
-        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             **options,
             # Who asks for it prepares a statement (core.prepared); nothing else is, however often it comes.

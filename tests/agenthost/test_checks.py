@@ -18,7 +18,7 @@ def test_sqlite_serves_one_process_only(settings: Settings, monkeypatch: pytest.
     assert checks.check_database() == []
     settings.AGENTHOST_MODE = "production"
     assert [found.id for found in checks.check_database()] == [checks.SQLITE_WITH_PROCESSES]
-    monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
+    monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "agenthost.postgres")
     assert checks.check_database() == []
 
 

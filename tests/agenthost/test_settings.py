@@ -89,7 +89,7 @@ def test_production_refuses_to_start_without_its_secrets(tmp_path: Path, missing
 
 def test_production_is_postgres_with_a_pool_and_redis_for_both_carriers(tmp_path: Path) -> None:
     found = loaded(tmp_path, **PRODUCTION, REDIS_URL="redis://r/2", AGENTHOST_ROLE="web", AGENTHOST_DATABASE_POOL_MAX="9")
-    assert (found["mode"], found["engine"], found["name"]) == ("production", "django.db.backends.postgresql", "agenthost")
+    assert (found["mode"], found["engine"], found["name"]) == ("production", "agenthost.postgres", "agenthost")
     assert (found["broker"], found["layer"]) == ("redis://r/2", "redis://r/2")
     options = found["options"]
     assert isinstance(options, dict)
