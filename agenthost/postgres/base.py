@@ -34,6 +34,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if known is not None or not options or self.settings_dict["NAME"] is None:
             return known
         parameters = {**self.get_connection_params(), "autocommit": True}
-        made: Pool = ConnectionPool(kwargs=parameters, open=False, configure=self._configure_connection, check=check,  # type: ignore[attr-defined] **options)
+        made: Pool = ConnectionPool(
+            kwargs=parameters,
+            open=False,
+            configure=self._configure_connection,  # type: ignore[attr-defined]  # the stubs lack it
+            check=check,
+            **options,
+        )
         # Of two threads that make one at once, one's stays unopened.
         return self._connection_pools.setdefault(self.alias, made)
