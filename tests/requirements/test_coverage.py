@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent.parent
-RULES_PAGE = TESTS.parent.parent / "shared" / "aap" / "RULES.md"
+SHARED = TESTS.parent.parent / "shared"
+PROTOCOLS = {"aap": r"\*\*(A\d+)\.", "ahp": r"\*\*(R\d+)\*\*"}
+"""Each protocol, and how the page of its rules (where that is beside this checkout) writes a rule's number."""
+
+every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @cache
-def manifest() -> dict[str, dict[str, str]]:
-    return tomllib.loads((TESTS / "requirements" / "aap.toml").read_text())
+def manifest(protocol: str) -> dict[str, dict[str, str]]:
+    return tomllib.loads((TESTS / "requirements" / f"{protocol}.toml").read_text())
 
 
 def marked_rules(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -48,26 +52,32 @@ def rules_in_tests() -> dict[str, list[str]]:
     return found
 
 
-def test_every_rule_that_is_called_tested_has_a_test() -> None:
-    tested = {rule for rule, entry in manifest().items() if entry["status"] == "tested"}
+@every_protocol
+def test_every_rule_that_is_called_tested_has_a_test(protocol: str) -> None:
+    tested = {rule for rule, entry in manifest(protocol).items() if entry["status"] == "tested"}
     assert sorted(tested - set(rules_in_tests())) == []
 
 
 def test_no_test_names_an_unknown_rule() -> None:
-    ours = {rule: places for rule, places in rules_in_tests().items() if re.fullmatch(r"A\d+", rule)}
-    assert {rule: places for rule, places in ours.items() if rule not in manifest()} == {}
+    known = {rule for protocol in PROTOCOLS for rule in manifest(protocol)}
+    assert {rule: places for rule, places in rules_in_tests().items() if rule not in known} == {}
 
 
-def test_every_entry_has_a_title_and_a_known_status() -> None:
-    for rule, entry in manifest().items():
+@every_protocol
+def test_every_entry_has_a_title_and_a_known_status(protocol: str) -> None:
+    for rule, entry in manifest(protocol).items():
         assert set(entry) == {"title", "status"}, rule
         assert entry["title"].strip(), rule
         assert entry["status"] == "tested" or entry["status"].startswith("later: "), rule
 
 
-@pytest.mark.skipif(not RULES_PAGE.exists(), reason="the page of the rules is not beside this checkout")
-def test_the_manifest_lists_exactly_the_rules_of_the_page() -> None:
-    assert list(manifest()) == sorted(set(re.findall(r"\*\*(A\d+)\.", RULES_PAGE.read_text())), key=lambda rule: int(rule[1:]))
+@every_protocol
+def test_the_manifest_lists_exactly_the_rules_of_the_page(protocol: str) -> None:
+    page = SHARED / protocol / "RULES.md"
+    if not page.exists():
+        pytest.skip("the page of the rules is not beside this checkout")
+    numbers = set(re.findall(PROTOCOLS[protocol], page.read_text()))
+    assert list(manifest(protocol)) == sorted(numbers, key=lambda rule: int(rule[1:]))
 
 
 def test_a_mark_is_found_wherever_pytest_would_find_it() -> None:
