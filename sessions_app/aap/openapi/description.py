@@ -48,10 +48,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address. ``refusals`` are those of its own: what every operation refuses is known.
-
-    ``turns``: it makes the agent run, so examples of it can stand before others.
-    """
+    """One method of one address. ``refusals`` are those of its own: what every operation refuses is known."""
 
     name: str
     group: str
@@ -63,7 +60,9 @@ class Operation:
     body: Schema | None = None
     body_required: bool = True
     examples: tuple[Example, ...] = ()
-    turns: bool = False
+
+    def example(self, name: str) -> Example:
+        return next(each for each in self.examples if each.name == name)
 
 
 @dataclass(frozen=True, slots=True)

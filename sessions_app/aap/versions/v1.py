@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpResponse
@@ -18,6 +19,8 @@ from rest_framework.request import Request
 from agents_app.spec import HISTORY_KINDS, HistoryKind
 from sessions_app.aap import views
 from sessions_app.aap.dialect import Document
+from sessions_app.aap.openapi.description import Description, Example, Operation
+from sessions_app.aap.openapi.schemas import list_of, object_of, ref, string
 from sessions_app.aap.versions import v2
 from sessions_app.core.errors import HistoryKindUndeclared
 
@@ -34,6 +37,9 @@ class V1(v2.V2):
         if "next" in document:
             shown |= {"next": document["next"], "nextCursor": document["next"]}
         return shown
+
+    def description(self) -> Description:
+        return _described(super().description())
 
 
 def history_kinds(query: Mapping[str, str]) -> Sequence[HistoryKind]:
@@ -76,3 +82,70 @@ urlpatterns = [
     path("session/<str:session_id>/events/stream", views.EventStream.as_view(dialect=_DIALECT)),
     path("session/<str:session_id>/cancel", views.Cancel.as_view(dialect=_DIALECT)),
 ]
+
+
+# --- documentation ---
+
+_TEXT = """\
+Version 1 of the protocol, for applications that were written for it: the same sessions as version 3's. Lists are of bare ids, and
+a session carries its history.
+
+"""
+
+
+def _described(newer: Description) -> Description:
+    """Version 1, from version 2's description."""
+    schemas, operations = dict(newer.schemas), dict(newer.operations)
+    del schemas["History"]
+    meta, session = schemas["Meta"], schemas["Session"]
+    schemas["Meta"] = {**meta, "properties": {**meta["properties"], "version": {"const": V1.version}}}
+    one_page = schemas["SessionList"]["properties"]
+    schemas["SessionList"] = object_of(
+        {"sessions": list_of(ref("SessionId"), one_page["sessions"]["description"], maxItems=one_page["sessions"]["maxItems"])},
+        {"next": one_page["next"], "nextCursor": string("The same as `next`.")},
+    )
+    kinds: Document = {kind: list_of(ref("HistoryMessage")) for kind in HISTORY_KINDS}
+    shown = object_of({}, kinds, "The histories that were asked for, of those that the agent offers.")
+    schemas["Session"] = {**session, "properties": {**session["properties"], "history": shown}}
+
+    agents = operations["GET", "/meta"]
+    told = tuple(replace(each, answer={**each.answer, "version": V1.version}) for each in agents.examples)
+    operations["GET", "/meta"] = replace(agents, examples=told)
+    pages = operations["GET", "/sessions"]
+    listed = tuple(
+        replace(each, answer={**each.answer, "sessions": [one["sessionId"] for one in each.answer["sessions"]]})
+        for each in pages.examples
+    )
+    operations["GET", "/sessions"] = replace(pages, examples=listed)
+    histories = operations.pop(("GET", "/session/{session_id}/history"))
+    operations["GET", "/session/{session_id}"] = _read(newer, histories.example("full"))
+    return replace(newer, version=V1.version, text=_TEXT + newer.text, schemas=schemas, operations=operations)
+
+
+def _read(newer: Description, full: Example) -> Operation:
+    from sessions_app.aap.openapi import refusals
+
+    read = newer.operations["GET", "/session/{session_id}"]
+    kind = {
+        "name": "history",
+        "in": "query",
+        "description": "The one history to show. Without it: all that the agent offers.",
+        "schema": string(enum=list(HISTORY_KINDS)),
+    }
+    session = newer.operations["PUT", "/session"].example("plain").answer["sessionId"]
+    agent = newer.operations["POST", "/session/{session_id}"].example("calculate").body["agent"]
+    bad_query = refusals.met_by("bad_query", "The query `history` cannot be read.", lambda: history_kinds({"history": "all"}))
+    return replace(
+        read,
+        summary="Read a session",
+        text="Its agent, options and tools as set so far, and its messages, oldest first.",
+        parameters=(*read.parameters, kind),
+        refusals=(*read.refusals, bad_query),
+        examples=(
+            replace(
+                full,
+                query={"history": "full"},
+                answer={"sessionId": session, "agent": {"name": "demo", **agent}, **full.answer},
+            ),
+        ),
+    )

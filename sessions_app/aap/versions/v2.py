@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http.response import HttpResponseBase
 from django.urls import path
 from rest_framework.request import Request
 
+from agents_app import exact_json
 from agents_app.spec import AgentSpec
 from sessions_app.aap import headers, views
 from sessions_app.aap.body import read_object
 from sessions_app.aap.dialect import Dialect, Document, Path
+from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Example, Operation
+from sessions_app.aap.openapi.schemas import Schema, object_of, ref
 from sessions_app.aap.versions import v3
 from sessions_app.core import agents, logcontext, openings, quotas
 from sessions_app.core.content import Faults
-from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.errors import Fault, InvalidInput, PositionPruned
 from sessions_app.core.history import Line
 
 # --- other words ---
@@ -50,6 +53,9 @@ class V2(Dialect):
     def sessions(self, document: Document) -> Document:
         document = super().sessions(document)
         return {**document, "sessions": [self.session(each) for each in document["sessions"]]}
+
+    def description(self) -> Description:
+        return _described(super().description())
 
 
 def _with_tools(document: Document, old: str, new: str) -> Document:
@@ -104,7 +110,7 @@ def _messages(value: Any, faults: Faults) -> list[Any]:
         faults.add(place, "must not be empty")
         return []
     if isinstance(value[-1], dict) and value[-1].get("role") != "user":
-        faults.add((*place, len(value) - 1, "role"), "must be user: the last message is the first turn")
+        faults.add((*place, len(value) - 1, "role"), "the last message must be a user message: it is the first turn")
         return []
     return value
 
@@ -188,3 +194,132 @@ urlpatterns = [
     path("session/<str:session_id>/events/stream", views.EventStream.as_view(dialect=_DIALECT)),
     path("session/<str:session_id>/cancel", views.Cancel.as_view(dialect=_DIALECT)),
 ]
+
+
+# --- documentation ---
+
+_TEXT = """\
+Version 2 of the protocol, for applications that were written for it: the same sessions as version 3's, with one request that
+makes a session and runs its first turn.
+
+"""
+_PLACES = {
+    ("GET", "/meta"): ("GET", "/meta"),
+    ("GET", "/sessions"): ("GET", "/sessions"),
+    ("GET", "/sessions/{session_id}"): ("GET", "/session/{session_id}"),
+    ("DELETE", "/sessions/{session_id}"): ("DELETE", "/session/{session_id}"),
+    ("GET", "/sessions/{session_id}/history"): ("GET", "/session/{session_id}/history"),
+    ("POST", "/sessions/{session_id}/turns"): ("POST", "/session/{session_id}"),
+    ("GET", "/sessions/{session_id}/events/stream"): ("GET", "/session/{session_id}/events/stream"),
+    ("POST", "/sessions/{session_id}/cancel"): ("POST", "/session/{session_id}/cancel"),
+}
+"""Where version 3's operations are here."""
+
+
+def _described(newer: Description) -> Description:
+    """Version 2, from version 3's description."""
+    from sessions_app.aap.versions import v3_shapes
+
+    schemas = dict(newer.schemas)
+    del schemas["NewSession"], schemas["SessionCreated"]
+    tool, meta = schemas["ToolSpecification"], schemas["Meta"]
+    schemas["ToolSpecification"] = {
+        **tool,
+        "required": ["inputSchema" if name == "parameters" else name for name in tool["required"]],
+        "properties": _renamed(tool["properties"], "parameters", "inputSchema"),
+    }
+    schemas["Meta"] = {**meta, "properties": {**meta["properties"], "version": {"const": V2.version}}}
+    schemas["SessionOpening"] = _opening_schema(newer.schemas)
+    schemas["SessionOpened"] = _opened_schema(newer.schemas["TurnAnswer"])
+    schemas["SessionStartEvent"] = v3_shapes.event_schema(
+        "session_start", "The session is there. Before everything else.", object_of({"sessionId": ref("SessionId")})
+    )
+    schemas["OpeningStream"] = v3_shapes.stream_schema(["session_start", *v3_shapes.events_shown()])
+    operations = {_PLACES[place]: _lowered(each) for place, each in newer.operations.items() if place in _PLACES}
+    opening = operations["PUT", "/session"] = _open_operation(newer)
+    history = operations["GET", "/session/{session_id}/history"]
+    full = history.example("full")
+    # Here a session has had its first turn before any other.
+    first = [*opening.example("plain").body["messages"], *opening.example("plain").answer["messages"]]
+    answer = {"history": {"full": [*first, *full.answer["history"]["full"]]}}
+    operations["GET", "/session/{session_id}/history"] = replace(history, examples=(replace(full, answer=answer),))
+    return replace(newer, version=V2.version, text=_TEXT + newer.text, schemas=schemas, operations=operations)
+
+
+def _lowered(operation: Operation) -> Operation:
+    return replace(operation, examples=tuple(_lowered_example(each) for each in operation.examples))
+
+
+def _lowered_example(example: Example) -> Example:
+    """Its documents in version 2's words."""
+    answer, body = example.answer, example.body
+    if isinstance(answer, dict):
+        for name, lower in (("agents", V2().meta), ("sessions", V2().sessions), ("agent", V2().session)):
+            answer = lower(answer) if name in answer else answer
+    return replace(example, answer=answer, body=body if body is None else _with_tools(body, "parameters", "inputSchema"))
+
+
+def _opening_schema(newer: Mapping[str, Schema]) -> Schema:
+    creation, turn = newer["NewSession"]["properties"], newer["TurnRequest"]["properties"]
+    messages = {
+        **creation["messages"],
+        "minItems": 1,
+        "description": "How the history begins; the last one is a user message and the first turn.",
+    }
+    optional = {"stream": turn["stream"], "tools": creation["tools"]}
+    return object_of({"agent": creation["agent"], "messages": messages}, optional)
+
+
+def _opened_schema(turn_answer: Schema) -> Schema:
+    return object_of({"sessionId": ref("SessionId"), **turn_answer["properties"]})
+
+
+def _open_operation(newer: Description) -> Operation:
+    from sessions_app.aap.openapi import refusals
+    from sessions_app.aap.versions import v3_description as v3_words
+
+    streams, documents = {EVENTS: ref("OpeningStream")}, {JSON: ref("SessionOpened")}
+    told = newer.operations["POST", "/sessions/{session_id}/turns"].answers[200].headers
+    return Operation(
+        "openSession",
+        "Sessions",
+        "Create a session and run its first turn",
+        "The session is there even if the agent fails: its id comes first in a stream, and with the answer otherwise.",
+        {
+            200: Answer("With another `stream` than `none`: the session's id, then the turn's events.", streams, told),
+            201: Answer("With `stream` `none`: the session's id and what came of the turn.", documents, ("Location", *told)),
+        },
+        (
+            v3_words.BAD_HEADER,
+            # Of the session of a repeated request, and of its events.
+            v3_words.SESSION_GONE,
+            refusals.of(PositionPruned),
+            v3_words.KEY_REUSED,
+            v3_words.QUOTA,
+        ),
+        (v3_words.IDEMPOTENCY_KEY, v3_words.TURN_DEADLINE),
+        ref("SessionOpening"),
+        examples=_open_examples(newer),
+    )
+
+
+def _open_examples(newer: Description) -> tuple[Example, ...]:
+    """The creations of version 3, each with a first turn."""
+    creation, turn = newer.operations["POST", "/sessions"], newer.operations["POST", "/sessions/{session_id}/turns"]
+    plain, configured = creation.example("plain"), creation.example("configured")
+    asked, written = turn.example("ask"), turn.example("as_it_is_written")
+    start = f"id: 00000000000000297be4c1d05a93\nevent: session_start\ndata: {exact_json.dumps(plain.answer)}\n\n"
+    messages = [*configured.body["messages"], *written.body["messages"]]
+    return (
+        replace(
+            plain,
+            answer={**plain.answer, **asked.answer},
+            body={**plain.body, "messages": asked.body["messages"]},
+        ),
+        replace(
+            configured,
+            status=200,
+            answer=start + written.answer,
+            body=_with_tools({**configured.body, "messages": messages, "stream": "delta"}, "parameters", "inputSchema"),
+        ),
+    )

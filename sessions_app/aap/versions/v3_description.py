@@ -183,7 +183,6 @@ def _operations() -> dict[tuple[str, str], Operation]:
             (SESSION_ID, IDEMPOTENCY_KEY, TURN_DEADLINE),
             ref("TurnRequest"),
             examples=v3_examples.TURNS,
-            turns=True,
         ),
         ("GET", "/sessions/{session_id}/events/stream"): Operation(
             "joinStream",

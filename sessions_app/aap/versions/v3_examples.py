@@ -47,7 +47,7 @@ CREATE = (
             "agent": {
                 "name": "demo",
                 "tools": [{"name": "calculator", "trust": True}],
-                "options": {"name": "Ada", "manner": "brief"},
+                "options": {"name": "Ada", "manner": "friendly"},
             },
             "messages": [
                 {"role": "system", "content": "The user's name is Ada."},
@@ -63,7 +63,7 @@ _SETTINGS = {
     "agent": {
         "name": "demo",
         "tools": [{"name": "calculator", "trust": True}],
-        "options": {"name": "Ada", "manner": "brief"},
+        "options": {"name": "Ada", "manner": "friendly"},
     },
     "tools": [ORDER_TOOL],
 }
@@ -81,10 +81,12 @@ _CALCULATED = [
     {"role": "tool", "toolCallId": CALL, "content": "391"},
     {"role": "assistant", "content": [_PASSING_ON, {"type": "text", "text": "The calculator says 391."}]},
 ]
-_ASKED = {"messages": [{"role": "user", "content": "What can you do?"}], "agent": {"options": {"manner": "brief"}}}
+_ASKED = {"messages": [{"role": "user", "content": "What can you do?"}]}
 _INTRODUCTION = (
     "Hello! I am a scripted guide: no model is behind me, every word was written beforehand. What you see is real all the same: "
-    "this answer is streamed, stored and can be read again."
+    "this answer is streamed, stored and can be read again.\n\n"
+    'Things to try: ask me "What is 17 * 23?" and I use a calculator. Ask for the time and I ask for your permission. '
+    'Say "tools" and I show how tools work. Say "count to 50" and stop me while I talk.'
 )
 _CALLING = (
     "Tools are asked for. There is `look_up_order` here: I call each once, all at the same time.",
