@@ -32,7 +32,8 @@ async def follow(tenant: int, session: int, after: int) -> AsyncIterator[Session
         feed, reader = loops_hub.enter(tenant, session, after)
         try:
             await feed.joined()
-            await reader.read()
+            if not feed.begin(reader):
+                await reader.read()
             yield reader
         finally:
             loops_hub.leave(feed, reader)

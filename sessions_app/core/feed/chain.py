@@ -52,6 +52,10 @@ class SessionChain:
 
     # Live
 
+    def go_live(self) -> None:
+        """Nothing has to be read: whatever follows the position will be offered."""
+        self.behind = False
+
     def offer(self, item: SessionItem) -> None:
         """All of the session's events after ``item.prev`` up to its last."""
         if self._reading:

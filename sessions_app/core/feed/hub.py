@@ -18,16 +18,24 @@ log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.25
 _TICKS_WHILE_UP = 4
+LINGER_SECONDS = 30.0
+"""How long a feed without readers stays: the next turn of a conversation comes soon, and joining anew costs
+a word to the carrier and a read of the journal."""
 
 
 class Hub:
-    """Makes a tenant's feed when its first reader comes and closes it when the last one has left."""
+    """Makes a tenant's feed when its first reader comes and closes it some time after the last one has left."""
 
     def __init__(self) -> None:
         self._feeds: dict[int, TenantFeed] = {}
+        self._deserted: dict[int, asyncio.TimerHandle] = {}
         self._polling: asyncio.Task[None] | None = None
 
     def enter(self, tenant: int, session: int, after: int) -> tuple[TenantFeed, SessionReader]:
+        if tenant in self._deserted:
+            self._deserted.pop(tenant).cancel()
+            if not self._feeds[tenant].is_listening:
+                self._close(self._feeds[tenant])
         feed = self._feeds.get(tenant)
         if feed is None:
             feed = self._feeds[tenant] = TenantFeed(tenant)
@@ -39,8 +47,13 @@ class Hub:
 
     def leave(self, feed: TenantFeed, reader: SessionReader) -> None:
         if feed.remove(reader):
-            del self._feeds[feed.tenant]
-            feed.close()
+            loop = asyncio.get_running_loop()
+            self._deserted[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
+
+    def _close(self, feed: TenantFeed) -> None:
+        self._deserted.pop(feed.tenant, None)
+        del self._feeds[feed.tenant]
+        feed.close()
         if not self._feeds and self._polling is not None:
             self._polling.cancel()
             self._polling = None

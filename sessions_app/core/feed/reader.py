@@ -76,6 +76,13 @@ class SessionReader:
 
     # What the feed calls
 
+    def begin(self, heard: Iterable[SessionItem], upto: int) -> None:
+        """Follow without reading: ``heard`` is all that came behind the reader's position, up to ``upto``."""
+        self._chain.go_live()
+        for item in heard:
+            self._chain.offer(item)
+        self._chain.advance(upto)
+
     def offer(self, item: SessionItem) -> None:
         self._chain.offer(item)
         self._wake()

@@ -3,6 +3,8 @@
 A feed joins its tenant's group and waits for the ack; only then its readers read the journal. So
 whatever is stored after a read is announced to the feed, or found missing: by a hole in the numbers,
 by the carrier's word that something was lost, or by the tenant's counter, which hub.py looks at.
+A reader that begins where the feed remembers everything since, as one of a turn just accepted does,
+reads nothing.
 
 Readers of sessions follow their session's chain and are offered everything as it comes. The feed keeps
 the tenant's order besides (``order``): its position is how far everything is known to have arrived, and
@@ -21,6 +23,7 @@ from sessions_app.core import broadcast, database, journal
 from sessions_app.core.errors import NotReady
 from sessions_app.core.feed.order import TenantOrder
 from sessions_app.core.feed.reader import SessionReader
+from sessions_app.core.feed.recent import Recent
 from sessions_app.core.journal.types import Announcement, Event, SessionItem, TenantRead
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ class TenantFeed:
         self._loop = asyncio.get_running_loop()
         self._readers: dict[int, list[SessionReader]] = {}
         self._order: TenantOrder | None = None
+        self._recent = Recent(0)
         self.base = 0
         # Not to be looked at yet: the position is not known, or a gap may stand between it and them.
         self._early: list[Announcement] = []
@@ -69,6 +73,13 @@ class TenantFeed:
             del self._readers[reader.session]
         return not self._readers
 
+    def begin(self, reader: SessionReader) -> bool:
+        """Give a reader all that was heard behind its position; False: that is not remembered, it has to read."""
+        if self._order is None or self._at_a_gap or reader.given < self._recent.since:
+            return False
+        reader.begin(self._recent.of(reader.session), self._order.position)
+        return True
+
     def close(self) -> None:
         self._listening.cancel()
         if self._catching_up is not None:
@@ -81,7 +92,12 @@ class TenantFeed:
         if self._order is None:
             self.base = counter
             self._order = TenantOrder(counter)
+            self._recent = Recent(counter)
             self._take_early()
+
+    @property
+    def is_listening(self) -> bool:
+        return not self._listening.done()
 
     @property
     def is_founded(self) -> bool:
@@ -126,6 +142,7 @@ class TenantFeed:
             for item in announcement.items:
                 for reader in self._readers.get(item.session, ()):
                     reader.offer(item)
+            self._recent.add(announcement)
             order.accept(announcement, self._loop.time())
             self._watch_hole(order)
 
@@ -211,6 +228,7 @@ class TenantFeed:
             for reader in self._readers[session]:
                 reader.offer(SessionItem(session, after, events))
         order.read_through(page.upto)
+        self._recent.forget(page.upto)
         for reader in self._all_readers():
             reader.advance(page.upto)
 

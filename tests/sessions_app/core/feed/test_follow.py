@@ -18,7 +18,7 @@ from ops.services import Redis, folder
 from sessions_app.core import broadcast, database, feed, journal
 from sessions_app.core.broadcast.layer import ChannelLayer
 from sessions_app.core.errors import PositionPruned
-from sessions_app.core.feed import chain
+from sessions_app.core.feed import chain, hub
 from sessions_app.core.journal.types import SessionRead
 from tests.sessions_app.core.broadcast.conftest import wait_until
 from tests.sessions_app.core.feed.conftest import Line, Lines, Weather, collect
@@ -400,9 +400,10 @@ async def test_streams_go_on_while_redis_is_away_and_when_it_is_back(lines: Line
             server.stop()
 
 
-async def test_the_last_reader_of_a_tenant_leaves_its_group(lines: Lines) -> None:
+async def test_the_last_reader_of_a_tenant_leaves_its_group(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     import redis.asyncio
 
+    monkeypatch.setattr(hub, "LINGER_SECONDS", 0.05)
     with folder() as home:
         server = Redis(home)
         server.start()
@@ -469,7 +470,8 @@ async def test_one_query_a_second_looks_after_all_tenants(lines: Lines, monkeypa
     assert asked[0] == sorted([one.tenant, two.tenant])
 
 
-async def test_readers_leave_no_tasks_behind(lines: Lines) -> None:
+async def test_readers_leave_no_tasks_behind(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "LINGER_SECONDS", 0.0)
     line = await database.run(lines.line)
     before = asyncio.all_tasks()
     for _ in range(3):
@@ -478,6 +480,86 @@ async def test_readers_leave_no_tasks_behind(lines: Lines) -> None:
             await reader.next(5)
     await wait_until(lambda: asyncio.all_tasks() <= before, "all tasks ended")
     assert broadcast.carrier_up()
+
+
+# Readers that need not read
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions from which readers have read the journal."""
+    positions: list[int] = []
+    read_session: Callable[..., SessionRead] = journal.read_session
+
+    def noted(tenant: int, session: int, after: int, **kwargs: Any) -> SessionRead:
+        positions.append(after)
+        return read_session(tenant, session, after, **kwargs)
+
+    monkeypatch.setattr(journal, "read_session", noted)
+    return positions
+
+
+async def test_a_reader_that_begins_with_what_was_just_stored_reads_nothing(lines: Lines, reads: list[int]) -> None:
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0):
+        other = await database.run(lines.line, line.tenant)
+        begun = (await other.tell("begun"))[0].seq
+        reads.clear()
+        async with feed.follow(line.tenant, other.session, begun) as reader:
+            stored = seqs(await other.tell("a", "b"))
+            assert await collect(reader, 2) == stored
+    assert reads == []
+
+
+async def test_what_was_heard_before_a_reader_came_is_given_without_reading(lines: Lines, reads: list[int]) -> None:
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0) as witness:
+        begun, *stored = seqs(await line.tell("begun", "a")) + seqs(await line.tell("b"))
+        assert await collect(witness, 3) == [begun, *stored]
+        reads.clear()
+        async with feed.follow(line.tenant, line.session, begun) as reader:
+            assert await collect(reader, 2) == stored
+            live = seqs(await line.tell("c"))
+            assert await collect(reader, 1) == live
+    assert reads == []
+
+
+async def test_a_tenants_next_reader_finds_its_feed_still_there(lines: Lines, reads: list[int]) -> None:
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0):
+        pass
+    stored = seqs(await line.tell("a", "b"))
+    reads.clear()
+    async with feed.follow(line.tenant, line.session, stored[0]) as reader:
+        assert await collect(reader, 1) == stored[1:]
+    assert reads == []
+
+
+async def test_what_a_feed_has_not_heard_is_read(lines: Lines, weather: Weather, reads: list[int]) -> None:
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0) as witness:
+        weather.all_lost = True
+        begun, *stored = seqs(await line.tell("begun", "a"))
+        # The look at the counters finds them, and they are read without having been heard.
+        assert await collect(witness, 2) == [begun, *stored]
+        reads.clear()
+        async with feed.follow(line.tenant, line.session, begun) as reader:
+            assert await collect(reader, 1) == stored
+    assert reads == [begun]
+
+
+async def test_a_reader_that_read_nothing_is_found_when_its_announcements_are_lost(
+    lines: Lines, weather: Weather, reads: list[int]
+) -> None:
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0):
+        begun = (await line.tell("begun"))[0].seq
+        reads.clear()
+        async with feed.follow(line.tenant, line.session, begun) as reader:
+            weather.all_lost = True
+            stored = seqs(await line.tell("a", "b"))
+            assert await collect(reader, 2) == stored
+    assert reads == []
 
 
 async def test_a_follower_that_is_cancelled_while_it_waits_leaves_cleanly(lines: Lines) -> None:
