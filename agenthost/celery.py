@@ -8,11 +8,17 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
 
 from celery import Celery
 from django.conf import settings
+from kombu import Exchange, Queue
 
 from agenthost import memory_broker
 
+# Nothing is acknowledged: a task that is lost costs nothing, and keeping count of them took half of the consumer's time.
+QUEUE = Queue("agenthost", Exchange("agenthost", type="direct"), routing_key="agenthost", no_ack=True)
 WAKE, HOUSEKEEPING = "agenthost.wake_worker", "agenthost.housekeeping"
 
+
+THREADS = 4
+"""A wake-up returns at once; housekeeping, which takes its time, is to keep none of them waiting."""
 
 # Whoever publishes is answering a client: one look at a broker that is away, no second one after a pause.
 # The consumer has its own, patient way to connect again.
@@ -53,11 +59,12 @@ app.conf.update(
     task_acks_late=False,
     task_serializer="json",
     accept_content=["json"],
-    task_default_queue="agenthost",
-    task_routes={WAKE: {"queue": "agenthost"}, HOUSEKEEPING: {"queue": "agenthost"}},
+    task_default_queue=QUEUE.name,
+    task_queues=[QUEUE],
+    task_routes={WAKE: {"queue": QUEUE.name}, HOUSEKEEPING: {"queue": QUEUE.name}},
     task_create_missing_queues=True,
     worker_pool="threads",
-    worker_concurrency=settings.AGENTHOST_WORKER_CONCURRENCY,
+    worker_concurrency=THREADS,
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_send_task_events=False,

@@ -17,10 +17,9 @@ from celery.beat import Scheduler, Service
 from celery.platforms import EX_OK
 from celery.worker import WorkController
 from celery.worker import state as consumer_state
-from django.conf import settings
 
 from agenthost import memory_broker
-from agenthost.celery import app
+from agenthost.celery import THREADS, app
 from sessions_app.core import worker as workers
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class Consumer:
             app=app,
             hostname=f"agenthost-{os.getpid()}@{socket.gethostname()}",
             pool_cls="threads",
-            concurrency=settings.AGENTHOST_WORKER_CONCURRENCY,
+            concurrency=THREADS,
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,

@@ -50,13 +50,11 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=256)
-def _parse(digest: str, document: str, sealed: bytes | None) -> AgentSpec:
-    hidden = exact_json.loads(secrets.unseal(sealed, ["definition", digest])) if sealed else {}
-    return agent_spec.from_document(exact_json.loads(document), hidden)
-
-
-def load(definition: AgentDefinition) -> AgentSpec:
-    return _parse(definition.digest, definition.document, bytes(definition.sealed) if definition.sealed else None)
+def by_digest(definition: int, digest: str) -> AgentSpec:
+    """The definition of this row, read once a process: what stands under a digest never changes."""
+    row = AgentDefinition.objects.get(pk=definition)
+    hidden = exact_json.loads(secrets.unseal(bytes(row.sealed), ["definition", digest])) if row.sealed else {}
+    return agent_spec.from_document(exact_json.loads(row.document), hidden)
 
 
 def reseal() -> int:

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from django.db import connection
-
 from agents_app import compaction, exact_json, registry
 from agents_app import options as agent_options
 from agents_app.runtime.interface import Call, StepMessage
 from agents_app.runtime.messages import Content, Message, calls_of
 from sessions_app import models
-from sessions_app.core import options, quotas, session_settings
+from sessions_app.core import options, prepared, quotas, session_settings
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.prepared import Statement
 from sessions_app.models import CallRunner, CallState, Origin, Session, ToolCall, Turn, TurnState
@@ -326,28 +324,31 @@ def add_seed(session: Session, seed: Sequence[dict[str, Any]], client_tools: Abs
 # --- reading -------------------------------------------------------------------------------------
 
 
-# Written out, because every run begins with it.
 _FOR_MODEL = """
-select m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through from sessions_app_message m,
- (select coalesce(max(covers_through), 0) as through from sessions_app_compaction where session_id = %s) c
-where m.session_id = %s and m.cut_at is null and (m.position > c.through or m.role = 'system') order by m.position
+select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through
+from sessions_app_message m left join
+ (select session_id, max(covers_through) as through from sessions_app_compaction where session_id {among} group by session_id) c
+ on c.session_id = m.session_id
+where m.session_id {among} and m.cut_at is null and (c.through is null or m.position > c.through or m.role = 'system')
+order by m.session_id, m.position
 """
 
 
-def for_model(session: int) -> list[Message]:
-    """What the newest compaction leaves: its messages and every system message."""
-    with connection.cursor() as cursor:
-        cursor.execute(_FOR_MODEL, (session, session))
-        rows = cursor.fetchall()
-    messages = [
-        Message(role, exact_json.loads(content), tool_call_id, provider_data, turn, step, position)
-        for role, content, tool_call_id, provider_data, turn, step, position, _ in rows
-    ]
-    if not rows or not rows[0][-1]:
-        return messages
-    # A result may stand far behind its call; the two are left out together (A38).
-    called = {block["toolCallId"] for message in messages for block in calls_of(message)}
-    return [message for message in messages if message.role != "tool" or message.tool_call_id in called]
+def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
+    """For each session what its newest compaction leaves: its messages and every system message."""
+    found: dict[int, list[Message]] = {session: [] for session in sessions}
+    shortened = set()
+    for session, role, content, call, provider_data, turn, step, position, through in prepared.rows(
+        _FOR_MODEL, [list(found), list(found)]
+    ):
+        found[session].append(Message(role, exact_json.loads(content), call, provider_data, turn, step, position))
+        if through is not None:
+            shortened.add(session)
+    for session in shortened:
+        # A result may stand far behind its call; the two are left out together (A38).
+        called = {block["toolCallId"] for message in found[session] for block in calls_of(message)}
+        found[session] = [each for each in found[session] if each.role != "tool" or each.tool_call_id in called]
+    return found
 
 
 def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:
@@ -355,7 +356,7 @@ def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:
     if kind == "full":
         rows = models.Message.objects.filter(session=session, cut_at=None).order_by("position")
         return [Line(*row) for row in rows.values_list("role", "content", "tool_call_id")]
-    messages = for_model(session.pk)
+    messages = for_models([session.pk])[session.pk]
     spec = registry.find(session.agent_name)
     if spec is not None and spec.context_tokens is not None:
         live = Turn.objects.filter(session=session, state__in=models.LIVE_STATES).values_list("pk", flat=True).first()

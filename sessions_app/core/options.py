@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agents_app.spec import AgentSpec
-from sessions_app.core import secrets
+from sessions_app.core import prepared, secrets
 from sessions_app.models import OptionValue, Session
 
 
@@ -55,13 +55,14 @@ def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
     return found
 
 
-def opened(session: Session) -> dict[str, str]:
+_VALUES = "select name, value, sealed from sessions_app_optionvalue where session_id = %s order by position"
+
+
+def opened(tenant: int, session: int) -> dict[str, str]:
     """The true values, for a run."""
     return {
-        row.name: row.value
-        if row.value is not None
-        else secrets.unseal(bytes(row.sealed or b""), _place(row.tenant_id, session.pk, row.name))
-        for row in OptionValue.objects.filter(session=session).order_by("position")
+        name: secrets.unseal(bytes(sealed or b""), _place(tenant, session, name)) if value is None else value
+        for name, value, sealed in prepared.rows(_VALUES, (session,))
     }
 
 

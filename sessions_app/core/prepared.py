@@ -6,6 +6,7 @@ text, so that it is planned each time anew. Values go as ``%s``; the connection 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,12 +35,14 @@ _WORDS = {
         "moment": "statement_timestamp() + %s * interval '1 second'",
         "for_change": "for no key update",
         "for_change_of_turn": "for no key update of t skip locked",
+        "among": "= any(%s::bigint[])",
     },
     "sqlite": {
         "now": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
         "moment": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %s || ' seconds')",
         "for_change": "",
         "for_change_of_turn": "",
+        "among": "in (select value from json_each(%s))",
     },
 }
 
@@ -52,7 +55,10 @@ def _written(sql: str, vendor: str) -> str:
 
 
 def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of the answer. ``{now}``, ``{moment}`` (seconds from now) and locks are put in the database's words."""
+    """All rows of the answer. ``{now}``, ``{moment}`` (seconds from now) and locks are put in the database's words.
+
+    ``{among}`` compares with a list of numbers.
+    """
     if connection.vendor == "postgresql":
         return _run(sql, params).fetchall()
     with connection.cursor() as cursor:
@@ -88,7 +94,13 @@ def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
 
 
 def adapted(params: Sequence[Any]) -> tuple[Any, ...]:
-    """Parameters as the database takes them: SQLite knows no time with a zone."""
+    """Parameters as the database takes them: SQLite knows no time with a zone and no list."""
     if connection.vendor != "sqlite":
         return tuple(params)
-    return tuple(connection.ops.adapt_datetimefield_value(each) if isinstance(each, datetime) else each for each in params)
+    return tuple(_of_sqlite(each) for each in params)
+
+
+def _of_sqlite(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return connection.ops.adapt_datetimefield_value(value)
+    return json.dumps(value) if isinstance(value, list) else value

@@ -252,13 +252,14 @@ class TokenBudget:
         return None
 
 
-def token_budget(turn: Turn) -> TokenBudget | None:
-    """None: there is no limit to look at. The turn comes with its tenant and key."""
-    of_tenant = limits_of_tenant(turn.tenant).tokens_per_day
-    of_key = None if turn.api_key is None else turn.api_key.max_tokens_per_day
+def token_budget(tenant: int, of_tenant: int | None, key: int | None, of_key: int | None) -> TokenBudget | None:
+    """For a run that this key asked for, by their own limits. None: there is no limit to look at."""
+    defaults: Mapping[str, int | None] = settings.AGENTHOST_QUOTAS
+    if of_tenant is None:
+        of_tenant = defaults.get("tokens_per_day")
     if of_tenant is None and of_key is None:
         return None
-    return TokenBudget(turn.tenant_id, of_tenant, turn.api_key_id or 0, of_key)
+    return TokenBudget(tenant, of_tenant, key or 0, of_key)
 
 
 def seconds_to_midnight() -> int:

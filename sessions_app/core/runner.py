@@ -1,4 +1,4 @@
-"""One claimed run: loads what it needs, drives the agent loop, stores what happens.
+"""One claimed run: drives the agent loop with what was loaded for it, stores what happens.
 
 ``Run`` is the loop's host. Every commit point is one unit for the process's journal writer; a unit that
 comes back stale means that the turn is no longer ours, and the run stops without a further write.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
-from django.db.models import Exists, OuterRef
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import compaction, exact_json
@@ -23,17 +20,16 @@ from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import Call, EndReason, StepMessage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
-from agents_app.spec import AgentSpec
 from agents_app.tools.threads import FairPool
-from sessions_app.core import database, definitions, history, journal, logcontext, options, quotas, session_settings
+from sessions_app.core import database, history, journal, logcontext, quotas
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import Unit
+from sessions_app.core.loading import Loaded
 from sessions_app.core.prepared import Statement
-from sessions_app.core.session_settings import Settings
 from sessions_app.core.turns import Claimed
-from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, Turn, TurnState
+from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -42,48 +38,6 @@ _LONGEST_CALL_ID = 256
 
 class DeadlinePassed(Exception):
     """The run took longer than its client allows."""
-
-
-@dataclass(slots=True)
-class Loaded:
-    """Everything a run reads before it begins."""
-
-    public_id: str
-    session_public_id: str
-    run: int
-    step: int
-    parts: list[dict[str, object]]
-    spec: AgentSpec
-    options: dict[str, str] = field(repr=False)
-    settings: Settings
-    messages: list[Message] = field(repr=False)
-    tokens: tuple[int, int, int]
-    seconds_left: float | None
-    """Until the client's deadline for this run (A123)."""
-    has_calls: bool
-    """Whether there are calls to look at; a turn that has just begun has none."""
-    budget: quotas.TokenBudget | None
-
-
-def load(claimed: Claimed) -> Loaded:
-    of_turn = ToolCall.objects.filter(turn=OuterRef("pk"))
-    turns = Turn.objects.select_related("definition", "session", "tenant", "api_key")
-    turn = turns.annotate(now=Now(), has_calls=Exists(of_turn)).get(pk=claimed.turn_id)
-    return Loaded(
-        public_id=turn.public_id,
-        session_public_id=turn.session.public_id,
-        run=turn.run,
-        step=turn.step,
-        parts=exact_json.loads(turn.parts),
-        spec=definitions.load(turn.definition),
-        options=options.opened(turn.session),
-        settings=session_settings.settings_of(turn.session),
-        messages=history.for_model(turn.session_id),
-        tokens=(turn.input_tokens, turn.output_tokens, turn.cache_read_tokens),
-        seconds_left=None if turn.deadline_at is None else (turn.deadline_at - turn.now).total_seconds(),
-        has_calls=turn.has_calls,
-        budget=quotas.token_budget(turn),
-    )
 
 
 def _looked_at(turn_id: int) -> list[ToolCall]:

@@ -51,8 +51,14 @@ class Settings:
 
 
 def settings_of(session: Session) -> Settings:
+    return parsed(session.tool_refs, session.client_tools)
+
+
+def parsed(tool_refs: str | None, client_tools: str) -> Settings:
+    """As the session's columns have them."""
+    # Most sessions have neither, and every turn asks.
     return Settings(
-        None if session.tool_refs is None else exact_json.loads(session.tool_refs), exact_json.loads(session.client_tools)
+        None if tool_refs is None else exact_json.loads(tool_refs), [] if client_tools == "[]" else exact_json.loads(client_tools)
     )
 
 

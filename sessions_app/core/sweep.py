@@ -33,10 +33,6 @@ class Sweeper:
     def lost_contact(self) -> None:
         self._in_contact_since = None
 
-    def queued(self) -> Claimed | None:
-        """A turn that has waited in the queue although a wake-up should have come."""
-        return turns.claim(self.worker, older_than=settings.AGENTHOST_QUEUE_GRACE_SECONDS)
-
     def abandoned(self) -> Claimed | None:
         """The next run of a dead worker that this one goes on with; those that cannot go on are ended."""
         now = time.monotonic()

@@ -1,9 +1,8 @@
 """A worker process: one asyncio loop shared by all its runs, its leases, its sweep.
 
-Celery's thread calls ``wake``, which claims the next queued turn, runs it in the loop and returns when
-the run is over. A thread of its own renews all leases with one statement, after it has seen that the
-loop answers; a worker that could not renew for too long stops its runs itself, before anybody else may
-take them.
+Celery's thread calls ``wake``, which has the loop look at the queue: what waits there and fits is claimed
+together. A thread of its own renews all leases with one statement, after it has seen that the loop answers;
+a worker that could not renew for too long stops its runs itself, before anybody else may take them.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ from django.db.models.functions import Now
 
 from agents_app.errors import RunLost
 from agents_app.tools.threads import FairPool
-from sessions_app.core import broadcast, database, faults, journal, logcontext, presence, quotas, runner, sweep, turns
+from sessions_app.core import broadcast, database, faults, journal, loading, logcontext, presence, quotas, runner, sweep, turns
 from sessions_app.core.errors import NotReady
+from sessions_app.core.loading import Loaded
 from sessions_app.core.turns import Claimed, Stop
 from sessions_app.models import Turn, TurnState
 
@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 _LOOP_ANSWERS_WITHIN = 2.0
 _STOP_PATIENCE = 5.0
+_CLAIMED_TOGETHER = 16
+"""Most turns of one claim: the next worker is to find some as well, and the first of them is not to wait for long."""
+_FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
 
 
 @dataclass(slots=True)
@@ -70,8 +73,12 @@ class Worker:
         self._sweeper = sweep.Sweeper(self.name)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
         self._writer: journal.Writer | None = None
-        self._idle: asyncio.Event | None = None
-        self._doubt: asyncio.Event | None = None
+        # Made here, used in the loop alone.
+        self._idle = asyncio.Event()
+        self._doubt = asyncio.Event()
+        self._look_at_queue = asyncio.Event()
+        self._room = asyncio.Event()
+        self._claim_pause = _FIRST_CLAIM_PAUSE
 
     # --- life, called from outside the loop ---
 
@@ -87,12 +94,9 @@ class Worker:
         log.info("worker %s is ready", self.name)
 
     def wake(self) -> None:
-        """Claim the next queued turn and run it; returns when the run is over, or at once if there is none."""
-        if self._stopping.is_set():
-            return
-        future = asyncio.run_coroutine_threadsafe(self._claim_and_run(), self._loop)
-        with contextlib.suppress(concurrent.futures.CancelledError):
-            future.result()
+        """Look at the queue soon. Returns at once: what is claimed there runs in the loop."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed: this worker has gone.
+            self._loop.call_soon_threadsafe(self._look_at_queue.set)
 
     def stop(self, grace: float, drain: float | None = None) -> None:
         """Claim no more; let runs finish for ``grace`` seconds, then hand them over at commit points.
@@ -146,13 +150,12 @@ class Worker:
             self._loop.close()
 
     async def _open(self) -> None:
-        self._idle = asyncio.Event()
         self._idle.set()
-        self._doubt = asyncio.Event()
         self._writer = journal.Writer()
         self._writer.on_stale(self._is_stale)
         await self._writer.start()
         self._background = [
+            asyncio.create_task(self._claim_for_ever(), name="claim"),
             asyncio.create_task(self._sweep_for_ever(), name="sweep"),
             asyncio.create_task(self._listen(), name="listen"),
             asyncio.create_task(self._look_when_in_doubt(), name="doubt"),
@@ -188,11 +191,10 @@ class Worker:
 
     def _is_stale(self, turn_id: int) -> None:
         """A run of this turn was refused. Which one, the database knows: this worker may drive the next one already."""
-        if turn_id in self._live and self._doubt is not None:
+        if turn_id in self._live:
             self._doubt.set()
 
     async def _look_when_in_doubt(self) -> None:
-        assert self._doubt is not None
         while True:
             await self._doubt.wait()
             self._doubt.clear()
@@ -214,20 +216,47 @@ class Worker:
 
     # --- claiming ---
 
-    async def _claim_and_run(self) -> None:
-        if self._stopping.is_set() or len(self._live) >= settings.AGENTHOST_WORKER_CONCURRENCY:
-            return
-        claimed = await database.run(turns.claim, self.name)
-        if claimed is not None:
-            await asyncio.wait([self._begin(claimed)])
+    async def _claim_for_ever(self) -> None:
+        while True:
+            await self._look_at_queue.wait()
+            self._look_at_queue.clear()
+            await self._attempt(self._claim_what_waits)
 
-    def _begin(self, claimed: Claimed) -> asyncio.Task[None]:
+    async def _claim_what_waits(self) -> None:
+        while not self._stopping.is_set():
+            # A wake-up that comes to a full worker is not lost: it is kept until a run has ended.
+            while not (most := self._free_places()):
+                self._room.clear()
+                await self._room.wait()
+            claimed, passed_over = await self._claim(min(most, _CLAIMED_TOGETHER))
+            if passed_over:
+                # Somebody is in the middle of an append; that takes a millisecond, unless they hang.
+                self._loop.call_later(self._claim_pause, self._look_at_queue.set)
+                self._claim_pause = min(self._claim_pause * 2, _LONGEST_CLAIM_PAUSE)
+            else:
+                self._claim_pause = _FIRST_CLAIM_PAUSE
+            if claimed < min(most, _CLAIMED_TOGETHER):
+                return
+
+    def _free_places(self) -> int:
+        return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live))
+
+    async def _claim(self, most: int, older_than: float = 0) -> tuple[int, bool]:
+        """How many runs have begun, and whether some turns were passed over."""
+        loaded: dict[int, Loaded | Exception] = {}
+        claims = await database.run(
+            turns.claim, self.name, most, older_than, meanwhile=lambda runs: loaded.update(loading.load(runs))
+        )
+        for claimed in claims.runs:
+            self._begin(claimed, loaded.get(claimed.turn_id))
+        return len(claims.runs), claims.passed_over
+
+    def _begin(self, claimed: Claimed, loaded: Loaded | Exception | None = None) -> asyncio.Task[None]:
         if (before := self._live.get(claimed.turn_id)) is not None:
             # Its lease ran out under it, and this worker has taken the turn over from itself.
             self._drop(before)
-        task = self._loop.create_task(self._drive(claimed), name=f"turn {claimed.turn_id}")
+        task = self._loop.create_task(self._drive(claimed, loaded), name=f"turn {claimed.turn_id}")
         self._live[claimed.turn_id] = _Live(claimed, task)
-        assert self._idle is not None
         self._idle.clear()
         task.add_done_callback(lambda _: self._forget(claimed))
         return task
@@ -236,17 +265,24 @@ class Worker:
         live = self._live.get(claimed.turn_id)
         if live is not None and live.claimed == claimed:
             del self._live[claimed.turn_id]
-        if not self._live and self._idle is not None:
+            self._room.set()
+        if not self._live:
             self._idle.set()
 
-    async def _drive(self, claimed: Claimed) -> None:
-        """One run from its claim to its end; whatever goes wrong in it, its turn ends."""
+    async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None) -> None:
+        """One run from its claim to its end; whatever goes wrong in it, its turn ends.
+
+        ``loaded`` None: what it needs could not be read with the claim, or it was not claimed from the queue.
+        """
         assert self._writer is not None
         live = self._live[claimed.turn_id]
         failed: Stop | None = None
         try:
             with logcontext.about(tenant=claimed.tenant):
-                loaded = await database.run(runner.load, claimed)
+                if loaded is None:
+                    loaded = (await database.run(loading.load, [claimed]))[claimed.turn_id]
+                if isinstance(loaded, Exception):
+                    raise loaded
                 live.run = runner.Run(claimed, loaded, self._writer, self._pool)
                 await live.run.drive()
             return
@@ -299,14 +335,15 @@ class Worker:
             self._begin(claimed)
 
     async def _take_queued(self) -> None:
-        while len(self._live) < settings.AGENTHOST_WORKER_CONCURRENCY and not self._stopping.is_set():
-            queued = await database.run(self._sweeper.queued)
-            if queued is None:
+        """Turns that have waited although a wake-up should have come."""
+        while (most := self._free_places()) and not self._stopping.is_set():
+            claimed, _ = await self._claim(min(most, _CLAIMED_TOGETHER), settings.AGENTHOST_QUEUE_GRACE_SECONDS)
+            if claimed < min(most, _CLAIMED_TOGETHER):
                 return
-            self._begin(queued)
 
     async def _stop_overdue(self) -> None:
         await database.run(turns.stop_overdue)
+        await database.run(turns.stop_suspended)
 
     async def _fold_usage(self) -> None:
         await database.run(quotas.fold, quotas.FOLDED_AT_ONCE)
@@ -362,7 +399,6 @@ class Worker:
     # --- going away ---
 
     async def _wind_down(self, grace: float, drain: float) -> None:
-        assert self._idle is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         if self._live:

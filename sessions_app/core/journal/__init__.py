@@ -4,7 +4,7 @@ Numbers events and reads them back. Delivering them is core.broadcast's work; me
 """
 
 from sessions_app.core.journal.barriers import barrier, barrier_async, close
-from sessions_app.core.journal.errors import BadUnit, JournalError, MissingTail, StaleFence, WriterClosed
+from sessions_app.core.journal.errors import BadUnit, CounterHeld, JournalError, MissingTail, StaleFence, WriterClosed
 from sessions_app.core.journal.pruning import forget_session, prune
 from sessions_app.core.journal.reading import (
     Tail,
@@ -30,6 +30,7 @@ from sessions_app.core.journal.writer import Writer
 
 __all__ = [
     "BadUnit",
+    "CounterHeld",
     "JournalError",
     "MissingTail",
     "StaleFence",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 class JournalError(Exception):
@@ -23,6 +23,14 @@ class StaleFence(JournalError):
     def __init__(self, sessions: Sequence[int]) -> None:
         self.sessions = tuple(sessions)
         super().__init__(f"a newer fence stands in {', '.join(map(str, self.sessions))}")
+
+
+class CounterHeld(JournalError):
+    """Somebody else is appending to these tenants, and the caller did not want to wait."""
+
+    def __init__(self, tenants: Collection[int]) -> None:
+        self.tenants = frozenset(tenants)
+        super().__init__(f"the counters of {len(self.tenants)} tenants are held")
 
 
 class BadUnit(JournalError):

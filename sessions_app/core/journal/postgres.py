@@ -76,6 +76,8 @@ _SOMETHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.s
 
 APPEND = _APPEND.format(wait="", leap=LEAP, refusal="")
 """Answers for every row; its caller rolls back unless all are stored."""
+APPEND_AT_ONCE = _APPEND.format(wait="skip locked", leap=LEAP, refusal="")
+"""The same, and waits for no counter."""
 APPEND_ALL = _APPEND.format(wait="", leap=LEAP, refusal=_ALL_OR_NOTHING)
 """Raises unless all rows are stored, so that a COMMIT already on its way does nothing."""
 APPEND_ALL_AT_ONCE = _APPEND.format(wait="skip locked", leap=LEAP, refusal=_ALL_OR_NOTHING)
@@ -128,13 +130,16 @@ def appended(rows: Sequence[Row], answer: Sequence[Sequence[Any]]) -> Appended:
     return Appended(landed, before, upto, era)
 
 
-def append(rows: Sequence[Row]) -> Appended:
-    """APPEND on Django's connection, as the last statement of the open transaction."""
-    parameters = append_parameters(rows)
-    answer = appended(rows, prepared.rows(APPEND, parameters))
+def append(rows: Sequence[Row], *, waiting: bool = True) -> Appended:
+    """APPEND on Django's connection, as the last statement of the open transaction.
+
+    Without ``waiting``, rows of tenants whose counter somebody holds are answered with "skipped".
+    """
+    statement, parameters = APPEND if waiting else APPEND_AT_ONCE, append_parameters(rows)
+    answer = appended(rows, prepared.rows(statement, parameters))
     if any(line.status == "no era" for line in answer.lines):
         prepared.execute([prepared.Statement(ENSURE_ERA)])
-        answer = appended(rows, prepared.rows(APPEND, parameters))
+        answer = appended(rows, prepared.rows(statement, parameters))
     return answer
 
 

@@ -77,6 +77,10 @@ class Appended:
         """The sessions of rows that ended so."""
         return sorted({row.session for row, line in zip(rows, self.lines, strict=True) if line.status in statuses})
 
+    def skipped(self, rows: Sequence[Row]) -> set[int]:
+        """The tenants whose counter somebody held."""
+        return {row.tenant for row, line in zip(rows, self.lines, strict=True) if line.status == "skipped"}
+
 
 def announcements(rows: Sequence[Row], appended: Appended, groups: Iterable[range]) -> list[list[Announcement]]:
     """For each group of neighbouring rows its announcements, one a tenant.

@@ -19,7 +19,7 @@ ERA = "null"
 """What was read is on disk: a reader has nothing to wait for."""
 
 
-def append(rows: Sequence[Row]) -> Appended:
+def append(rows: Sequence[Row], *, waiting: bool = True) -> Appended:  # noqa: ARG001 - its counters need no lock
     """Append on Django's connection, as the last statements of the open transaction."""
     highest: dict[int, int] = {}
     for row in rows:

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.core.journal import barriers, dialect
-from sessions_app.core.journal.errors import MissingTail, StaleFence
+from sessions_app.core.journal.errors import CounterHeld, MissingTail, StaleFence
 from sessions_app.core.journal.rows import Row, announcements
 from sessions_app.core.journal.types import Announcement, NewEvent, Stored
 
@@ -54,11 +54,12 @@ def must_be_on_disk(event: NewEvent) -> bool:
 
 
 @contextmanager
-def transaction() -> Iterator[Transaction]:
+def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
     """``atomic`` with events. Without events it is a plain one; it never stands inside another.
 
-    Raises MissingTail for a session without a tail, and StaleFence for an event whose fence is old: both
-    roll back. NotReady after COMMIT means that the outcome is unknown.
+    Raises MissingTail for a session without a tail, StaleFence for an event whose fence is old and, unless
+    ``waiting``, CounterHeld when somebody is appending to the same tenant: all roll back. NotReady after COMMIT
+    means that the outcome is unknown.
     """
     tx = Transaction()
     announced: list[Announcement] = []
@@ -67,7 +68,9 @@ def transaction() -> Iterator[Transaction]:
         yield tx
         if tx._events:
             rows = [Row.of(event) for event in tx._events]
-            appended = dialect.current().append(rows)
+            appended = dialect.current().append(rows, waiting=waiting)
+            if held := appended.skipped(rows):
+                raise CounterHeld(held)
             if missing := appended.with_status(rows, "missing"):
                 raise MissingTail(missing)
             if stale := appended.with_status(rows, "stale"):

@@ -9,7 +9,7 @@ from sessions_app.core.turns.answering import answer, decide
 from sessions_app.core.turns.closing import lock_live_turn
 from sessions_app.core.turns.looking import position_of_run, reason_of_run
 from sessions_app.core.turns.opening import accepted_before
-from sessions_app.core.turns.queue import CannotTakeOver, claim, give_back, take_over
+from sessions_app.core.turns.queue import CannotTakeOver, Claims, claim, give_back, take_over
 from sessions_app.core.turns.starting import Begun, begin, start
 from sessions_app.core.turns.stopping import (
     cancel,
@@ -18,6 +18,7 @@ from sessions_app.core.turns.stopping import (
     stop,
     stop_live_turn,
     stop_overdue,
+    stop_suspended,
     tell_worker,
 )
 from sessions_app.core.turns.values import Accepted, Answer, CancelReceipt, Claimed, ClientResult, Permission, Stop, Stopped
@@ -29,6 +30,7 @@ __all__ = [
     "CancelReceipt",
     "CannotTakeOver",
     "Claimed",
+    "Claims",
     "ClientResult",
     "Overrides",
     "Permission",
@@ -50,6 +52,7 @@ __all__ = [
     "stop",
     "stop_live_turn",
     "stop_overdue",
+    "stop_suspended",
     "take_over",
     "tell_worker",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
@@ -21,75 +22,78 @@ from sessions_app.models import TURN_FORMAT, Turn, TurnState
 MAX_TAKEOVERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Claimable:
-    """A locked turn, as a claim sees it. ``tail_fence`` is the highest fence its session has had."""
-
-    turn_id: int
-    public_id: str
-    tenant: int
-    session: int
-    run: int
-    takeovers: int
-    tail_fence: int
-    suspended: bool = False
-
-    @staticmethod
-    def of(turn: Turn) -> _Claimable:
-        fence = journal.tail(turn.session_id).fence
-        return _Claimable(turn.pk, turn.public_id, turn.tenant_id, turn.session_id, turn.run, turn.takeovers, fence)
-
-
-# Written out, because each claim runs these two and the ORM takes longer to write them than Postgres to run them.
-_NEXT_QUEUED = """
-with running as (select tenant_id, count(*) as live from sessions_app_turn where state = 'running' group by tenant_id)
-select t.id, t.public_id, t.tenant_id, t.session_id, t.run, t.takeovers,
- (select fence from session_tail s where s.session_id = t.session_id),
- (select suspended_at is not null from sessions_app_tenant x where x.id = t.tenant_id)
-from sessions_app_turn t left join running on running.tenant_id = t.tenant_id
-where t.state = 'queued' and t.format <= %s and t.queued_at <= {moment}
-order by coalesce(running.live, 0), t.queued_at, t.id limit 1 {for_change_of_turn}
+# A tenant's first queued turn stands behind its live runs, its second one place further back: so a queue that is
+# taken in lots is as fair as one that is taken turn by turn. Turns that another worker is claiming are passed over,
+# those of newer formats are not ours, and those of a suspended tenant are ended by the sweep. A turn whose session
+# has no tail cannot be given a fence and holds up nobody.
+_CLAIM_QUEUED = """
+with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
+ line as (select t.id, t.queued_at,
+   coalesce(live.runs, 0) + row_number() over (partition by t.tenant_id order by t.queued_at, t.id) as place
+   from sessions_app_turn t join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
+   where t.state = 'queued' and t.format <= %s and t.queued_at <= {moment} and x.suspended_at is null
+   and exists (select 1 from session_tail s where s.session_id = t.session_id) and not t.tenant_id {among}),
+ next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued'
+   order by line.place, line.queued_at, line.id limit %s {for_change_of_turn})
+update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = {moment}, provider_closed_at = null,
+ started_at = coalesce(started_at, {now}),
+ fence = (select s.fence + 1 from session_tail s where s.session_id = sessions_app_turn.session_id)
+where id in (select id from next) returning id, public_id, tenant_id, session_id, fence, run, takeovers
 """
 
-_CLAIM = """
+_TAKE_OVER = """
 update sessions_app_turn set state = 'running', worker = %s, fence = %s, lease_expires_at = {moment}, takeovers = %s,
  started_at = coalesce(started_at, {now}), provider_closed_at = null where id = %s
 """
-
-
-def _next_queued(older_than: float) -> _Claimable | None:
-    """The tenant with the fewest live runs first, then the oldest; turns of newer formats are not ours.
-
-    Turns that another worker is claiming are passed over.
-    """
-    row = prepared.row(_NEXT_QUEUED, (TURN_FORMAT, _LATER if older_than == 0 else -older_than))
-    return None if row is None else _Claimable(*row)
-
 
 _LATER = 3600.0
 """Whoever queues a turn may have a clock that is ahead of the database's."""
 
 
-def _claim_locked(tx: journal.Transaction, turn: _Claimable, worker: str, takeovers: int) -> Claimed:
-    fence = turn.tail_fence + 1
-    lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    prepared.execute([Statement(_CLAIM, (worker, fence, lease, takeovers, turn.turn_id))])
-    payload = {"turn": turn.public_id, "run": turn.run, "takeover": takeovers}
-    tx.append(NewEvent(turn.tenant, turn.session, Happening(Kind.RUN_STARTED, payload), fence=fence))
-    return Claimed(turn.turn_id, turn.tenant, turn.session, fence)
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What one look at the queue gave. ``passed_over``: there were turns that somebody's transaction stood before."""
+
+    runs: list[Claimed]
+    passed_over: bool = False
 
 
-def claim(worker: str, older_than: float = 0) -> Claimed | None:
-    """The next queued turn in fair order, or None. A wake-up that was lost, late or double costs nothing."""
+def claim(
+    worker: str, most: int = 1, older_than: float = 0, meanwhile: Callable[[Sequence[Claimed]], object] | None = None
+) -> Claims:
+    """Queued turns in fair order. A wake-up that was lost, late or double costs nothing.
+
+    Waits for no lock: a tenant whose counter somebody holds is left for later, with all its turns.
+    ``meanwhile`` is called with what was claimed while that is on its way to the disk.
+    """
+    held: set[int] = set()
     while True:
-        with journal.transaction() as tx:
-            turn = _next_queued(older_than)
-            if turn is None:
-                return None
-            if not turn.suspended:
-                return _claim_locked(tx, turn, worker, turn.takeovers)
-            # It was accepted while the suspension was being written, and would be run after it.
-            stopping.stop_locked(tx, Turn.objects.get(pk=turn.turn_id), Stop(cause="suspended", reason="error"))
+        try:
+            with journal.transaction(waiting=False) as tx:
+                runs = _claim_queued(tx, worker, most, older_than, held)
+                if runs and meanwhile is not None:
+                    tx.after_commit(partial(meanwhile, runs))
+        except journal.CounterHeld as busy:
+            held.update(busy.tenants)
+        else:
+            return Claims(runs, bool(held))
+
+
+def _claim_queued(tx: journal.Transaction, worker: str, most: int, older_than: float, besides: Collection[int]) -> list[Claimed]:
+    until = _LATER if older_than == 0 else -older_than
+    lease = float(settings.AGENTHOST_LEASE_SECONDS)
+    found = prepared.rows(_CLAIM_QUEUED, (TURN_FORMAT, until, list(besides), most, worker, lease))
+    runs = []
+    for turn_id, public_id, tenant, session, fence, run, takeovers in found:
+        claimed = Claimed(turn_id, tenant, session, fence)
+        _append_start(tx, claimed, public_id, run, takeovers)
+        runs.append(claimed)
+    return runs
+
+
+def _append_start(tx: journal.Transaction, claimed: Claimed, public_id: str, run: int, takeovers: int) -> None:
+    payload = {"turn": public_id, "run": run, "takeover": takeovers}
+    tx.append(NewEvent(claimed.tenant, claimed.session, Happening(Kind.RUN_STARTED, payload), fence=claimed.fence))
 
 
 def give_back(runs: Sequence[Claimed]) -> None:
@@ -131,7 +135,7 @@ def take_over(worker: str, besides: Collection[int] = ()) -> Claimed | bool:
         try:
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
-                return _claim_locked(tx, _Claimable.of(turn), worker, turn.takeovers + 1)
+                return _go_on_with(tx, turn, worker)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
         except (OperationalError, InterfaceError):
             raise
@@ -139,3 +143,12 @@ def take_over(worker: str, besides: Collection[int] = ()) -> Claimed | bool:
             raise CannotTakeOver(turn.pk) from error
     stopping.tell_worker(ended)
     return True
+
+
+def _go_on_with(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:
+    fence, takeovers = journal.tail(turn.session_id).fence + 1, turn.takeovers + 1
+    lease = float(settings.AGENTHOST_LEASE_SECONDS)
+    prepared.execute([Statement(_TAKE_OVER, (worker, fence, lease, takeovers, turn.pk))])
+    claimed = Claimed(turn.pk, turn.tenant_id, turn.session_id, fence)
+    _append_start(tx, claimed, turn.public_id, turn.run, takeovers)
+    return claimed

@@ -225,6 +225,13 @@ def stop_overdue() -> int:
     return sum(stop(turn_id, Stop(cause="deadline", reason="error")) is not None for turn_id in found)
 
 
+def stop_suspended() -> int:
+    """Stop turns that were accepted while their tenant's suspension was being written; nobody claims them."""
+    left = Turn.objects.filter(state=TurnState.QUEUED, tenant__suspended_at__isnull=False)
+    found = list(left.values_list("pk", flat=True)[:100])
+    return sum(stop(turn_id, Stop(cause="suspended", reason="error")) is not None for turn_id in found)
+
+
 def provider_closed(claimed: Claimed) -> None:
     """The run's word that its call to the provider is closed, once its turn was stopped: the one write without a fence.
 

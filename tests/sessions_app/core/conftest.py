@@ -65,6 +65,11 @@ class World:
         return turns.answer(self.caller, session, answers=answers, overrides=Overrides())
 
 
+def claim_one(worker: str) -> turns.Claimed | None:
+    """The next turn of the queue, for a worker that a test plays itself."""
+    return next(iter(turns.claim(worker).runs), None)
+
+
 def turn_of(accepted: turns.Accepted) -> Turn:
     return Turn.objects.get(pk=accepted.turn_id)
 

@@ -8,7 +8,7 @@ from sessions_app.core import turns
 from sessions_app.core.worker import Worker
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, pause, text
-from tests.sessions_app.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import full
 from tests.sessions_app.core.test_worker import in_thread
 
@@ -68,7 +68,7 @@ def test_an_answer_longer_than_the_drain_ends_with_what_was_said(
 
 def test_a_run_is_given_back_by_nobody_but_its_own_fence(alice: World) -> None:
     accepted = alice.say(alice.session(), "hello")
-    claimed = turns.claim("a worker")
+    claimed = claim_one("a worker")
     assert claimed is not None
     old = turns.Claimed(claimed.turn_id, claimed.tenant, claimed.session, claimed.fence - 1)
     turns.give_back([old])
@@ -76,6 +76,6 @@ def test_a_run_is_given_back_by_nobody_but_its_own_fence(alice: World) -> None:
     turns.give_back([claimed, claimed])
     turn = turn_of(accepted)
     assert (turn.state, turn.worker, turn.lease_expires_at, turn.takeovers) == ("queued", "", None, 0)
-    again = turns.claim("another")
+    again = claim_one("another")
     assert again is not None
     assert again.fence > claimed.fence

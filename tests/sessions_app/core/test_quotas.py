@@ -28,7 +28,7 @@ from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn,
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, usage
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, turn_of, wait_for, wait_for_state
 
 READ_LOG = {"name": "read_log", "description": "", "parameters": {"type": "object"}}
 
@@ -344,7 +344,7 @@ def test_a_thousand_queued_turns_of_one_tenant_delay_anothers_first_claim_by_not
         claims = 0
         while True:
             claims += 1
-            claimed = turns.claim("w")
+            claimed = claim_one("w")
             assert claimed is not None
             if claimed.turn_id == bobs.turn_id:
                 Turn.objects.all().update(state=TurnState.DONE)

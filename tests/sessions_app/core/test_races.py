@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from agents_app import exact_json
@@ -21,7 +21,7 @@ from sessions_app.models import Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, kinds, lease_is_over, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import WAIT, World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import READ_LOG, full
 
 
@@ -168,7 +168,7 @@ def test_many_workers_claim_each_turn_once(alice: World, bob: World) -> None:
 
     def claim_all(name: str) -> None:
         try:
-            while (one := turns.claim(name)) is not None:
+            while (one := claim_one(name)) is not None:
                 claimed.append(one)
         finally:
             connection.close()
@@ -186,24 +186,70 @@ def test_the_tenant_with_fewer_live_runs_comes_first(alice: World, bob: World) -
     for _ in range(3):
         alice.say(alice.session(), "x")
     of_bob = bob.say(bob.session(), "y")
-    first = turns.claim("w")
+    first = claim_one("w")
     assert first is not None
     assert first.tenant == alice.caller.tenant, "nobody runs: the oldest is first"
-    second = turns.claim("w")
+    second = claim_one("w")
     assert second is not None
     assert second.turn_id == of_bob.turn_id, "bob has waited less but runs nothing"
+
+
+def test_a_queue_that_is_claimed_at_once_is_as_fair_as_turn_by_turn(alice: World, bob: World) -> None:
+    of_alice = [alice.say(alice.session(), "x") for _ in range(4)]
+    of_bob = [bob.say(bob.session(), "y") for _ in range(2)]
+    claimed = {one.turn_id for one in turns.claim("w", 4).runs}
+    assert claimed == {each.turn_id for each in (*of_alice[:2], *of_bob)}
+    rest = {one.turn_id for one in turns.claim("w", 4).runs}
+    assert rest == {each.turn_id for each in of_alice[2:]}
+
+
+def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    of_alice = alice.say(alice.session(), "x")
+    of_bob = bob.say(bob.session(), "y")
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                journal.lock_counter(alice.caller.tenant)
+                held.set()
+                go.wait(WAIT)
+        finally:
+            connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(WAIT)
+    try:
+        claims = turns.claim("w", 4)
+    finally:
+        go.set()
+        holder.join(WAIT)
+    assert [one.turn_id for one in claims.runs] == [of_bob.turn_id]
+    assert claims.passed_over
+    assert [one.turn_id for one in turns.claim("w", 4).runs] == [of_alice.turn_id]
+
+
+def test_a_turn_whose_session_has_no_tail_holds_up_no_other(alice: World) -> None:
+    broken, sound = alice.say(alice.session(), "x"), alice.say(alice.session(), "y")
+    with connection.cursor() as cursor:
+        cursor.execute("delete from session_tail where session_id = %s", [turn_of(broken).session_id])
+    assert [one.turn_id for one in turns.claim("w", 4).runs] == [sound.turn_id]
 
 
 def test_a_worker_leaves_turns_of_a_newer_format_alone(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
     Turn.objects.filter(pk=accepted.turn_id).update(format=99)
-    assert turns.claim("w") is None
+    assert claim_one("w") is None
 
 
 def test_a_turn_accepted_while_its_tenant_is_suspended_never_runs(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
     Tenant.objects.filter(pk=alice.caller.tenant).update(suspended_at=timezone.now())
-    assert turns.claim("w") is None
+    assert claim_one("w") is None
+    assert turns.stop_suspended() == 1
     assert turn_of(accepted).state == "cancelled"
 
 
@@ -216,7 +262,7 @@ def test_a_takeover_and_a_cancel_at_once_do_not_wait_for_each_other(
     settings.AGENTHOST_LEASE_SECONDS = 0.0
     session = alice.session()
     accepted = alice.say(session, "x")
-    claimed = turns.claim("dead")
+    claimed = claim_one("dead")
     assert claimed is not None
     with journal.transaction() as tx:
         for happening in (
@@ -266,7 +312,7 @@ def test_a_run_whose_worker_died_before_any_text_is_made_again(
     session = alice.session()
     script = model.script([text("here ", "I am")])
     accepted = alice.say(session, script)
-    dead = turns.claim("dead")
+    dead = claim_one("dead")
     assert dead is not None
     lease_is_over(accepted)
     start_worker()
@@ -312,7 +358,7 @@ def test_a_tool_that_was_running_when_its_worker_died(
     session = alice.session()
     script = model.script([call(tool, {"n": 4}, id="c")], [text("done")])
     accepted = alice.say(session, script)
-    claimed = turns.claim("dead")
+    claimed = claim_one("dead")
     assert claimed is not None
     asyncio.run(_die_while_the_tool_runs(claimed))
     lease_is_over(accepted)
@@ -326,7 +372,7 @@ def test_a_tool_that_was_running_when_its_worker_died(
 async def _die_while_the_tool_runs(claimed: turns.Claimed) -> None:
     """Drive a run up to the commit point before its tool, and stop there as kill -9 would."""
     from agents_app.tools.threads import FairPool
-    from sessions_app.core import database
+    from sessions_app.core import database, loading
 
     class Died(BaseException):
         pass
@@ -339,7 +385,8 @@ async def _die_while_the_tool_runs(claimed: turns.Claimed) -> None:
     writer = journal.Writer()
     await writer.start()
     try:
-        loaded = await database.run(runner.load, claimed)
+        loaded = (await database.run(loading.load, [claimed]))[claimed.turn_id]
+        assert isinstance(loaded, loading.Loaded)
         with pytest.raises(Died):
             await Dying(claimed, loaded, writer, FairPool(2)).drive()
     finally:
@@ -350,7 +397,7 @@ def test_a_turn_is_taken_over_twice_at_most(alice: World, quick: None, settings:
     settings.AGENTHOST_LEASE_SECONDS = 0.0
     session = alice.session()
     accepted = alice.say(session, "x")
-    assert turns.claim("one") is not None
+    assert claim_one("one") is not None
     assert isinstance(turns.take_over("two"), turns.Claimed)
     assert isinstance(turns.take_over("three"), turns.Claimed)
     assert turns.take_over("four") is True
@@ -364,7 +411,7 @@ def test_a_run_that_lost_its_turn_ends_nobody_elses(alice: World, settings: Any)
     """An old run's failure is not the new run's; and what waits for its client is over for the run that left it."""
     settings.AGENTHOST_LEASE_SECONDS = 0.0
     accepted = alice.say(alice.session(), "x")
-    old = turns.claim("one")
+    old = claim_one("one")
     new = turns.take_over("two")
     assert isinstance(old, turns.Claimed)
     assert isinstance(new, turns.Claimed)

@@ -50,9 +50,9 @@ def test_secrets_are_sealed_in_the_table_and_resealed_by_the_command(alice: Worl
     settings.AGENTHOST_KEY_RING = [NEW, OLD]
     call_command("reseal_secrets")
     settings.AGENTHOST_KEY_RING = [NEW]
-    assert options.opened(session) == {"key": "sk-canary", "tone": "dry"}
+    assert options.opened(session.tenant_id, session.pk) == {"key": "sk-canary", "tone": "dry"}
     definition.refresh_from_db()
-    spec = definitions.load(definition)
+    spec = definitions.by_digest(definition.pk, definition.digest)
     option = spec.option("key")
     assert option is not None
     assert option.default == "sk-default"
@@ -61,7 +61,7 @@ def test_secrets_are_sealed_in_the_table_and_resealed_by_the_command(alice: Worl
 @pytest.mark.rule("A69")
 def test_a_masked_secret_stays_and_an_empty_one_goes_back_to_the_default(alice: World) -> None:
     session = alice.session(options={"key": "***"})
-    assert options.opened(session) == {}
+    assert options.opened(session.tenant_id, session.pk) == {}
     from sessions_app.core.session_settings import Overrides
 
     alice.say(session, "one", Overrides(options={"key": "sk-mine"}))
@@ -69,7 +69,7 @@ def test_a_masked_secret_stays_and_an_empty_one_goes_back_to_the_default(alice: 
 
     turns.cancel(alice.caller, session)
     alice.say(session, "two", Overrides(options={"key": "***", "tone": "x"}))
-    assert options.opened(session) == {"key": "sk-mine", "tone": "x"}
+    assert options.opened(session.tenant_id, session.pk) == {"key": "sk-mine", "tone": "x"}
     turns.cancel(alice.caller, session)
     alice.say(session, "three", Overrides(options={"key": ""}))
-    assert options.opened(session) == {"tone": "x"}
+    assert options.opened(session.tenant_id, session.pk) == {"tone": "x"}

@@ -22,7 +22,7 @@ from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, finish, gate, hang, text, thinking, usage
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state
 
 READ_LOG = {"name": "read_log", "description": "Reads the log", "parameters": {"type": "object", "properties": {}}}
 
@@ -454,7 +454,7 @@ def test_a_call_nobody_can_serve_takes_no_answer_from_a_client(alice: World) -> 
     """The run that made it is answering it; a second result would stand beside the first."""
     session = alice.session()
     accepted = alice.say(session, "x")
-    assert turns.claim("w") is not None
+    assert claim_one("w") is not None
     ToolCall.objects.create(
         tenant_id=session.tenant_id,
         session=session,

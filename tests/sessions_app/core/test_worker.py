@@ -18,7 +18,7 @@ from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import full
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_takes_over_its_own_run_drives_it_once(
 
 def test_old_runs_word_about_its_provider_is_not_taken_for_the_new_ones(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
-    old = turns.claim("one")
+    old = claim_one("one")
     assert old is not None
     Turn.objects.filter(pk=accepted.turn_id).update(lease_expires_at="2020-01-01T00:00:00Z")
     new = turns.take_over("two")
@@ -180,8 +180,8 @@ def test_one_turn_that_cannot_be_taken_over_holds_up_no_other(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, good = alice.say(alice.session(), "x"), alice.say(alice.session(), model.script([text("well")]))
-    assert turns.claim("dead") is not None
-    assert turns.claim("dead") is not None
+    assert claim_one("dead") is not None
+    assert claim_one("dead") is not None
     Turn.objects.filter(pk=broken.turn_id).update(lease_expires_at="2019-01-01T00:00:00Z")
     Turn.objects.filter(pk=good.turn_id).update(lease_expires_at="2020-01-01T00:00:00Z")
     original = stopping.open_step

@@ -1,0 +1,98 @@
+"""What runs read before they begin, for several at once.
+
+Written out and prepared, because every turn pays for it: three statements whatever their number, and
+nothing that a process may keep (agents' definitions) is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db.models.functions import Now
+
+from agents_app import exact_json
+from agents_app.runtime.messages import Message
+from agents_app.spec import AgentSpec
+from sessions_app.core import definitions, history, options, prepared, quotas, session_settings
+from sessions_app.core.session_settings import Settings
+from sessions_app.core.turns import Claimed
+from sessions_app.models import Turn
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Everything a run reads before it begins."""
+
+    public_id: str
+    session_public_id: str
+    run: int
+    step: int
+    parts: list[dict[str, object]]
+    spec: AgentSpec
+    options: dict[str, str] = field(repr=False)
+    settings: Settings
+    messages: list[Message] = field(repr=False)
+    tokens: tuple[int, int, int]
+    seconds_left: float | None
+    """Until the client's deadline for this run (A123)."""
+    has_calls: bool
+    """Whether there are calls to look at; a turn that has just begun has none."""
+    budget: quotas.TokenBudget | None
+
+
+_TURNS = """
+select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, d.digest, s.tool_refs, s.client_tools,
+ t.input_tokens, t.output_tokens, t.cache_read_tokens, t.deadline_at is not null,
+ exists (select 1 from sessions_app_toolcall c where c.turn_id = t.id),
+ exists (select 1 from sessions_app_optionvalue o where o.session_id = s.id),
+ t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day
+from sessions_app_turn t
+join sessions_app_session s on s.id = t.session_id
+join sessions_app_agentdefinition d on d.id = t.definition_id
+join sessions_app_tenant x on x.id = t.tenant_id
+left join sessions_app_apikey k on k.id = t.api_key_id
+where t.id {among}
+"""
+
+
+def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
+    """By turn. What is wrong with one of them alone is its answer, and no other's."""
+    messages = history.for_models([claimed.session for claimed in claims])
+    by_turn = {claimed.turn_id: claimed for claimed in claims}
+    loaded: dict[int, Loaded | Exception] = {}
+    for row in prepared.rows(_TURNS, [list(by_turn)]):
+        claimed = by_turn[row[0]]
+        try:
+            loaded[claimed.turn_id] = _loaded(claimed, messages.get(claimed.session, []), row)
+        except Exception as error:  # an edge: a definition or a secret that cannot be opened is this run's end alone
+            loaded[claimed.turn_id] = error
+    return loaded
+
+
+def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Loaded:
+    (_, public_id, session, run, step, parts, definition, digest, tool_refs, client_tools, *rest) = row
+    (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key) = rest
+    return Loaded(
+        public_id=public_id,
+        session_public_id=session,
+        run=run,
+        step=step,
+        parts=exact_json.loads(parts),
+        spec=definitions.by_digest(definition, digest),
+        options=options.opened(claimed.tenant, claimed.session) if has_options else {},
+        settings=session_settings.parsed(tool_refs, client_tools),
+        messages=messages,
+        tokens=(sent, received, cached),
+        seconds_left=_seconds_left(claimed.turn_id) if has_deadline else None,
+        has_calls=bool(has_calls),
+        budget=quotas.token_budget(claimed.tenant, of_tenant, key, of_key),
+    )
+
+
+def _seconds_left(turn_id: int) -> float:
+    deadline, now = Turn.objects.values_list("deadline_at", Now()).get(pk=turn_id)
+    left: timedelta = deadline - now
+    return left.total_seconds()
