@@ -1,0 +1,35 @@
+"""The wire of each version in each mode, byte by byte: transcripts/ is played and comes out the same."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import transcript
+from tests.e2e.server import Server
+from tests.fakes.model_server import ModelServer
+
+TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+LISTED = 51
+"""One more than a page of the list holds."""
+
+
+@pytest.mark.rule("A14", "A54", "A55", "A56", "A57", "A58", "A59", "A61", "A64", "A65", "A70", "A6", "A102", "A104", "A112")
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=[path.stem for path in TRANSCRIPTS])
+def test_the_wire_is_byte_for_byte_what_the_transcript_says(path: Path, server: Server, model: ModelServer) -> None:
+    # A tenant of its own, and a key for agents whose description no other test has a reason to change.
+    agents = "echo,climber" if path.stem.endswith("-lists") else ""
+    client = server.client(server.make_keys(f"t{secrets.token_hex(4)}/player/*/{agents}")[0])
+    sessions = [client.create() for _ in range(LISTED)] if agents else []
+    version, _, _ = path.stem.partition("-")
+    assert client.key is not None
+    text = path.read_text(encoding="utf-8")
+    assert transcript.Play(server.origin(), client.key, f"/aap/{version}", model, sessions).perform(text) == text
+
+
+def test_no_version_lacks_a_mode() -> None:
+    stems = {path.stem for path in TRANSCRIPTS}
+    for version in {stem.partition("-")[0] for stem in stems}:
+        assert {f"{version}-{part}" for part in ("delta", "message", "none", "lists")} <= stems
