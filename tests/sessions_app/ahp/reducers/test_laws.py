@@ -27,7 +27,7 @@ REDUCERS: dict[str, tuple[Any, Any, Any]] = {
 }
 ENDINGS = ("session/turnComplete", "session/turnCancelled", "session/error")
 KINDS = st.sampled_from(list(REDUCERS))
-UNHURRIED = settings(deadline=None, max_examples=150)
+UNHURRIED = settings(deadline=None, max_examples=100)
 
 
 def cases(make: Any, how_many: int) -> st.SearchStrategy[tuple[str, Any, list[Any]]]:
@@ -46,7 +46,7 @@ def test_there_is_a_step_for_every_action_and_none_for_others() -> None:
 
 @pytest.mark.rule("R37", "R70")
 @UNHURRIED
-@given(cases(fitting, 12))
+@given(cases(fitting, 8))
 def test_actions_that_fit_lead_from_states_that_fit_to_states_that_fit(case: tuple[str, Any, list[Any]]) -> None:
     kind, state, actions = case
     reduce, shape = REDUCERS[kind][0], Shape[Any](REDUCERS[kind][1])
@@ -99,7 +99,7 @@ def test_a_session_does_exactly_one_thing_at_a_time(actions: list[Any]) -> None:
 
 
 @UNHURRIED
-@given(st.lists(fitting(SessionAction), max_size=12), fitting(SessionState), fitting(SessionAction))
+@given(st.lists(fitting(SessionAction), max_size=6), fitting(SessionState), fitting(SessionAction))
 def test_a_null_where_nothing_need_be_is_the_same_as_nothing(actions: list[Any], state: Any, last: Any) -> None:
     for action in [*actions, last]:
         declared = envelopes.TYPES[action["type"]][
