@@ -53,8 +53,13 @@ def rules_in_tests() -> dict[str, list[str]]:
 
 
 @every_protocol
-def test_every_rule_has_a_test() -> None:
-    assert sorted(set(manifest()) - set(rules_in_tests())) == []
+def test_every_rule_that_is_called_tested_has_a_test(protocol: str) -> None:
+    tested = {rule for rule, entry in manifest(protocol).items() if entry["status"] == "tested"}
+    assert sorted(tested - set(rules_in_tests())) == []
+
+
+def test_no_rule_of_aap_waits_for_anything() -> None:
+    assert {rule: entry["status"] for rule, entry in manifest("aap").items() if entry["status"] != "tested"} == {}
 
 
 def test_no_test_names_an_unknown_rule() -> None:
@@ -63,11 +68,11 @@ def test_no_test_names_an_unknown_rule() -> None:
 
 
 @every_protocol
-def test_every_entry_has_a_title_and_says_that_it_is_tested(protocol: str) -> None:
+def test_every_entry_has_a_title_and_a_known_status(protocol: str) -> None:
     for rule, entry in manifest(protocol).items():
         assert set(entry) == {"title", "status"}, rule
         assert entry["title"].strip(), rule
-        assert entry["status"] == "tested", rule
+        assert entry["status"] == "tested" or entry["status"].startswith("later: "), rule
 
 
 @every_protocol
