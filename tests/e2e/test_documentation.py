@@ -1,21 +1,26 @@
 """The API's documentation against a server that runs: every example, and requests made from the schemas.
 
-The server is as `ops/quickstart` leaves it: the examples need the demo agent and nothing else.
+The server has the demo agent and nothing else, as after `ops/quickstart`, but one that does not take its time.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from agents_app import registry
 from sessions_app.aap.openapi.description import EVENTS, JSON, Description, Example, Operation
 from sessions_app.aap.openapi.document import document
 from sessions_app.aap.openapi.routes import routes
@@ -46,7 +51,11 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp(f"documented-{request.param}")
-    with servers.running(request.param, directory, _model_server.url, environment={"AGENTHOST_AGENTS_FILE": ""}) as running:
+    agents = [each for each in registry.BUILTIN_FILE.read_text().split("[[agents]]") if 'name = "demo"' in each]
+    demo = directory / "demo.toml"
+    demo.write_text("[[agents]]" + agents[0].partition("# Served only")[0].replace("delay = 0.03", "delay = 0"))
+    variables = {"AGENTHOST_AGENTS_FILE": str(demo)}
+    with servers.running(request.param, directory, _model_server.url, environment=variables) as running:
         yield running
 
 
@@ -117,18 +126,18 @@ def compared(answer: Any) -> Any:
 
 
 def fits(version: int, schema: dict[str, Any], value: Any) -> None:
-    """``value`` is what the schema says; a stream is looked at event by event."""
+    """``value`` is what the schema says; of a stream, each event is."""
     components = schemas(version)["components"]
-    Draft202012Validator({**schema, "components": components}).validate(value)
     if not isinstance(value, str):
+        Draft202012Validator({**schema, "components": components}).validate(value)
         return
-    event = components["schemas"][schema["$ref"].rpartition("/")[2]]["x-event"]
-    for one in sse.parse(value.encode(), FIELDS):
-        written = {"id": one.id, "event": one.name, "data": one.written}
-        Draft202012Validator({**event, "components": components}).validate(written)
-        shape = components["schemas"][event["discriminator"]["mapping"][one.name].rpartition("/")[2]]
+    kinds = components["schemas"][schema["$ref"].rpartition("/")[2]]["discriminator"]["mapping"]
+    for event in sse.parse(value.encode(), FIELDS):
+        written = {"id": event.id, "event": event.name, "data": event.written}
+        Draft202012Validator({**schema, "components": components}).validate(written)
+        shape = components["schemas"][kinds[event.name].rpartition("/")[2]]
         inside = shape["properties"]["data"]["contentSchema"]
-        Draft202012Validator({**inside, "components": components}).validate(one.data)
+        Draft202012Validator({**inside, "components": components}).validate(event.data)
 
 
 def tell(server: Server, version: int, told: Told) -> None:
@@ -154,7 +163,7 @@ def tell(server: Server, version: int, told: Told) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_example_works_and_its_answer_is_what_the_server_says(server: Server, version: int) -> None:
-    """All at once: the demo agent takes its time, and the stories have nothing to do with each other."""
+    """All at once: the stories have nothing to do with each other."""
     told = examples(version)
     with ThreadPoolExecutor(len(told)) as threads:
         running = [threads.submit(tell, server, version, each) for each in told]
@@ -171,3 +180,53 @@ def test_every_operation_that_answers_with_a_body_has_an_example(version: int) -
         for status, answer in operation.answers.items():
             for form in answer.forms:
                 assert (status, form) in answered, f"{method} {path} has no example of {status} {form}"
+
+
+# --- requests made from the schemas ---
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "unsupported_method",
+    "allow_header_conformance",
+    "ignored_auth",
+)
+
+
+def asked(server: Server, directory: Path, version: int, phases: str, most: int, seconds: float) -> str:
+    """What schemathesis finds wrong with the answers of this version; nothing if all is well."""
+    command = [
+        str(Path(sys.executable).with_name("st")),
+        *("run", f"{server.origin()}/docs/openapi-v{version}.json", "--header", f"Authorization: Bearer {server.keys.alice}"),
+        *("--phases", phases, "--checks", ",".join(CHECKS), "--max-examples", str(most), "--generation-deterministic"),
+        *("--workers", "1", "--request-timeout", "30", "--warnings", "off", "--no-color"),
+    ]
+    environment = {
+        **{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ},
+        "PYTHONPATH": str(servers.ROOT),
+        "SCHEMATHESIS_HOOKS": "tests.e2e.schema_requests",
+    }
+    # It keeps notes in the directory where it runs.
+    own = directory / f"v{version}"
+    own.mkdir()
+    done = subprocess.run(command, cwd=own, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    return "" if done.returncode == 0 else f"version {version}:\n{done.stdout[-12_000:]}\n{done.stderr[-2_000:]}"
+
+
+def asked_in_all_versions(server: Server, directory: Path, phases: str, most: int, seconds: float) -> str:
+    with ThreadPoolExecutor(len(VERSIONS)) as threads:
+        found = threads.map(lambda version: asked(server, directory, version, phases, most, seconds), VERSIONS)
+        return "\n\n".join(filter(None, found))
+
+
+@pytest.mark.parametrize("server", servers.shapes()[-1:], indirect=True)
+def test_no_request_made_from_the_schemas_meets_an_undocumented_answer(server: Server, tmp_path: Path) -> None:
+    assert not (found := asked_in_all_versions(server, tmp_path, "examples,coverage", 1, 200)), found
+
+
+@pytest.mark.slow
+def test_no_request_made_at_random_meets_an_undocumented_answer(server: Server, tmp_path: Path) -> None:
+    assert not (found := asked_in_all_versions(server, tmp_path, "fuzzing,stateful", 40, 280)), found

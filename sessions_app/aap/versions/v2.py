@@ -234,7 +234,7 @@ def _described(newer: Description) -> Description:
     schemas["SessionStartEvent"] = v3_shapes.event_schema(
         "session_start", "The session is there. Before everything else.", object_of({"sessionId": ref("SessionId")})
     )
-    schemas["OpeningStream"] = v3_shapes.stream_schema(["session_start", *v3_shapes.events_shown()])
+    schemas["OpeningEvent"] = v3_shapes.events_schema(["session_start", *v3_shapes.events_shown()])
     operations = {_PLACES[place]: _lowered(each) for place, each in newer.operations.items() if place in _PLACES}
     opening = operations["PUT", "/session"] = _open_operation(newer)
     history = operations["GET", "/session/{session_id}/history"]
@@ -278,7 +278,7 @@ def _open_operation(newer: Description) -> Operation:
     from sessions_app.aap.openapi import refusals
     from sessions_app.aap.versions import v3_description as v3_words
 
-    streams, documents = {EVENTS: ref("OpeningStream")}, {JSON: ref("SessionOpened")}
+    streams, documents = {EVENTS: ref("OpeningEvent")}, {JSON: ref("SessionOpened")}
     told = newer.operations["POST", "/sessions/{session_id}/turns"].answers[200].headers
     return Operation(
         "openSession",

@@ -91,7 +91,7 @@ def _turn_answers() -> dict[int, Answer]:
         200: Answer(
             "The turn's events as they come, or with `stream` `none` one object when it is over. "
             "Failures after the turn has begun are told by the stop reason `error`, not by a status.",
-            {JSON: ref("TurnAnswer"), EVENTS: ref("EventStream")},
+            {JSON: ref("TurnAnswer"), EVENTS: ref("Event")},
             ("X-Turn-Id", "RateLimit?", "RateLimit-Policy?"),
         )
     }
@@ -191,7 +191,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "The same events as the turn's own stream, for any number of readers. With a position: everything after it. Without "
             "one: the turn in progress from its start. Not part of the protocol; this server adds it.",
             {
-                200: Answer("The events.", {EVENTS: ref("EventStream")}),
+                200: Answer("The events.", {EVENTS: ref("Event")}),
                 204: Answer("Nothing is running, and nothing came after the position."),
             },
             (

@@ -261,16 +261,13 @@ def event_schema(name: str, text: str, data: Schema) -> Schema:
     )
 
 
-def stream_schema(names: list[str]) -> Schema:
-    """The text of a stream. What it is made of stands under ``x-event``, which OpenAPI 3.1 has no word for."""
-    return {
-        "type": "string",
-        "description": (
-            "Server-sent events, each of one `id`, one `event` and one `data` line; `data` is a JSON object. "
-            "Comment lines keep a quiet connection open."
-        ),
-        "x-event": {**one_of("event", {name: event_shape(name) for name in names})},
-    }
+def events_schema(names: list[str]) -> Schema:
+    """What a stream is a sequence of: OpenAPI 3.1 has no word for a whole stream."""
+    text = (
+        "A stream of server-sent events is a sequence of these, each written as one `id`, one `event` and one `data` line; "
+        "`data` is a JSON object. Comment lines keep a quiet connection open."
+    )
+    return {"description": text, **one_of("event", {name: event_shape(name) for name in names})}
 
 
 def events_shown() -> list[str]:
@@ -286,7 +283,7 @@ def _event_schemas() -> dict[str, Schema]:
     for name, (text, data) in _EVENT_DATA.items():
         alone = f" In mode `{modes[name][0]}` alone." if len(modes[name]) == 1 else ""
         found[event_shape(name)] = event_schema(name, text + alone, data)
-    return {**found, "EventStream": stream_schema(events_shown())}
+    return {**found, "Event": events_schema(events_shown())}
 
 
 def shapes() -> dict[str, Schema]:

@@ -1,0 +1,14 @@
+"""What requests made from the schemas must leave out. Loaded by schemathesis, not by the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+
+
+@schemathesis.hook
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
+    """A stream that follows a session never ends, and whoever waits for its end never goes on."""
+    if case.query and "follow" in case.query:
+        case.query["follow"] = "false"
