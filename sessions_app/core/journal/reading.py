@@ -57,8 +57,9 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
         (tenant, session, tenant, after, after, session, session, after, limit + 1, tenant),
     )
     counter, through, gaps, tails, era = rows[0][:5]
-    # Without a tail the session was deleted, and its events with it.
-    if gaps or not tails or (through is not None and after < through):
+    # Without a tail the session was deleted, and its events with it. A number that was given out and is beyond the
+    # counter was lost in a crash, and nothing has been appended since that could have recorded it.
+    if gaps or not tails or after > (counter or 0) or (through is not None and after < through):
         raise PositionPruned
     events = [Event(seq, session, kind, data, fence) for *_, seq, kind, data, fence in rows if seq is not None]
     barriers.wait(era)

@@ -12,7 +12,7 @@ from sessions_app.core.errors import NotReady, PositionPruned
 from sessions_app.core.events import Kind
 from sessions_app.core.journal import barriers
 from sessions_app.core.journal.types import Gap
-from sessions_app.models import JournalGap, Tenant
+from sessions_app.models import JournalGap, Tenant, TenantCounter
 
 from .conftest import WAIT, World
 
@@ -76,6 +76,17 @@ def test_a_position_inside_a_gap_was_lost_and_one_at_its_edges_was_not(world: Wo
             journal.read_session(tenant, session, lost)
         with pytest.raises(PositionPruned):
             journal.knows_position(tenant, session, lost)
+
+
+def test_a_number_that_a_crash_took_was_lost_before_anything_new_is_appended(world: World) -> None:
+    tenant = world.tenant()
+    session = world.session(tenant)
+    for _ in range(3):
+        world.append(tenant, session)
+    TenantCounter.objects.filter(tenant_id=tenant).update(seq=2)
+    assert journal.read_session(tenant, session, 2).counter == 2
+    with pytest.raises(PositionPruned):
+        journal.read_session(tenant, session, 3)
 
 
 def test_the_latest_start_of_a_run_is_what_its_clients_saw_start(world: World) -> None:
