@@ -331,10 +331,11 @@ def bytes_of_history(session: Session, after: int = 0) -> int:
         return int(cursor.fetchone()[0])
 
 
-def session_made(session: Session) -> None:
-    """After everything of it is written, in its transaction."""
-    enter(session, Measure.SESSIONS, 1)
-    enter(session, Measure.BYTES, bytes_of_settings(session) + bytes_of_history(session))
+def session_made(session: Session, *, bare: bool) -> Statement:
+    """After everything of it is written, in its transaction. ``bare``: it has no options and no history to be counted."""
+    taken = size(session.client_tools, session.tool_refs) if bare else bytes_of_settings(session) + bytes_of_history(session)
+    one = (session.tenant_id, session.created_by_id or 0, STANDING.isoformat())
+    return Statement(f"{_ENTRY} (%s, %s, 'sessions', %s, 1), (%s, %s, 'bytes', %s, %s)", (*one, *one, taken))
 
 
 def session_gone(session: Session) -> int:

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec
-from sessions_app.core import access, agents, events, history, idempotency, journal, quotas, session_settings, turns
+from sessions_app.core import access, agents, events, history, idempotency, journal, prepared, quotas, session_settings, turns
 from sessions_app.core import options as session_options
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import BadCursor, InvalidInput, NotReady
@@ -106,6 +106,11 @@ def checked(
     return spec
 
 
+# Written out, because programs make sessions as often as turns.
+_COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at", "modified_at")
+_INSERTED = f"insert into sessions_app_session ({', '.join(_COLUMNS)}) values ({', '.join(['%s'] * len(_COLUMNS))}) returning id"
+
+
 def make(
     tx: journal.Transaction,
     caller: Caller,
@@ -119,20 +124,14 @@ def make(
 ) -> Session:
     """A session of what was ``checked``, inside a transaction; the caller asks for its place among the tenant's."""
     now = timezone.now()
-    session = Session.objects.create(
-        tenant_id=caller.tenant,
-        public_id=public_id,
-        agent_name=spec.name,
-        tool_refs=None if tool_refs is None else exact_json.dumps(tool_refs),
-        client_tools=exact_json.dumps(client_tools),
-        created_by_id=caller.key,
-        created_at=now,
-        modified_at=now,
-    )
-    journal.create_tail(session.pk)
+    refs = None if tool_refs is None else exact_json.dumps(tool_refs)
+    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(client_tools), caller.key, now, now)
+    ((row,),) = prepared.rows(_INSERTED, values)
+    session = Session.from_db("default", ("id", *_COLUMNS), (row, *values))
     session_options.store(session, spec, options)
-    history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
-    quotas.session_made(session)
+    if seed:
+        history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
+    prepared.execute([journal.new_tail(session.pk), quotas.session_made(session, bare=not options and not seed)])
     created = events.Happening(events.Kind.SESSION_CREATED, {"session": public_id, "agent": spec.name})
     tx.append(NewEvent(caller.tenant, session.pk, created))
     counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})

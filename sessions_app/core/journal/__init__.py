@@ -24,6 +24,7 @@ from sessions_app.core.journal.transactions import (
     create_counter,
     create_tail,
     lock_counter,
+    new_tail,
     transaction,
 )
 from sessions_app.core.journal.writer import Writer
@@ -49,6 +50,7 @@ __all__ = [
     "knows_position",
     "latest_run_start",
     "lock_counter",
+    "new_tail",
     "open_step",
     "prune",
     "read_session",

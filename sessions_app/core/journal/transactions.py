@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django.conf import settings
-from django.db import connection
 
+from sessions_app.core import prepared
 from sessions_app.core.journal import barriers, dialect
 from sessions_app.core.journal.errors import CounterHeld, MissingTail, StaleFence
 from sessions_app.core.journal.rows import Row, announcements
 from sessions_app.core.journal.types import Announcement, NewEvent, Stored
+from sessions_app.core.prepared import Statement
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +95,13 @@ def create_counter(tenant_id: int) -> None:
     create_tail(-tenant_id)
 
 
+def new_tail(session_id: int) -> Statement:
+    """A new session's tail, for the transaction that makes the session."""
+    return Statement("insert into session_tail(session_id, seq, prev, fence) values (%s, 0, 0, 0)", (session_id,))
+
+
 def create_tail(session_id: int) -> None:
-    """A new session's tail, in the transaction that makes the session."""
-    with connection.cursor() as cursor:
-        cursor.execute("insert into session_tail(session_id, seq, prev, fence) values (%s, 0, 0, 0)", (session_id,))
+    prepared.execute([new_tail(session_id)])
 
 
 def lock_counter(tenant_id: int) -> None:
