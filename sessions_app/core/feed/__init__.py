@@ -1,4 +1,4 @@
-"""Replay, then live: how a stream follows a session.
+"""Replay, then live: how a stream follows a session, and a face with many of them its whole tenant.
 
 Stands between the journal, which has everything, and broadcast, which is quick and may lose something.
 A reader is given each event once and in order, whatever becomes of announcements. It gives out events
@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sessions_app.core.feed import hub
+from sessions_app.core.feed.follower import TenantFollower
 from sessions_app.core.feed.reader import SessionReader
 
-__all__ = ["SessionReader", "follow", "streams_open"]
+__all__ = ["SessionReader", "TenantFollower", "follow", "follow_tenant", "streams_open"]
 
 _count_lock = threading.Lock()
 _open = 0
@@ -37,6 +38,21 @@ async def follow(tenant: int, session: int, after: int) -> AsyncIterator[Session
             yield reader
         finally:
             loops_hub.leave(feed, reader)
+    finally:
+        _count(-1)
+
+
+@asynccontextmanager
+async def follow_tenant(tenant: int, follower: TenantFollower) -> AsyncIterator[None]:
+    """Within the block the follower is given all of the tenant's events behind its position."""
+    _count(1)
+    try:
+        loops_hub = hub.current()
+        feed = await loops_hub.follow(tenant, follower)
+        try:
+            yield
+        finally:
+            loops_hub.unfollow(feed, follower)
     finally:
         _count(-1)
 

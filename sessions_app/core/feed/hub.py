@@ -11,6 +11,7 @@ from django.db import Error as DatabaseError
 
 from sessions_app.core import broadcast, database, journal
 from sessions_app.core.errors import NotReady
+from sessions_app.core.feed.follower import TenantFollower
 from sessions_app.core.feed.reader import SessionReader
 from sessions_app.core.feed.tenant import TenantFeed
 
@@ -32,6 +33,35 @@ class Hub:
         self._polling: asyncio.Task[None] | None = None
 
     def enter(self, tenant: int, session: int, after: int) -> tuple[TenantFeed, SessionReader]:
+        feed = self._feed(tenant)
+        reader = SessionReader(feed, session, after)
+        feed.add(reader)
+        return feed, reader
+
+    def leave(self, feed: TenantFeed, reader: SessionReader) -> None:
+        if feed.remove(reader):
+            self._desert(feed)
+
+    async def follow(self, tenant: int, follower: TenantFollower) -> TenantFeed:
+        """The follower is given everything from the feed's position on; whoever gets the feed calls ``unfollow``."""
+        feed = self._feed(tenant)
+        feed.add_follower(follower)
+        try:
+            await feed.joined()
+            if not feed.is_founded:
+                counters = await database.run(journal.counters, [tenant])
+                feed.found(counters.get(tenant, 0))
+            follower.begin(feed)
+        except BaseException:
+            self.unfollow(feed, follower)
+            raise
+        return feed
+
+    def unfollow(self, feed: TenantFeed, follower: TenantFollower) -> None:
+        if feed.remove_follower(follower):
+            self._desert(feed)
+
+    def _feed(self, tenant: int) -> TenantFeed:
         if tenant in self._deserted:
             self._deserted.pop(tenant).cancel()
             if not self._feeds[tenant].is_listening:
@@ -41,14 +71,11 @@ class Hub:
             feed = self._feeds[tenant] = TenantFeed(tenant)
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
-        reader = SessionReader(feed, session, after)
-        feed.add(reader)
-        return feed, reader
+        return feed
 
-    def leave(self, feed: TenantFeed, reader: SessionReader) -> None:
-        if feed.remove(reader):
-            loop = asyncio.get_running_loop()
-            self._deserted[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
+    def _desert(self, feed: TenantFeed) -> None:
+        loop = asyncio.get_running_loop()
+        self._deserted[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
 
     def _close(self, feed: TenantFeed) -> None:
         self._deserted.pop(feed.tenant, None)

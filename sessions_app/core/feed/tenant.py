@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from django.db import Error as DatabaseError
 
 from sessions_app.core import broadcast, database, journal
 from sessions_app.core.errors import NotReady
-from sessions_app.core.feed.order import TenantOrder
+from sessions_app.core.feed.follower import TenantFollower
+from sessions_app.core.feed.order import TenantOrder, in_order
 from sessions_app.core.feed.reader import SessionReader
 from sessions_app.core.feed.recent import Recent
 from sessions_app.core.journal.types import Announcement, Event, SessionItem, TenantRead
@@ -43,6 +44,7 @@ class TenantFeed:
         self.tenant = tenant
         self._loop = asyncio.get_running_loop()
         self._readers: dict[int, list[SessionReader]] = {}
+        self._followers: list[TenantFollower] = []
         self._order: TenantOrder | None = None
         self._recent = Recent(0)
         self.base = 0
@@ -71,7 +73,26 @@ class TenantFeed:
         of_session.remove(reader)
         if not of_session:
             del self._readers[reader.session]
-        return not self._readers
+        return self._is_alone
+
+    def add_follower(self, follower: TenantFollower) -> None:
+        """From when it begins, it is given everything in the tenant's order."""
+        self._followers.append(follower)
+
+    def remove_follower(self, follower: TenantFollower) -> bool:
+        """True if nobody is left."""
+        self._followers.remove(follower)
+        return self._is_alone
+
+    @property
+    def position(self) -> int:
+        """Everything of the tenant up to here has been heard; the feed is founded."""
+        assert self._order is not None
+        return self._order.position
+
+    @property
+    def _is_alone(self) -> bool:
+        return not self._readers and not self._followers
 
     def begin(self, reader: SessionReader) -> bool:
         """Give a reader all that was heard behind its position; False: that is not remembered, it has to read."""
@@ -98,6 +119,15 @@ class TenantFeed:
     @property
     def is_listening(self) -> bool:
         return not self._listening.done()
+
+    def expect(self, counter: int) -> None:
+        """Somebody has seen the journal at this number; what was announced up to it may still be on its way."""
+        if self._order is None or self._order.position < counter:
+            self._loop.call_later(_HOLE_SECONDS, self._look_for, counter)
+
+    def _look_for(self, counter: int) -> None:
+        if not self._listening.done() and (self._order is None or self._order.position < counter):
+            self.catch_up()
 
     @property
     def is_founded(self) -> bool:
@@ -143,8 +173,13 @@ class TenantFeed:
                 for reader in self._readers.get(item.session, ()):
                     reader.offer(item)
             self._recent.add(announcement)
-            order.accept(announcement, self._loop.time())
+            self._follow(order.accept(announcement, self._loop.time()))
             self._watch_hole(order)
+
+    def _follow(self, released: Sequence[Announcement]) -> None:
+        for follower in self._followers:
+            for announcement in released:
+                follower.take(in_order(announcement, follower.position), announcement.upto)
 
     def _keep_early(self, announcement: Announcement) -> None:
         if len(self._early) < _MAX_EARLY:
@@ -209,10 +244,13 @@ class TenantFeed:
             after = order.position
             page = await database.run(journal.read_tenant, self.tenant, after, limit=_PAGE)
             if page.upto >> _ERA_BITS != after >> _ERA_BITS:
-                lowest = min((reader.given for reader in self._all_readers()), default=after)
+                shown = [reader.given for reader in self._all_readers()] + [each.position for each in self._followers]
+                lowest = min(shown, default=after)
                 gaps = await database.run(journal.gaps, self.tenant, lowest - 1)
                 for reader in self._all_readers():
                     reader.close_inside(gaps)
+                for follower in self._followers:
+                    follower.close_inside(gaps)
             self._give_out(page, after, order)
             more = page.more
 
@@ -227,7 +265,9 @@ class TenantFeed:
         for session, events in by_session.items():
             for reader in self._readers[session]:
                 reader.offer(SessionItem(session, after, events))
-        order.read_through(page.upto)
+        for follower in self._followers:
+            follower.take([event for event in page.events if event.seq > follower.position], page.upto)
+        self._follow(order.read_through(page.upto))
         self._recent.forget(page.upto)
         for reader in self._all_readers():
             reader.advance(page.upto)
