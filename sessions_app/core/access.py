@@ -14,9 +14,10 @@ from sessions_app.models import Session
 
 # Written out, because every request begins with one of these. Times are left out: nobody who comes this way needs
 # them, and each database has its own form of them.
-_FIELDS = ("id", "tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id")
+_FIELDS = ("id", "tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "title", "approval")
 _SESSION = f"select {', '.join(_FIELDS)} from sessions_app_session where tenant_id = %s and deleted_at is null"
 _BY_PUBLIC_ID = f"{_SESSION} and public_id = %s"
+_BY_ROW = f"{_SESSION} and id = %s"
 _LOCKED = f"{_SESSION} and id = %s {{for_change}}"
 
 
@@ -31,6 +32,11 @@ def session(caller: Caller, public_id: str) -> Session:
     if "\0" in public_id:
         raise SessionNotFound
     return _read(_BY_PUBLIC_ID, caller.tenant, public_id)
+
+
+def session_of_row(caller: Caller, row: int) -> Session:
+    """A session whose row another row of the tenant names."""
+    return _read(_BY_ROW, caller.tenant, row)
 
 
 def lock_session(caller: Caller, row: Session) -> Session:

@@ -86,6 +86,48 @@ class TurnAlreadyRunning(DomainError):
         super().__init__(f"session {session_id} is running a turn")
 
 
+class AgentUnknown(DomainError):
+    """There is no such agent for this caller."""
+
+    code = "agent_unknown"
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        super().__init__("there is no agent with this name")
+
+
+class AddressTaken(DomainError):
+    """Another session of the tenant has this URI."""
+
+    code = "address_taken"
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        super().__init__("a session with this URI exists")
+
+
+class TurnUnknown(DomainError):
+    """The session has no such turn."""
+
+    code = "turn_unknown"
+
+
+class NotPossible(DomainError):
+    """The state that the action met does not allow it. ``reason`` is for people."""
+
+    code = "not_possible"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class DispatchedBefore(DomainError):
+    """The same action came before, over an earlier connection of the client. It was handled then."""
+
+    code = "dispatched_before"
+
+
 class BadCursor(DomainError):
     """A list cursor that this server never made for this tenant."""
 

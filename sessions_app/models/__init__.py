@@ -1,9 +1,13 @@
 """Facts and constraints. Writing functions live in sessions_app.core."""
 
+from sessions_app.models.address import LONGEST_URI, Address
 from sessions_app.models.audit import AuditRecord
+from sessions_app.models.client import ClientPresence, DispatchRecord, SessionClient
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
+from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
+from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
 from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
 from sessions_app.models.key import ApiKey
 from sessions_app.models.message import Message, Origin
@@ -17,24 +21,33 @@ from sessions_app.models.usage import STANDING, Measure, UsageEntry, UsageTotal
 
 __all__ = [
     "LIVE_STATES",
+    "LONGEST_URI",
     "OPEN_CALL_STATES",
     "STANDING",
     "TURN_FORMAT",
+    "Address",
     "AgentDefinition",
     "ApiKey",
     "AuditRecord",
     "CallRunner",
     "CallState",
+    "ClientPresence",
     "Compaction",
+    "DeferredModel",
+    "DispatchRecord",
     "Event",
+    "Form",
     "IdempotencyRecord",
     "JournalGap",
     "Measure",
     "Message",
     "OptionValue",
     "Origin",
+    "PendingKind",
+    "PendingMessage",
     "Pruned",
     "Session",
+    "SessionClient",
     "SessionTail",
     "Tenant",
     "TenantCounter",

@@ -13,11 +13,12 @@ class CallState(models.TextChoices):
     PENDING = "pending"
     GRANTED = "granted"
     RUNNING = "running"
+    REVIEW = "review", "its result waits for a client's word"
     DENIED = "denied"
     DONE = "done"
 
 
-OPEN_CALL_STATES = (CallState.PENDING, CallState.GRANTED, CallState.RUNNING)
+OPEN_CALL_STATES = (CallState.PENDING, CallState.GRANTED, CallState.RUNNING, CallState.REVIEW)
 
 
 class CallRunner(models.TextChoices):
@@ -53,13 +54,25 @@ class ToolCall(models.Model):
     decided_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    title = models.TextField(default="", db_default="", help_text="The tool's name for people; empty: the tool's name.")
+    client = models.TextField(null=True, help_text="The session's client whose tool it is; null: nobody's, or an application's.")
+    why = models.CharField(
+        max_length=16, default="", db_default="", help_text="Why it may run: not-needed, setting, user-action."
+    )
+    option = models.TextField(default="", db_default="", help_text="The option that the decider chose.")
+    how = models.CharField(
+        max_length=16, default="", db_default="", help_text="How it was ended unrun: denied, skipped, result-denied."
+    )
+    suggestion = models.TextField(null=True, help_text="JSON of what the decider suggests instead.")
+    outcome = models.TextField(null=True, help_text="JSON of a client's own account of its result.")
+    shown = models.TextField(null=True, help_text="JSON of the content that a client shows while it runs.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "call_id"], name="call_id_once_a_session")]
         indexes = [
             models.Index(
                 fields=["session", "step", "ordinal"],
-                condition=models.Q(state__in=["pending", "granted", "running"]),
+                condition=models.Q(state__in=["pending", "granted", "running", "review"]),
                 name="open_calls",
             ),
             models.Index(fields=["turn", "step", "ordinal"], name="call_of_turn"),

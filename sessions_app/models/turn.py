@@ -38,7 +38,7 @@ class Turn(models.Model):
     api_key = models.ForeignKey(
         ApiKey, on_delete=models.SET_NULL, null=True, db_index=False, related_name="+", help_text="Who asked for this run."
     )
-    public_id = models.CharField(max_length=64, unique=True)
+    public_id = models.CharField(max_length=256, help_text="Made by the server or chosen by a client; once a session.")
     definition = models.ForeignKey(AgentDefinition, on_delete=models.PROTECT, related_name="+")
     format = models.PositiveSmallIntegerField(default=TURN_FORMAT)
     state = models.CharField(max_length=16, choices=TurnState.choices, default=TurnState.QUEUED)
@@ -60,9 +60,17 @@ class Turn(models.Model):
     ended_at = models.DateTimeField(null=True)
     provider_closed_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True, help_text="When this run is stopped, if the client set a deadline for it.")
+    said = models.TextField(
+        null=True, help_text="JSON of the user's message as its client wrote it, if the model gets it otherwise."
+    )
+    attention = models.BooleanField(
+        default=False, db_default=False, help_text="The session has, or had, pending messages or clients: the run has to look."
+    )
+    cut_at = models.DateTimeField(null=True, help_text="Truncated away: in no history any more.")
 
     class Meta:
         constraints = [
+            models.UniqueConstraint(fields=["session", "public_id"], name="turn_once_a_session"),
             models.UniqueConstraint(
                 fields=["session"], condition=models.Q(state__in=["queued", "running", "waiting"]), name="one_live_turn_a_session"
             ),

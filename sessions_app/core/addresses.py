@@ -1,0 +1,88 @@
+"""Addresses: from a URI to a session, and back.
+
+A client that makes a session chooses its URI, and there is a row for it. Any other session's URI is made of
+its agent's name and its public id; so making a session over AAP writes no row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+from django.db import connection
+
+from sessions_app.core import access, prepared
+from sessions_app.core.caller import Caller
+from sessions_app.core.content import UNSTORABLE
+from sessions_app.core.errors import AddressTaken, SessionNotFound
+from sessions_app.core.events import Kind
+from sessions_app.models import LONGEST_URI, Address, Session
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*", re.ASCII)
+_OTHER_SCHEME = "session"
+_DEFAULT = re.compile(r"[^:]+:/(sess_[A-Za-z0-9]+)")
+
+
+def default(agent: str, public_id: str) -> str:
+    """The URI of a session that nobody chose one for."""
+    return f"{agent if _SCHEME.fullmatch(agent) else _OTHER_SCHEME}:/{quote(public_id, safe='')}"
+
+
+_CHOSEN = "select session_id from sessions_app_address where tenant_id = %s and uri = %s and kind = 'session'"
+
+
+def find(caller: Caller, uri: str) -> Session:
+    """The session with exactly this URI."""
+    if len(uri) > LONGEST_URI or UNSTORABLE.search(uri):
+        raise SessionNotFound
+    chosen = prepared.row(_CHOSEN, (caller.tenant, uri))
+    if chosen is not None:
+        return access.session_of_row(caller, chosen[0])
+    named = _DEFAULT.fullmatch(uri)
+    if named is None:
+        raise SessionNotFound
+    session = access.session(caller, named[1])
+    if of(session) != uri:
+        raise SessionNotFound
+    return session
+
+
+def of(session: Session) -> str:
+    return of_all([session])[session.pk]
+
+
+def of_all(sessions: Iterable[Session]) -> dict[int, str]:
+    """The URI of each, by row."""
+    rows = list(sessions)
+    chosen = dict(
+        Address.objects.filter(session_id__in=[row.pk for row in rows], kind="session").values_list("session_id", "uri")
+    )
+    return {row.pk: chosen.get(row.pk) or default(row.agent_name, row.public_id) for row in rows}
+
+
+def take(caller: Caller, session: Session, uri: str) -> None:
+    """Give a session that is being made its URI; AddressTaken if another has it. Of two at once one gets it."""
+    try:
+        if find(caller, uri).pk != session.pk:
+            raise AddressTaken(uri)
+    except SessionNotFound:
+        pass
+    sql = "insert into sessions_app_address (tenant_id, uri, kind, session_id) values (%s, %s, 'session', %s)"
+    if prepared.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk)) is None:
+        raise AddressTaken(uri)
+
+
+def free(session: Session) -> None:
+    """The session is gone: its URI may be used again."""
+    Address.objects.filter(session_id=session.pk).delete()
+
+
+def made_after(session: Session, seq: int) -> bool:
+    """Whether the session was made after this number: what was seen under its URI before was another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select count(*) from event where session_id = %s and seq > %s and kind = %s",
+            (session.pk, seq, Kind.SESSION_CREATED.value),
+        )
+        return bool(cursor.fetchone()[0])

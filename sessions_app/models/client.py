@@ -1,0 +1,71 @@
+"""Clients: who is connected, who takes part in a session, what they have dispatched.
+
+A client is named by itself, within its tenant.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from sessions_app.models.session import Session
+from sessions_app.models.tenant import Tenant
+
+
+class SessionClient(models.Model):
+    """A client that takes part in a session and brings tools. ``left_at``: its grace has begun."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="clients")
+    client = models.CharField(max_length=256)
+    name = models.TextField(null=True)
+    tools = models.TextField(default="[]", help_text="JSON list.")
+    customizations = models.TextField(null=True, help_text="JSON list; null: it brought none.")
+    joined_at = models.DateTimeField()
+    left_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "client"], name="client_once_a_session")]
+        indexes = [
+            models.Index(fields=["tenant", "client"], name="sessions_of_client"),
+            models.Index(fields=["left_at"], condition=models.Q(left_at__isnull=False), name="client_grace"),
+        ]
+
+    def __str__(self) -> str:
+        return self.client
+
+
+class ClientPresence(models.Model):
+    """A connection of a client; renewed by its process while it is open."""
+
+    connection = models.CharField(max_length=64, primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    client = models.CharField(max_length=256)
+    life = models.CharField(max_length=64, help_text="From one handshake to the next that begins anew.")
+    seen_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant", "client"], name="connections_of_client")]
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.connection}"
+
+
+class DispatchRecord(models.Model):
+    """An action that a client has dispatched, kept for a day. Written in the transaction that it causes."""
+
+    tenant_id = models.BigIntegerField()
+    client = models.CharField(max_length=256)
+    life = models.CharField(max_length=64)
+    seq = models.CharField(max_length=64)
+    digest = models.CharField(max_length=64)
+    connection = models.CharField(max_length=64)
+    refused = models.BooleanField(default=False)
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant_id", "client", "life", "seq", "digest"], name="dispatch_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.seq}"
