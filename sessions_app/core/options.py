@@ -46,11 +46,13 @@ def store(session: Session, spec: AgentSpec, given: Mapping[str, str]) -> None:
         )
 
 
+_SHOWN = "select session_id, name, value from sessions_app_optionvalue where session_id {among} order by session_id, position"
+
+
 def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
     """What clients may see, by session: secrets are masked without being opened."""
     found: dict[int, dict[str, str]] = {}
-    rows = OptionValue.objects.filter(session_id__in=list(sessions)).order_by("session_id", "position")
-    for session, name, value in rows.values_list("session_id", "name", "value"):
+    for session, name, value in prepared.rows(_SHOWN, (list(sessions),)):
         found.setdefault(session, {})[name] = secrets.MASK if value is None else value
     return found
 
