@@ -54,7 +54,8 @@ def server(
     agents = [each for each in registry.BUILTIN_FILE.read_text().split("[[agents]]") if 'name = "demo"' in each]
     demo = directory / "demo.toml"
     demo.write_text("[[agents]]" + agents[0].partition("# Served only")[0].replace("delay = 0.03", "delay = 0"))
-    variables = {"AGENTHOST_AGENTS_FILE": str(demo)}
+    # Nobody dies here, so the leases are the product's: short ones run out by themselves on a machine under pressure.
+    variables = {"AGENTHOST_AGENTS_FILE": str(demo), "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
     with servers.running(request.param, directory, _model_server.url, environment=variables) as running:
         yield running
 
