@@ -53,6 +53,9 @@ class ChatStream:
         self._usage: Usage | None = None
         self._fault: ServerSaid | Unreadable | None = None
         self._calls = _Calls()
+        # Neighbouring deltas of one kind until something else comes: they go out as one.
+        self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
+        self._texts: list[str] = []
 
     def read(self, events: Iterable[list[bytes]]) -> list[ProviderEvent]:
         """The provider events of these server events, neighbouring deltas joined.
@@ -65,9 +68,11 @@ class ChatStream:
                 for chunk in self._chunks(lines):
                     self._chunk(chunk, out)
         except (ServerSaid, Unreadable) as fault:
+            self._put_text(out)
             if not out:
                 raise
             self._fault = fault
+        self._put_text(out)
         return out
 
     def check(self) -> None:
@@ -79,6 +84,7 @@ class ChatStream:
         """For a server that answers with one JSON document although asked to stream."""
         out: list[ProviderEvent] = []
         self._chunk(_parsed(document), out)
+        self._put_text(out)
         self.over = True
         return out
 
@@ -152,9 +158,11 @@ class ChatStream:
         calls = delta.get("tool_calls")
         for piece in calls if isinstance(calls, list) else ():
             if isinstance(piece, dict):
+                self._put_text(out)
                 self._calls.take(piece, out)
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
+            self._put_text(out)
             self._calls.take({"index": 0, "function": legacy}, out)
 
     def _content(self, content: Any, out: list[ProviderEvent]) -> None:
@@ -174,11 +182,15 @@ class ChatStream:
     def _text(self, kind: type[TextDelta] | type[ThinkingDelta], text: Any, out: list[ProviderEvent]) -> None:
         if not isinstance(text, str) or not text:
             return
-        last = out[-1] if out else None
-        if isinstance(last, kind):
-            out[-1] = kind(last.text + text)
-        else:
-            out.append(kind(text))
+        if kind is not self._kind:
+            self._put_text(out)
+            self._kind = kind
+        self._texts.append(text)
+
+    def _put_text(self, out: list[ProviderEvent]) -> None:
+        if self._texts:
+            out.append(self._kind("".join(self._texts)))
+            self._texts.clear()
 
 
 class _Calls:
