@@ -197,12 +197,39 @@ def call_granted(place: Place, call_id: str, by: str, at: datetime) -> Statement
     )
 
 
-def turn_after_step(turn: int, fence: int, step: int, parts: Sequence[dict[str, Any]], tokens: tuple[int, int, int]) -> Statement:
-    """Parts and tokens after a model message. ``tokens`` are this step's: input, output, read from cache."""
+_AFTER_STEP = (
+    "step = %s, parts = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
+    " cache_read_tokens = cache_read_tokens + %s"
+)
+_OVER = "state = %s, stop_reason = %s, error = %s, ended_at = %s, lease_expires_at = null"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a turn ends."""
+
+    state: TurnState
+    stop_reason: str
+    error: str
+    at: datetime
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return (self.state.value, self.stop_reason, self.error, self.at)
+
+
+def turn_after_step(
+    turn: int, fence: int, step: int, parts: Sequence[dict[str, Any]], tokens: tuple[int, int, int], end: End | None
+) -> Statement:
+    """Parts and tokens after a model message. ``tokens`` are this step's: input, output, read from cache.
+
+    ``end``: the turn is over with it. One statement, because each writes the whole row anew.
+    """
+    said = (step, exact_json.dumps(list(parts)), *tokens)
+    if end is None:
+        return Statement(f"update sessions_app_turn set {_AFTER_STEP} where id = %s and fence = %s", (*said, turn, fence))
     return Statement(
-        "update sessions_app_turn set step = %s, parts = %s, input_tokens = input_tokens + %s,"
-        " output_tokens = output_tokens + %s, cache_read_tokens = cache_read_tokens + %s where id = %s and fence = %s",
-        (step, exact_json.dumps(list(parts)), *tokens, turn, fence),
+        f"update sessions_app_turn set {_AFTER_STEP}, {_OVER} where id = %s and fence = %s", (*said, *end.columns, turn, fence)
     )
 
 
@@ -223,12 +250,8 @@ def turn_handed_over(turn: int, fence: int, at: datetime) -> Statement:
     )
 
 
-def turn_over(turn: int, fence: int, state: TurnState, stop_reason: str, error: str, at: datetime) -> Statement:
-    return Statement(
-        "update sessions_app_turn set state = %s, stop_reason = %s, error = %s, ended_at = %s, lease_expires_at = null"
-        " where id = %s and fence = %s",
-        (state.value, stop_reason, error, at, turn, fence),
-    )
+def turn_over(turn: int, fence: int, end: End) -> Statement:
+    return Statement(f"update sessions_app_turn set {_OVER} where id = %s and fence = %s", (*end.columns, turn, fence))
 
 
 def compacted(place: Place, through: int, at: datetime) -> Statement:

@@ -65,6 +65,8 @@ class Run:
         self._compacted_through = 0
         self._call_ids: set[str] = set()
         self._hand_over = False
+        self._unsaid: list[Happening] = []
+        """What no reader waits for; it goes with the next that this run says."""
         self.is_silent = False
         """The model was asked and has not said a word: another worker can ask it again and nobody notices."""
         self._may_have_calls = loaded.has_calls
@@ -166,7 +168,13 @@ class Run:
             raise RunLost
 
     async def _stream(self, happening: Happening) -> None:
-        await self._writer.put(self._unit([happening]))
+        await self._writer.put(self._unit(self._with_unsaid([happening])))
+
+    def _with_unsaid(self, happenings: list[Happening]) -> list[Happening]:
+        if self._unsaid:
+            happenings = [*self._unsaid, *happenings]
+            self._unsaid.clear()
+        return happenings
 
     def _remember(self, message: Message) -> None:
         self._messages.append(message)
@@ -181,7 +189,8 @@ class Run:
         await self._end_if_overdrawn()
         self._step = step
         self._call_ids.clear()
-        await self._stream(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
+        # No face shows it, so it is not worth a flush of its own.
+        self._unsaid.append(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
         self.is_silent = True
 
     async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
@@ -241,13 +250,18 @@ class Run:
         self._may_have_calls = self._may_have_calls or bool(message.calls)
         self._parts += history.parts_of(message)
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
-        statements.append(history.turn_after_step(self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens))
+        over = None if end is None else self._over(end, error)
+        statements.append(
+            history.turn_after_step(
+                self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens, None if over is None else over[1]
+            )
+        )
         if spent := usage.input_tokens + usage.output_tokens:
             statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
         if self._compacted_through:
             statements.append(history.compacted(place, self._compacted_through, now))
             self._compacted_through = 0
-        happenings = history.said(turn, message.step, message.text, message.thinking)
+        happenings = self._with_unsaid(history.said(turn, message.step, message.text, message.thinking))
         happenings += [
             Happening(
                 Kind.CALL_READY,
@@ -266,9 +280,8 @@ class Run:
         total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
         sums = {"input_tokens": total[0], "output_tokens": total[1], "cache_read_tokens": total[2]}
         happenings.append(Happening(Kind.STEP_DONE, {"turn": turn, "step": message.step, "usage": sums}))
-        if end is not None:
-            over, statement = self._over(end, error)
-            await self._commit([*happenings, over], [*statements, statement])
+        if over is not None:
+            await self._commit([*happenings, over[0]], statements)
             return
         if content is not None:
             self._remember(
@@ -368,16 +381,15 @@ class Run:
             raise RunLost
         return outcome == "stored"
 
-    def _over(self, reason: EndReason, error: str) -> tuple[Happening, Statement]:
+    def _over(self, reason: EndReason, error: str) -> tuple[Happening, history.End]:
         payload = {"turn": self._loaded.public_id, "run": self._loaded.run, "in_run": True}
         if reason == "error":
             happening = Happening(Kind.TURN_FAILED, {**payload, "error": error})
         else:
             happening = Happening(Kind.TURN_ENDED, {**payload, "reason": reason})
         state = TurnState.ERROR if reason == "error" else TurnState.DONE
-        over = history.turn_over(self.claimed.turn_id, self.claimed.fence, state, reason, error, timezone.now())
-        return happening, over
+        return happening, history.End(state, reason, error, timezone.now())
 
     async def end(self, reason: EndReason, error: str = "") -> None:
-        over, statement = self._over(reason, error)
-        await self._commit([over], [statement])
+        over, how = self._over(reason, error)
+        await self._commit([over], [history.turn_over(self.claimed.turn_id, self.claimed.fence, how)])

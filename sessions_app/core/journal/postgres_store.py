@@ -28,7 +28,10 @@ from sessions_app.core.journal.types import Unit
 
 logger = logging.getLogger(__name__)
 
-_LOCK_TURNS = "select id, fence, state from sessions_app_turn where id = any(%s::bigint[]) order by id for update skip locked"
+_LOCK_TURNS = """
+select id, fence, state, pg_current_xact_id()::text from sessions_app_turn where id = any(%s::bigint[])
+order by id for update skip locked
+"""
 
 # After the unit's own statements, so that what the run has just stored counts as seen. The turn is locked,
 # and who answers locks it too, so the answer stays true until COMMIT.
@@ -147,9 +150,9 @@ class PostgresStore:
         async with connection.pipeline():
             await connection.execute("begin")
             locked = await connection.execute(_LOCK_TURNS, (numbers(sorted(wanted)),))
-            identity = await connection.execute("select pg_current_xact_id()::text")
-        turns = {turn: (fence, state) for turn, fence, state in await locked.fetchall()}
-        ((flight.transaction,),) = await identity.fetchall()
+        turns = {}
+        for turn, fence, state, flight.transaction in await locked.fetchall():
+            turns[turn] = (fence, state)
         absent = wanted - turns.keys()
         if absent:
             cursor = await connection.execute(
