@@ -37,6 +37,7 @@ def lines() -> Iterator[tuple[logging.Logger, io.StringIO]]:
         (f"key {KEY} was used", KEY),
         (f"Authorization: Bearer {KEY}", KEY),
         ("authorization: bearer sk-live-123", "sk-live-123"),
+        ("BeArEr sk-live-123", "sk-live-123"),
         ("GET /x?token=hush&a=1", "hush"),
         ("GET /x?a=1&tkn=hush", "hush"),
         ("postgres://someone:hush@db/x", "hush"),
