@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from agents_app import registry
+from collections.abc import Mapping
+
+from agents_app import options, registry
 from agents_app.spec import AgentSpec
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import AgentGone, Fault, InvalidInput
+from sessions_app.core.errors import AgentGone, AgentUnknown, Fault, InvalidInput
 from sessions_app.models import Session
 
 
@@ -26,4 +28,34 @@ def for_turn(caller: Caller, session: Session) -> AgentSpec:
     spec = registry.find(session.agent_name)
     if spec is None or not caller.may_use(session.agent_name):
         raise AgentGone(session.agent_name)
+    return spec
+
+
+MODEL = "model"
+"""The option that chooses between an agent's models, where it is a select."""
+
+
+def has_models(spec: AgentSpec) -> bool:
+    """Whether clients choose the model."""
+    option = spec.option(MODEL)
+    return option is not None and option.type == "select"
+
+
+def models(spec: AgentSpec) -> tuple[str, ...]:
+    """The models a client may name: the choices of the option, or the one that the agent always uses."""
+    option = spec.option(MODEL)
+    if option is not None and option.type == "select":
+        return option.options
+    return (options.fill(spec.model, options.effective(spec, {})),)
+
+
+def model_in_force(spec: AgentSpec, stored: Mapping[str, str]) -> str:
+    """The one of them that the next run uses, given the options that clients have set."""
+    return options.effective(spec, stored)[MODEL] if has_models(spec) else models(spec)[0]
+
+
+def known(caller: Caller, name: str) -> AgentSpec:
+    spec = registry.find(name)
+    if spec is None or not caller.may_use(name):
+        raise AgentUnknown(name)
     return spec

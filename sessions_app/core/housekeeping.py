@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import idempotency, journal, presence, quotas, retention
+from sessions_app.core import dispatches, idempotency, journal, presence, quotas, retention
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ _READERS_LEAVE_WITHIN = timedelta(minutes=1)
 _SESSIONS_A_RUN = 200
 _RETENTION_SECONDS = 20.0
 _REMOVAL_SECONDS = 20.0
+_DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
 
 
@@ -39,6 +40,8 @@ def run() -> None:
     sessions = _remove_deleted()
     presence.forget_dead(_DEAD_WORKERS_AFTER)
     while idempotency.forget_old(BATCH) == BATCH:
+        pass
+    while dispatches.forget_old(now - _DISPATCHES_KEPT, BATCH) == BATCH:
         pass
     if events or sessions:
         log.info("housekeeping removed %s events and %s deleted sessions", events, sessions)
@@ -70,6 +73,11 @@ _OWNED = (
     "sessions_app_toolcall",
     "sessions_app_compaction",
     "sessions_app_optionvalue",
+    "sessions_app_form",
+    "sessions_app_pendingmessage",
+    "sessions_app_deferredmodel",
+    "sessions_app_sessionclient",
+    "sessions_app_address",
     "sessions_app_turn",
 )
 

@@ -18,14 +18,26 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec
-from sessions_app.core import access, agents, events, history, idempotency, journal, prepared, quotas, session_settings, turns
+from sessions_app.core import (
+    access,
+    addresses,
+    agents,
+    events,
+    history,
+    idempotency,
+    journal,
+    prepared,
+    quotas,
+    session_settings,
+    turns,
+)
 from sessions_app.core import options as session_options
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import BadCursor, InvalidInput, NotReady
 from sessions_app.core.idempotency import Once
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import NewEvent
-from sessions_app.models import LIVE_STATES, OptionValue, Session, Turn
+from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, PendingMessage, Session, SessionClient, Turn
 
 PAGE = 50
 """Sessions a page (A33)."""
@@ -121,6 +133,7 @@ def make(
     options: Mapping[str, str],
     client_tools: list[dict[str, Any]],
     seed: list[dict[str, Any]],
+    uri: str | None = None,
 ) -> Session:
     """A session of what was ``checked``, inside a transaction; the caller asks for its place among the tenant's."""
     now = timezone.now()
@@ -132,7 +145,10 @@ def make(
     if seed:
         history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
     prepared.execute([journal.new_tail(session.pk), quotas.session_made(session, bare=not options and not seed)])
-    created = events.Happening(events.Kind.SESSION_CREATED, {"session": public_id, "agent": spec.name})
+    created = events.Happening(
+        events.Kind.SESSION_CREATED,
+        {"session": public_id, "agent": spec.name, "uri": uri or addresses.default(spec.name, public_id)},
+    )
     tx.append(NewEvent(caller.tenant, session.pk, created))
     counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
     tx.append(NewEvent(caller.tenant, None, counted, sessions=1))
@@ -225,9 +241,13 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     counted_upto = quotas.session_gone(session)
     Session.objects.filter(pk=session.pk).update(deleted_at=timezone.now(), client_tools="[]", tool_refs=None)
     OptionValue.objects.filter(session_id=session.pk).delete()
+    uri = addresses.of(session)
+    addresses.free(session)
+    for rows in (SessionClient, PendingMessage, DeferredModel):
+        rows.objects.filter(session_id=session.pk).delete()
     stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
     quotas.rest_gone(session, counted_upto)
-    gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id})
+    gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id, "uri": uri})
     tx.append(NewEvent(session.tenant_id, session.pk, gone))
     counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
     tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))

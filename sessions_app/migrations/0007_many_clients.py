@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='session',
             name='approval',
-            field=models.CharField(db_default='ask', default='ask', help_text='Whether host tools ask first.', max_length=8),
+            field=models.CharField(db_default='', default='', help_text='Whether host tools ask first: ask, auto; empty: nobody said, so they ask.', max_length=8),
         ),
         migrations.AddField(
             model_name='session',

@@ -30,7 +30,12 @@ class Session(models.Model):
     title = models.TextField(null=True, help_text="Made from the first message or set by a client; null: neither yet.")
     read = models.BooleanField(default=False, db_default=False)
     archived = models.BooleanField(default=False, db_default=False)
-    approval = models.CharField(max_length=8, default="ask", db_default="ask", help_text="Whether host tools ask first.")
+    approval = models.CharField(
+        max_length=8,
+        default="",
+        db_default="",
+        help_text="Whether host tools ask first: ask, auto; empty: nobody said, so they ask.",
+    )
     customizations = models.TextField(null=True, help_text="JSON list; null: none.")
     failures_seen_through = models.BigIntegerField(
         default=0, db_default=0, help_text="The last turn whose failure is no longer what the session shows."
