@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sessions_app.aap import positions
 from sessions_app.aap.versions import v2, v3
@@ -66,6 +68,17 @@ def test_a_request_comes_in_with_its_schemas_renamed_in_their_place() -> None:
     lifted = V2().lifted(body)
     assert json.dumps(lifted) == json.dumps({**body, "tools": [NEW_WORDS]})
     assert body["tools"] == [OLD_WORDS], "what was given is not changed"
+
+
+TOOL = st.dictionaries(
+    st.sampled_from(["name", "title", "description", "inputSchema", "other"]), st.integers() | st.just({"a": 1})
+)
+
+
+@pytest.mark.rule("A102", "A11")
+@given(st.lists(TOOL))
+def test_what_comes_in_goes_out_the_same_keys_in_the_same_order(tools: list[dict[str, Any]]) -> None:
+    assert json.dumps(V2().session(V2().lifted({"tools": tools}))) == json.dumps({"tools": tools})
 
 
 @pytest.mark.rule("A102")
