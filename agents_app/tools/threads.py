@@ -1,4 +1,4 @@
-"""Threads for blocking tools, bounded, with no one able to take more than half of them."""
+"""Threads for blocking tools, bounded and shared out fairly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+_KEPT_FOR_NEWCOMERS = 8
 
 
 class Pool(Protocol):
@@ -33,7 +35,8 @@ class _Job:
 class FairPool:
     """``threads`` daemon threads, started as needed.
 
-    A key has at most half of them (at least one) at a time; what is over that waits, and of those that
+    A key has at most half of them (at least one) at a time, and one in eight is kept for keys that have
+    none: so several greedy keys do not take all of them either. What is over that waits, and of those that
     wait the key with the fewest threads goes first. A function cannot be interrupted: when its caller
     is cancelled or out of time the caller goes on at once, while the thread stays taken until the
     function returns. The threads are daemons so that such a function cannot keep the process alive.
@@ -44,6 +47,7 @@ class FairPool:
             raise ValueError("a pool has at least one thread")
         self._threads = threads
         self._share = max(1, threads // 2)
+        self._for_all = threads - -(-threads // _KEPT_FOR_NEWCOMERS) if threads > 2 else threads
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[_Job]] = {}
         self._running: dict[Hashable, int] = {}
@@ -95,8 +99,9 @@ class FairPool:
 
     def _start_what_fits(self) -> None:
         """Called with the lock held."""
-        while self._waiting and sum(self._running.values()) < self._threads:
-            ready = [key for key in self._waiting if self._running.get(key, 0) < self._share]
+        while self._waiting and (busy := sum(self._running.values())) < self._threads:
+            share = self._share if busy < self._for_all else 1
+            ready = [key for key in self._waiting if self._running.get(key, 0) < share]
             if not ready:
                 return
             key = min(ready, key=lambda key: self._running.get(key, 0))

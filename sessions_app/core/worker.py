@@ -45,6 +45,8 @@ _STOP_PATIENCE = 5.0
 _CLAIMED_TOGETHER = 16
 """Most turns of one claim: the next worker is to find some as well, and the first of them is not to wait for long."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
+_KEPT_FOR_NEWCOMERS = 8
+"""One in so many of a worker's places is for tenants of which nothing runs, however many turns others have queued."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Worker:
         self._doubt = asyncio.Event()
         self._look_at_queue = asyncio.Event()
         self._room = asyncio.Event()
+        self._crowded = False
         self._claim_pause = _FIRST_CLAIM_PAUSE
 
     # --- life, called from outside the loop ---
@@ -225,27 +228,41 @@ class Worker:
     async def _claim_what_waits(self) -> None:
         while not self._stopping.is_set():
             # A wake-up that comes to a full worker is not lost: it is kept until a run has ended.
-            while not (most := self._free_places()):
+            while not self._free_places():
                 self._room.clear()
                 await self._room.wait()
-            claimed, passed_over = await self._claim(min(most, _CLAIMED_TOGETHER))
+            most, newcomers = self._to_claim()
+            claimed, passed_over = await self._claim(most, newcomers=newcomers)
             if passed_over:
                 # Somebody is in the middle of an append; that takes a millisecond, unless they hang.
                 self._loop.call_later(self._claim_pause, self._look_at_queue.set)
                 self._claim_pause = min(self._claim_pause * 2, _LONGEST_CLAIM_PAUSE)
             else:
                 self._claim_pause = _FIRST_CLAIM_PAUSE
-            if claimed < min(most, _CLAIMED_TOGETHER):
+            if claimed < most:
                 return
 
     def _free_places(self) -> int:
         return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live))
 
-    async def _claim(self, most: int, older_than: float = 0) -> tuple[int, bool]:
+    def _to_claim(self) -> tuple[int, bool]:
+        """How many turns to claim at most, and whether only tenants of which nothing runs may have these places."""
+        free, all_places = self._free_places(), settings.AGENTHOST_WORKER_CONCURRENCY
+        kept = -(-all_places // _KEPT_FOR_NEWCOMERS) if all_places > 1 else 0
+        # Whoever has runs already may wait for a place then, and each run that ends makes one.
+        self._crowded = free <= kept
+        return min(free if self._crowded else free - kept, _CLAIMED_TOGETHER), self._crowded
+
+    async def _claim(self, most: int, older_than: float = 0, *, newcomers: bool) -> tuple[int, bool]:
         """How many runs have begun, and whether some turns were passed over."""
         loaded: dict[int, Loaded | Exception] = {}
         claims = await database.run(
-            turns.claim, self.name, most, older_than, meanwhile=lambda runs: loaded.update(loading.load(runs))
+            turns.claim,
+            self.name,
+            most,
+            older_than,
+            newcomers=newcomers,
+            meanwhile=lambda runs: loaded.update(loading.load(runs)),
         )
         for claimed in claims.runs:
             self._begin(claimed, loaded.get(claimed.turn_id))
@@ -266,6 +283,8 @@ class Worker:
         if live is not None and live.claimed == claimed:
             del self._live[claimed.turn_id]
             self._room.set()
+            if self._crowded:
+                self._look_at_queue.set()
         if not self._live:
             self._idle.set()
 
@@ -336,9 +355,10 @@ class Worker:
 
     async def _take_queued(self) -> None:
         """Turns that have waited although a wake-up should have come."""
-        while (most := self._free_places()) and not self._stopping.is_set():
-            claimed, _ = await self._claim(min(most, _CLAIMED_TOGETHER), settings.AGENTHOST_QUEUE_GRACE_SECONDS)
-            if claimed < min(most, _CLAIMED_TOGETHER):
+        while self._free_places() and not self._stopping.is_set():
+            most, newcomers = self._to_claim()
+            claimed, _ = await self._claim(most, settings.AGENTHOST_QUEUE_GRACE_SECONDS, newcomers=newcomers)
+            if claimed < most:
                 return
 
     async def _stop_overdue(self) -> None:

@@ -25,7 +25,7 @@ MAX_TAKEOVERS = 2
 # A tenant's first queued turn stands behind its live runs, its second one place further back: so a queue that is
 # taken in lots is as fair as one that is taken turn by turn. Turns that another worker is claiming are passed over,
 # those of newer formats are not ours, and those of a suspended tenant are ended by the sweep. A turn whose session
-# has no tail cannot be given a fence and holds up nobody.
+# has no tail cannot be given a fence and holds up nobody. The first place is the turn's of whose tenant nothing runs.
 _CLAIM_QUEUED = """
 with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
  line as (select t.id, t.queued_at,
@@ -33,7 +33,7 @@ with live as (select tenant_id, count(*) as runs from sessions_app_turn where st
    from sessions_app_turn t join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
    where t.state = 'queued' and t.format <= %s and t.queued_at <= {moment} and x.suspended_at is null
    and exists (select 1 from session_tail s where s.session_id = t.session_id) and not t.tenant_id {among}),
- next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued'
+ next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.place <= %s
    order by line.place, line.queued_at, line.id limit %s {for_change_of_turn})
 update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = {moment}, provider_closed_at = null,
  started_at = coalesce(started_at, {now}),
@@ -49,6 +49,8 @@ update sessions_app_turn set state = 'running', worker = %s, fence = %s, lease_e
 _LATER = 3600.0
 """Whoever queues a turn may have a clock that is ahead of the database's."""
 
+_FIRST, _ANY = 1, 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
@@ -59,10 +61,16 @@ class Claims:
 
 
 def claim(
-    worker: str, most: int = 1, older_than: float = 0, meanwhile: Callable[[Sequence[Claimed]], object] | None = None
+    worker: str,
+    most: int = 1,
+    older_than: float = 0,
+    *,
+    newcomers: bool = False,
+    meanwhile: Callable[[Sequence[Claimed]], object] | None = None,
 ) -> Claims:
     """Queued turns in fair order. A wake-up that was lost, late or double costs nothing.
 
+    ``newcomers``: only turns of tenants of which nothing runs.
     Waits for no lock: a tenant whose counter somebody holds is left for later, with all its turns.
     ``meanwhile`` is called with what was claimed while that is on its way to the disk.
     """
@@ -70,7 +78,7 @@ def claim(
     while True:
         try:
             with journal.transaction(waiting=False) as tx:
-                runs = _claim_queued(tx, worker, most, older_than, held)
+                runs = _claim_queued(tx, worker, most, older_than, held, _FIRST if newcomers else _ANY)
                 if runs and meanwhile is not None:
                     tx.after_commit(partial(meanwhile, runs))
         except journal.CounterHeld as busy:
@@ -79,10 +87,12 @@ def claim(
             return Claims(runs, bool(held))
 
 
-def _claim_queued(tx: journal.Transaction, worker: str, most: int, older_than: float, besides: Collection[int]) -> list[Claimed]:
+def _claim_queued(
+    tx: journal.Transaction, worker: str, most: int, older_than: float, besides: Collection[int], place: int
+) -> list[Claimed]:
     until = _LATER if older_than == 0 else -older_than
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    found = prepared.rows(_CLAIM_QUEUED, (TURN_FORMAT, until, list(besides), most, worker, lease))
+    found = prepared.rows(_CLAIM_QUEUED, (TURN_FORMAT, until, list(besides), place, most, worker, lease))
     runs = []
     for turn_id, public_id, tenant, session, fence, run, takeovers in found:
         claimed = Claimed(turn_id, tenant, session, fence)

@@ -55,6 +55,19 @@ async def test_one_key_has_at_most_half_of_the_threads_and_others_do_not_wait_fo
     pool.close()
 
 
+async def test_many_greedy_keys_leave_a_thread_for_one_that_has_none() -> None:
+    pool = FairPool(4)
+    gates = [Gate() for _ in range(6)]
+    greedy = [asyncio.create_task(pool.run(f"greedy {number % 2}", gate)) for number, gate in enumerate(gates)]
+    await seen(lambda: sum(gate.began.is_set() for gate in gates) == 3)
+    assert await pool.run("modest", lambda: "served") == "served"
+    assert sum(gate.began.is_set() for gate in gates) == 3
+    for gate in gates:
+        gate.go.set()
+    assert await asyncio.gather(*greedy) == ["through"] * 6
+    pool.close()
+
+
 async def test_of_those_that_wait_the_key_with_the_fewest_threads_goes_first() -> None:
     pool = FairPool(2)
     order: list[str] = []
