@@ -346,6 +346,7 @@ def test_removing_an_unknown_message_changes_nothing(before: State) -> None:
         ([], ["1", "2", "3"]),
         (["9", "3", "8", "2"], ["3", "2", "1"]),
         (["3", "2", "3", "2", "1"], ["3", "2", "1"]),
+        (["2", "3", "2"], ["2", "3", "1"]),
     ],
 )
 def test_the_named_messages_come_first_and_the_others_keep_their_order(order: list[str], result: list[str]) -> None:
