@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
+from sessions_app.aap.openapi.routes import routes
 from tests.e2e import browser as browsers
 from tests.e2e import server as servers
 from tests.e2e.browser import Browser, Page, ScriptError
@@ -20,7 +21,7 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
-VERSIONS = (1, 2, 3)
+VERSIONS = sorted(routes())
 EXPOSED = {"retry-after", "location", "x-request-id", "x-turn-id", "ratelimit", "ratelimit-policy"}
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
 

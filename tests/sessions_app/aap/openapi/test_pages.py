@@ -8,7 +8,9 @@ import re
 import pytest
 from django.test import Client
 
-VERSIONS = (1, 2, 3)
+from sessions_app.aap.openapi.routes import routes
+
+VERSIONS = sorted(routes())
 
 
 @pytest.fixture
