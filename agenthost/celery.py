@@ -10,7 +10,7 @@ from celery import Celery
 from django.conf import settings
 from kombu import Exchange, Queue
 
-from agenthost import memory_broker
+from agenthost import memory_broker, redis_broker  # noqa: F401 - naming it makes it the one for redis:
 
 # Nothing is acknowledged: a task that is lost costs nothing, and keeping count of them took half of the consumer's time.
 QUEUE = Queue("agenthost", Exchange("agenthost", type="direct"), routing_key="agenthost", no_ack=True)

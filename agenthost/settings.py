@@ -99,7 +99,11 @@ _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
 
 
 def _postgres(database: env.Database) -> dict[str, Any]:
-    parameters = [f"-c idle_in_transaction_session_timeout={int(_idle_in_transaction * 1000)}", "-c jit=off", "-c plan_cache_mode=force_generic_plan"]
+    parameters = [
+        f"-c idle_in_transaction_session_timeout={int(_idle_in_transaction * 1000)}",
+        "-c jit=off",
+        "-c plan_cache_mode=force_generic_plan",
+    ]
     if AGENTHOST_ROLE in ("web", "embedded"):
         # Somebody waits for the answer. A worker's statements and migrations wait as long as they must.
         parameters.append(f"-c lock_timeout={int(_lock_timeout * 1000)}")
