@@ -6,8 +6,15 @@ import secrets
 import string
 
 _ALPHABET = string.ascii_letters + string.digits
+_LENGTH = 24
 
 
 def new_id(prefix: str) -> str:
     """``prefix`` and 24 random letters: 142 bits, not to be guessed."""
-    return prefix + "_" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
+    # One random number instead of one a letter: a fifth of the time, and there are several ids a turn.
+    number = secrets.randbelow(len(_ALPHABET) ** _LENGTH)
+    letters = []
+    for _ in range(_LENGTH):
+        number, letter = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[letter])
+    return f"{prefix}_{''.join(letters)}"

@@ -7,7 +7,7 @@ text, so that it is planned each time anew. Values go as ``%s``; the connection 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -72,9 +72,13 @@ def row(sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
-def execute(statements: Iterable[Statement]) -> None:
+def execute(statements: Sequence[Statement]) -> None:
     """One after the other, nothing answered; on Postgres they go together in one round trip."""
     if connection.vendor == "postgresql":
+        if len(statements) == 1:
+            # A pipeline costs as much again as the statement in it.
+            _run(statements[0].sql, statements[0].params)
+            return
         connection.ensure_connection()
         with connection.wrap_database_errors, connection.connection.pipeline():
             for statement in statements:
