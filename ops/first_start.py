@@ -75,7 +75,7 @@ def prepare(base: str) -> None:
         say(f"  Admin     {base}/admin/   user {ADMIN}, password {password}")
     else:
         say(f"  Admin     {base}/admin/   (forgotten: .venv/bin/python manage.py changepassword {ADMIN})")
-    say(f"  Protocol  {base}/aap/v3   health: {base}/readyz")
+    say(f"  Protocol  {base}/aap/v3   described at {base}/docs/   health: {base}/readyz")
     first = ApiKey.objects.filter(tenant=tenant).order_by("created_at").first()
     if first is None:
         issued = keys.issue(tenant, name=KEY_NAME, scopes=["*"], expires_at=None, allowed_agents=None, actor="quickstart")
