@@ -23,6 +23,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from agenthost.doors import Doors
 from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, told
 from agenthost.middleware import known_request
 from sessions_app.aap import problems
@@ -54,14 +55,18 @@ class ProtocolHandler(BaseHandler):
     def __init__(self) -> None:
         super().__init__()
         _without_middleware(self, self._get_response)
+        self._doors = Doors(settings.AGENTHOST_DATABASE_POOL_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         if body is None:
             return
-        context = copy_context()
-        response = await database.serve(context, self._respond, scope, body, time.monotonic())
+        context, asked, shown = copy_context(), time.monotonic(), _shown_key(scope)
+        async with self._doors.place(self._doors.owner(shown)):
+            response = await database.serve(context, self._respond, scope, body, asked)
         logcontext.adopt(context)
+        if tenant := logcontext.tenant.get():
+            self._doors.is_of(shown, tenant)
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if isinstance(response, StreamingHttpResponse):
@@ -71,10 +76,14 @@ class ProtocolHandler(BaseHandler):
 
     def _respond(self, scope: Scope, body: bytes, asked: float) -> HttpResponseBase:
         if time.monotonic() - asked > settings.AGENTHOST_DATABASE_POOL_WAIT:
-            # Every thread was taken; whoever waits this long for a connection is told the same.
+            # Every thread, or its tenant's share of them, was taken; whoever waits this long for a connection is told the same.
             return _not_ready(scope)
         set_script_prefix(get_script_prefix(cast(Any, scope)))
         return self.get_response(ASGIRequest(cast(Any, scope), io.BytesIO(body)))
+
+
+def _shown_key(scope: Scope) -> bytes:
+    return next((value for name, value in scope["headers"] if name == b"authorization"), b"")
 
 
 def _not_ready(scope: Scope) -> HttpResponse:
