@@ -19,6 +19,7 @@ from agents_app import options, providers, spec
 from agents_app.errors import AgentsFileError, FileFault
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
+from agents_app.tools import questions
 from agents_app.tools.signature import NoSchema, describe
 from agents_app.tools.source import NoFunction, resolve
 
@@ -392,6 +393,8 @@ def _tool(entry: _Table) -> ToolSpec | None:
     try:
         function = resolve(source)
         own_description, parameters = describe(function)
+        if source == questions.SOURCE:
+            parameters = questions.PARAMETERS
     except (NoFunction, NoSchema) as error:
         entry.fault(key, str(error))
         return None
@@ -407,6 +410,7 @@ def _tool_maker(entry: _Table) -> Callable[[str, str, str, dict[str, Any]], Tool
     """Reads what does not depend on the function now, so that its faults show even if the function is missing."""
     title, timeout = entry.text("title"), entry.seconds("timeout")
     expose, idempotent = entry.flag("expose", default=True), entry.flag("idempotent", default=False)
+    confirm_result = entry.flag("confirm_result", default=False)
 
     def make(name: str, source: str, description: str, parameters: dict[str, Any]) -> ToolSpec:
         return ToolSpec(
@@ -418,6 +422,7 @@ def _tool_maker(entry: _Table) -> Callable[[str, str, str, dict[str, Any]], Tool
             expose=expose,
             timeout=timeout,
             idempotent=idempotent,
+            confirm_result=confirm_result,
         )
 
     return make

@@ -43,6 +43,7 @@ class ToolSpec:
     """A server tool. ``source`` says where its code is: ``python:module:function`` or ``builtin:name``.
 
     ``timeout`` None: the agent's own limit. ``idempotent``: it may be run again after a crash.
+    ``confirm_result``: the model gets its result when a client has looked at it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ToolSpec:
     expose: bool = True
     timeout: float | None = None
     idempotent: bool = False
+    confirm_result: bool = False
 
     @property
     def schema(self) -> ToolSchema:

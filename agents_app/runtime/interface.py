@@ -125,7 +125,7 @@ class ToolSet(Protocol):
 # --- the host ------------------------------------------------------------------------------------
 
 Decider = Literal["server", "client"]
-CallState = Literal["pending", "granted", "running", "denied", "done"]
+CallState = Literal["pending", "granted", "running", "review", "denied", "done"]
 
 
 @dataclass(slots=True)
@@ -143,6 +143,11 @@ class Call:
     state: CallState = "pending"
     asks: bool = False
     part_id: str = ""
+    why: str = ""
+    """Why it needs nobody's word: "not-needed", "setting"; empty: it asks, or has been decided on."""
+    title: str = ""
+    client: str | None = None
+    """Which client of the session brought the tool, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +164,20 @@ class StepMessage:
     usage: Usage
     broken: bool = False
     """True: the stream ended before the message did; there are no calls."""
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    """The calls among the parts that are none: they were begun, and the message came to nothing. Names by id."""
 
 
 EndReason = Literal["end_turn", "max_tokens", "refusal", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What of a run's plan its clients have changed."""
+
+    tool_schemas: Sequence[ToolSchema]
+    client_tools: Mapping[str, str | None]
+    titles: Mapping[str, str]
 
 
 class Host(Protocol):
@@ -199,11 +215,15 @@ class Host(Protocol):
         ...
 
     async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
-        """Commit point: a result."""
+        """Commit point: a result. The host may hold it back until a client has seen it; the call is not final then."""
         ...
 
     async def look(self) -> list[Call]:
         """The calls of the open step as clients have left them by now."""
+        ...
+
+    async def next_step(self) -> Change | None:
+        """Between two steps: take in what clients have sent meanwhile. What of the plan is different now; None: nothing."""
         ...
 
     async def model_messages(self) -> Sequence[Message]:

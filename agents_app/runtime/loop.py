@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agents_app import exact_json
@@ -19,6 +18,7 @@ from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, ToolFailed
 from agents_app.runtime.interface import (
     Call,
+    Change,
     EndReason,
     Finish,
     FinishReason,
@@ -49,8 +49,9 @@ _MOST_TOKENS = 10**12
 class Plan:
     """What a run works with; resolved from the agent's definition and the session when it starts.
 
-    ``asks`` tells whether a server tool needs a client's word; ``client_tools`` are the names that
-    the client runs itself. ``provider_failed`` is called with what a provider did wrong, for the log.
+    ``why_free`` tells why a server tool needs nobody's word, empty if it asks for one. ``client_tools`` are the
+    names of what clients run themselves, each with its client (None: an application's); ``forms`` the names of
+    tools that ask the user. ``provider_failed`` is called with what a provider did wrong, for the log.
     """
 
     provider: Provider
@@ -64,9 +65,16 @@ class Plan:
     limits: Limits
     tools: ToolSet
     tool_schemas: Sequence[ToolSchema]
-    asks: Callable[[str], bool]
-    client_tools: AbstractSet[str]
+    why_free: Callable[[str], str]
+    client_tools: Mapping[str, str | None]
     provider_failed: Callable[[ProviderError], None]
+    titles: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = field(default_factory=dict)
+    """By tool that asks the user: what is wrong with its arguments, if anything."""
+
+
+def changed(plan: Plan, change: Change) -> Plan:
+    return replace(plan, tool_schemas=change.tool_schemas, client_tools=change.client_tools, titles=change.titles)
 
 
 async def run(plan: Plan, host: Host, steps_done: int) -> None:
@@ -74,12 +82,14 @@ async def run(plan: Plan, host: Host, steps_done: int) -> None:
     step = steps_done
     calls: Sequence[Call] = await host.look()
     while True:
-        if any(call.state in ("pending", "granted", "running") for call in calls) and not await _settle(plan, host, calls):
+        if _open(calls) and not await _settle(plan, host, calls):
             return
         if step >= plan.limits.max_steps:
             await host.end("error", "too_many_steps")
             return
         step += 1
+        if (change := await host.next_step()) is not None:
+            plan = changed(plan, change)
         try:
             messages = await host.model_messages()
         except TooLong:
@@ -127,7 +137,7 @@ async def _settle(plan: Plan, host: Host, calls: Sequence[Call]) -> bool:
 
 
 def _open(calls: Sequence[Call]) -> list[Call]:
-    return [call for call in calls if call.state in ("pending", "granted", "running")]
+    return [call for call in calls if call.state in ("pending", "granted", "running", "review")]
 
 
 async def _stop_all(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -169,6 +179,9 @@ async def _interrupted(host: Host, call: Call) -> None:
 
 
 async def _refuse(plan: Plan, host: Host, call: Call) -> None:
+    if call.name in plan.forms and (fault := plan.forms[call.name](exact_json.loads(call.arguments))) is not None:
+        await host.call_finished(call, FAILED + fault, failed=True)
+        return
     known = plan.tools.has(call.name) or call.name in plan.client_tools
     await host.call_finished(call, BAD_ARGUMENTS if known else f"Tool not found: {call.name}", failed=True)
 
@@ -177,11 +190,15 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     if not plan.tools.has(call.name):
         await host.call_finished(call, f"Tool not found: {call.name}", failed=True)
         return
+    if _arguments(call.arguments) is None:
+        # A client has edited them.
+        await host.call_finished(call, BAD_ARGUMENTS, failed=True)
+        return
     await host.call_running(call)
     failed = False
     content: Content
     try:
-        content = storable_value(await plan.tools.run(call.name, exact_json.loads_plain(call.arguments)))
+        content = storable_value(await plan.tools.run(call.name, exact_json.loads_plain(call.arguments.strip() or "{}")))
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
     await host.call_finished(call, content, failed=failed)
@@ -210,6 +227,18 @@ def _arguments(text: str) -> dict[str, Any] | None:
     except exact_json.NotJSON:
         return None
     return storable_value(value) if isinstance(value, dict) and _depth_ok(value) else None
+
+
+def _as_written(text: str, arguments: dict[str, Any]) -> str:
+    """The model's own text, if it says what is run; else what is run."""
+    try:
+        return (
+            text
+            if text.strip() and storable(text) == text and exact_json.loads(text) == arguments
+            else exact_json.dumps(arguments)
+        )
+    except exact_json.NotJSON:
+        return exact_json.dumps(arguments)
 
 
 def _counted(usage: Usage) -> Usage:
@@ -342,28 +371,36 @@ class _Step:
                 await self._host.call_arguments(self._step, call.call_id, said)
 
     def _call(self, each: _OpenCall) -> Call:
-        plan = self._plan
-        arguments = _arguments("".join(each.arguments))
+        plan, raw = self._plan, "".join(each.arguments)
+        arguments = _arguments(raw)
         runner: Literal["server", "client", "nobody"] = "nobody"
         if arguments is not None:
-            if plan.tools.has(each.name):
+            if each.name in plan.forms:
+                # The user answers it: to the loop it is a tool of a client's.
+                runner = "client" if plan.forms[each.name](arguments) is None else "nobody"
+            elif plan.tools.has(each.name):
                 runner = "server"
             elif each.name in plan.client_tools:
                 runner = "client"
-        asks = runner == "server" and plan.asks(each.name)
+        why = plan.why_free(each.name) if runner == "server" else "not-needed"
+        asks = runner == "server" and not why
         return Call(
             call_id=each.call_id,
             name=each.name,
-            arguments=exact_json.dumps(arguments or {}),
+            arguments=_as_written(raw, arguments or {}),
             runner=runner,
             state="granted" if runner == "server" and not asks else "pending",
             asks=asks,
             part_id=each.part_id,
+            why=why,
+            title=plan.titles.get(each.name, ""),
+            client=plan.client_tools.get(each.name) if runner == "client" else None,
         )
 
     def _message(self, calls: Sequence[Call], *, broken: bool) -> StepMessage:
         kept = {call.call_id for call in calls}
-        parts = [(part_id, kind, "".join(texts)) for part_id, kind, texts in self._parts if kind != "call" or texts[0] in kept]
+        parts = [(part_id, kind, "".join(texts)) for part_id, kind, texts in self._parts]
+        given_up = {each.call_id: each.name for each in self._calls.values() if each.call_id not in kept}
         return StepMessage(
             step=self._step,
             text="".join(self._text),
@@ -373,4 +410,5 @@ class _Step:
             provider_data=exact_json.dumps({"model": self._plan.full_model, "items": self._opaque}) if self._opaque else None,
             usage=self._usage,
             broken=broken,
+            given_up=given_up,
         )

@@ -9,8 +9,9 @@ from typing import Any
 
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
+from agents_app.tools.questions import ask_user
 
-BUILTINS: Mapping[str, Callable[..., Any]] = {"calculator": calculator, "current_time": current_time}
+BUILTINS: Mapping[str, Callable[..., Any]] = {"ask_user": ask_user, "calculator": calculator, "current_time": current_time}
 
 
 class NoFunction(Exception):

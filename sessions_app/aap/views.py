@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
@@ -281,7 +282,8 @@ def answer_to_turn(
             _require_events(caller, session, accepted.start)
         end = RunEnd(accepted.start, inside=True)
         answer = _events(session, mode, accepted.start, end, starts=True, first=first)
-    answer["X-Turn-Id"] = accepted.public_id
+    # A client of the other protocol may have chosen it.
+    answer["X-Turn-Id"] = quote(accepted.public_id, safe="")
     for name, value in ratelimit.of_standings(accepted.standings).items():
         answer[name] = value
     return answer

@@ -6,7 +6,7 @@ transaction runs the same statements through ``prepared.execute``. Reading histo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -116,10 +116,12 @@ def message(
 def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datetime) -> Statement:
     """A call as the model made it. One that needs nobody's word is granted by the session's setting."""
     free = call.runner == "server" and not call.asks
+    decided_by = "setting" if free else ""
     return Statement(
         "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step,"
-        " ordinal, idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at)"
-        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, null, null, null)",
+        " ordinal, idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at,"
+        " title, client, why)"
+        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, null, null, null, %s, %s, %s)",
         (
             place.tenant,
             place.session,
@@ -134,8 +136,11 @@ def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datet
             idempotent,
             False,
             False,
-            "setting" if free else "",
+            decided_by,
             at,
+            call.title,
+            call.client,
+            call.why,
         ),
     )
 
@@ -145,6 +150,15 @@ def call_running(place: Place, call_id: str, at: datetime) -> Statement:
         "update sessions_app_toolcall set state = 'running', started_at = %s"
         " where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running')",
         (at, place.session, call_id),
+    )
+
+
+def call_reviewed(place: Place, call_id: str, content: Content, at: datetime, *, failed: bool) -> Statement:
+    """The tool is done, and its result waits for a client's word; its message is written then."""
+    return Statement(
+        "update sessions_app_toolcall set state = 'review', result = %s, failed = %s, finished_at = %s"
+        " where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running')",
+        (exact_json.dumps(content), failed, at, place.session, call_id),
     )
 
 
@@ -159,12 +173,13 @@ def call_final(
     reason: str = "",
     by: str = "",
     stored: bool = True,
+    how: str = "",
 ) -> Statement:
     """The call's end. ``stored`` false: its message is written by the run that finds it (it is running now)."""
     return Statement(
         "update sessions_app_toolcall set state = %s, result = %s, failed = %s, reason = %s, stored = %s, finished_at = %s,"
-        " decided_by = case when %s = '' then decided_by else %s end, decided_at = coalesce(decided_at, %s), turn_id = %s"
-        " where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running')",
+        " decided_by = case when %s = '' then decided_by else %s end, decided_at = coalesce(decided_at, %s), turn_id = %s,"
+        " how = %s where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running', 'review')",
         (
             state.value,
             exact_json.dumps(content),
@@ -176,10 +191,23 @@ def call_final(
             by,
             at,
             place.turn,
+            how,
             place.session,
             call_id,
         ),
     )
+
+
+def call_told(place: Place, call_id: str, *, option: str, suggestion: Any, outcome: Any) -> Statement:
+    """What a client says of its decision or its result besides; as it is shown to other clients."""
+    return Statement(
+        "update sessions_app_toolcall set option = %s, suggestion = %s, outcome = %s where session_id = %s and call_id = %s",
+        (option, _json(suggestion), _json(outcome), place.session, call_id),
+    )
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else exact_json.dumps(value)
 
 
 def call_stored(place: Place, call_id: str) -> Statement:
@@ -189,11 +217,15 @@ def call_stored(place: Place, call_id: str) -> Statement:
     )
 
 
-def call_granted(place: Place, call_id: str, by: str, at: datetime) -> Statement:
+def call_granted(
+    place: Place, call_id: str, by: str, at: datetime, *, option: str = "", arguments: str | None = None
+) -> Statement:
+    """``arguments``: what a client has made of the call's; the model's own stay in its message."""
     return Statement(
-        "update sessions_app_toolcall set state = 'granted', decided_by = %s, decided_at = %s, turn_id = %s"
+        "update sessions_app_toolcall set state = 'granted', decided_by = %s, decided_at = %s, turn_id = %s,"
+        " why = 'user-action', option = %s, arguments = coalesce(%s, arguments)"
         " where session_id = %s and call_id = %s and state = 'pending'",
-        (by, at, place.turn, place.session, call_id),
+        (by, at, place.turn, option, arguments, place.session, call_id),
     )
 
 
@@ -265,12 +297,25 @@ def compacted(place: Place, through: int, at: datetime) -> Statement:
 # --- a model's message ---------------------------------------------------------------------------
 
 
-def parts_of(step: StepMessage) -> list[dict[str, Any]]:
-    """A step's parts as ``Turn.parts`` keeps them; a call's part only refers to its row."""
-    return [
-        {"id": part, "kind": kind, "call": value} if kind == "call" else {"id": part, "kind": kind, "text": value}
-        for part, kind, value in step.parts
-    ]
+def parts_of(step: StepMessage, titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A step's parts as ``Turn.parts`` keeps them; a call's part only refers to its row.
+
+    A call that was given up while the model still spoke has no row; clients have seen it begin. ``titles``: of tools, by name.
+    """
+    parts: list[dict[str, Any]] = []
+    for part, kind, value in step.parts:
+        if kind == "call" and value in step.given_up:
+            name = step.given_up[value]
+            parts.append(given_up(part, value, name, titles.get(name, "")))
+        elif kind == "call":
+            parts.append({"id": part, "kind": kind, "call": value})
+        else:
+            parts.append({"id": part, "kind": kind, "text": value})
+    return parts
+
+
+def given_up(part: str, call: str, name: str, title: str, client: str | None = None) -> dict[str, Any]:
+    return {"id": part, "kind": "given_up", "call": call, "name": name, "title": title, "client": client}
 
 
 def said(turn: str, step: int, text: str, thinking: str) -> list[Happening]:
@@ -283,16 +328,19 @@ def said(turn: str, step: int, text: str, thinking: str) -> list[Happening]:
     return happenings
 
 
-def denied(turn: str, call_id: str, reason: str, content: Content, *, shown: bool) -> Happening:
-    return Happening(Kind.CALL_DENIED, {"turn": turn, "call": call_id, "reason": reason, "content": content, "shown": shown})
+def denied(turn: str, call_id: str, reason: str, content: Content, *, shown: bool, **more: Any) -> Happening:
+    """``more``: the members of the event that it need not have."""
+    payload = {"turn": turn, "call": call_id, "reason": reason, "content": content, "shown": shown, **more}
+    return Happening(Kind.CALL_DENIED, payload)
 
 
 def finished(
-    turn: str, call_id: str, content: Content, *, failed: bool, by: Literal["server", "client"], shown: bool
+    turn: str, call_id: str, content: Content, *, failed: bool, by: Literal["server", "client"], shown: bool, **more: Any
 ) -> Happening:
+    """``more``: the members of the event that it need not have."""
     return Happening(
         Kind.CALL_FINISHED,
-        {"turn": turn, "call": call_id, "content": content, "failed": failed, "by": by, "shown": shown},
+        {"turn": turn, "call": call_id, "content": content, "failed": failed, "by": by, "shown": shown, **more},
     )
 
 

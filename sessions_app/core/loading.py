@@ -41,6 +41,9 @@ class Loaded:
     has_calls: bool
     """Whether there are calls to look at; a turn that has just begun has none."""
     budget: quotas.TokenBudget | None
+    approval: str = ""
+    attention: bool = False
+    """The session has or had clients or pending messages: there is something to look at between steps."""
 
 
 _TURNS = """
@@ -48,7 +51,7 @@ select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, 
  t.input_tokens, t.output_tokens, t.cache_read_tokens, t.deadline_at is not null,
  exists (select 1 from sessions_app_toolcall c where c.turn_id = t.id),
  exists (select 1 from sessions_app_optionvalue o where o.session_id = s.id),
- t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day
+ t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention
 from sessions_app_turn t
 join sessions_app_session s on s.id = t.session_id
 join sessions_app_agentdefinition d on d.id = t.definition_id
@@ -74,7 +77,7 @@ def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 
 def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Loaded:
     (_, public_id, session, run, step, parts, definition, digest, tool_refs, client_tools, *rest) = row
-    (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key) = rest
+    (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key, approval, attention) = rest
     return Loaded(
         public_id=public_id,
         session_public_id=session,
@@ -89,6 +92,8 @@ def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Lo
         seconds_left=_seconds_left(claimed.turn_id) if has_deadline else None,
         has_calls=bool(has_calls),
         budget=quotas.token_budget(claimed.tenant, of_tenant, key, of_key),
+        approval=approval,
+        attention=bool(attention),
     )
 
 

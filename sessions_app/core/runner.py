@@ -16,18 +16,18 @@ from django.utils import timezone
 from agents_app import compaction, exact_json
 from agents_app.errors import ProviderError, RunLost
 from agents_app.runtime import loop
-from agents_app.runtime.assemble import assemble
-from agents_app.runtime.interface import Call, EndReason, StepMessage
+from agents_app.runtime.interface import Call, Change, EndReason, StepMessage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from agents_app.tools.threads import FairPool
-from sessions_app.core import database, history, journal, logcontext, quotas
+from sessions_app.core import database, forms, history, journal, logcontext, planning, quotas, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import Unit
 from sessions_app.core.loading import Loaded
 from sessions_app.core.prepared import Statement
+from sessions_app.core.summaries import activity_of
 from sessions_app.core.turns import Claimed
 from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, TurnState
 
@@ -48,6 +48,25 @@ def _looked_at(turn_id: int) -> list[ToolCall]:
 
 def _call_id_is_taken(session: int, call_id: str) -> bool:
     return ToolCall.objects.filter(session_id=session, call_id=call_id).exists()
+
+
+def _ready(turn: str, step: int, call: Call) -> Happening:
+    payload = {
+        "turn": turn,
+        "step": step,
+        "call": call.call_id,
+        "name": call.name,
+        "input": exact_json.loads(call.arguments),
+        "arguments": call.arguments,
+        "runner": call.runner,
+        "asks": call.asks,
+        "why": call.why,
+    }
+    if call.title:
+        payload["title"] = call.title
+    if call.client is not None:
+        payload["client"] = call.client
+    return Happening(Kind.CALL_READY, payload)
 
 
 class Run:
@@ -71,36 +90,12 @@ class Run:
         """The model was asked and has not said a word: another worker can ask it again and nobody notices."""
         self._may_have_calls = loaded.has_calls
         self._tokens = loaded.tokens
-        self._plan = self._make_plan()
-
-    def _make_plan(self) -> loop.Plan:
-        spec, decided = self._loaded.spec, self._loaded.settings
-        assembled = assemble(
-            spec,
-            self._loaded.options,
-            decided.enabled,
-            self._pool,
-            self.claimed.tenant,
-            decided.client_schemas() if spec.client_tools else [],
-        )
-        unexposed = {tool.name for tool in spec.tools if not tool.expose}
-        free = unexposed | decided.trusted
-        return loop.Plan(
-            provider=assembled.provider,
-            full_model=assembled.full_model,
-            model=assembled.model,
-            instructions=assembled.instructions,
-            settings=assembled.settings,
-            api_key=assembled.api_key,
-            base_url=assembled.base_url,
-            headers=assembled.headers,
-            limits=assembled.limits,
-            tools=assembled.tools,
-            tool_schemas=assembled.tool_schemas,
-            asks=lambda name: name not in free,
-            client_tools={tool["name"] for tool in decided.client_tools} if spec.client_tools else frozenset(),
-            provider_failed=self._provider_failed,
-        )
+        self._attention = loaded.attention
+        """Whether there may be something to look at between two steps."""
+        self._running: dict[str, str] = {}
+        """The server's tools that are at work, by call, as people know them."""
+        self._decided = planning.Decided(loaded.settings, loaded.approval)
+        self._plan = planning.make(loaded, self._decided, pool, claimed.tenant, self._provider_failed)
 
     async def drive(self) -> None:
         """Run until the turn ends or waits.
@@ -122,6 +117,10 @@ class Run:
         """A client has answered something."""
         self._told.set()
 
+    def notice(self) -> None:
+        """A client has done something that counts from the next step."""
+        self._attention = True
+
     def hand_over(self) -> None:
         """Give the turn back to the queue at the next commit point: this worker is going away."""
         self._hand_over = True
@@ -135,7 +134,12 @@ class Run:
         return Place(self.claimed.tenant, self.claimed.session, self.claimed.turn_id, self._loaded.run, step)
 
     def _unit(
-        self, happenings: Sequence[Happening], statements: Sequence[Statement] = (), *, unless_answered: bool = False
+        self,
+        happenings: Sequence[Happening],
+        statements: Sequence[Statement] = (),
+        *,
+        unless_answered: bool = False,
+        unless_attention: bool = False,
     ) -> Unit:
         return Unit(
             tenant=self.claimed.tenant,
@@ -145,10 +149,21 @@ class Run:
             happenings=happenings,
             statements=statements,
             unless_answered=unless_answered,
+            unless_attention=unless_attention,
         )
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
-        if await self._writer.submit(self._unit(happenings, statements)) != "stored":
+        unit = self._unit(happenings, statements)
+        if await self._writer.submit(unit) != "stored":
+            raise RunLost
+        self._attention = self._attention or unit.attention
+
+    async def _commit_end(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
+        """The turn's end; where something has to follow it at once, both in one transaction."""
+        outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
+        if outcome == "stale":
+            raise RunLost
+        if outcome == "answered" and not await database.run(turns.finish, self.claimed, happenings, statements):
             raise RunLost
 
     async def _hand_over_if_asked(self) -> None:
@@ -211,6 +226,10 @@ class Run:
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
         self.is_silent = False
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, "call": call_id, "name": name}
+        if title := self._plan.titles.get(name):
+            payload["title"] = title
+        if (client := self._plan.client_tools.get(name)) is not None:
+            payload["client"] = client
         await self._stream(Happening(Kind.CALL_OPENED, payload))
 
     async def call_arguments(self, step: int, call_id: str, text: str) -> None:  # noqa: ARG002 - the interface's
@@ -248,7 +267,7 @@ class Run:
             for ordinal, call in enumerate(message.calls)
         ]
         self._may_have_calls = self._may_have_calls or bool(message.calls)
-        self._parts += history.parts_of(message)
+        self._parts += history.parts_of(message, self._plan.titles)
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
         over = None if end is None else self._over(end, error)
         statements.append(
@@ -262,26 +281,17 @@ class Run:
             statements.append(history.compacted(place, self._compacted_through, now))
             self._compacted_through = 0
         happenings = self._with_unsaid(history.said(turn, message.step, message.text, message.thinking))
-        happenings += [
-            Happening(
-                Kind.CALL_READY,
-                {
-                    "turn": turn,
-                    "step": message.step,
-                    "call": call.call_id,
-                    "name": call.name,
-                    "input": exact_json.loads(call.arguments),
-                    "runner": call.runner,
-                    "asks": call.asks,
-                },
-            )
-            for call in message.calls
-        ]
+        happenings += [_ready(turn, message.step, call) for call in message.calls]
+        for call in message.calls:
+            if call.runner == "client" and call.name in self._plan.forms:
+                opened, statement = forms.opened(place, turn, call, now)
+                happenings.append(opened)
+                statements.append(statement)
         total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
         sums = {"input_tokens": total[0], "output_tokens": total[1], "cache_read_tokens": total[2]}
         happenings.append(Happening(Kind.STEP_DONE, {"turn": turn, "step": message.step, "usage": sums}))
         if over is not None:
-            await self._commit([*happenings, over[0]], statements)
+            await self._commit_end([*happenings, over[0]], statements)
             return
         if content is not None:
             self._remember(
@@ -298,18 +308,28 @@ class Run:
         await self._hand_over_if_asked()
 
     async def call_running(self, call: Call) -> None:
-        happening = Happening(Kind.CALL_RUNNING, {"turn": self._loaded.public_id, "call": call.call_id})
-        await self._commit([happening], [history.call_running(self._place(self._step), call.call_id, timezone.now())])
+        self._running[call.call_id] = self._plan.titles.get(call.name) or call.name
+        happenings = [Happening(Kind.CALL_RUNNING, {"turn": self._loaded.public_id, "call": call.call_id}), self._activity()]
+        await self._commit(happenings, [history.call_running(self._place(self._step), call.call_id, timezone.now())])
 
     async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
-        now, place = timezone.now(), self._place(self._step)
-        statements = [
-            history.call_final(place, call.call_id, CallState.DONE, content, now, failed=failed),
-            *history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
-        ]
-        self._remember_result(call.call_id, content)
-        happening = history.finished(self._loaded.public_id, call.call_id, content, failed=failed, by="server", shown=True)
-        await self._commit([happening], statements)
+        now, place, turn = timezone.now(), self._place(self._step), self._loaded.public_id
+        ran = self._running.pop(call.call_id, None) is not None
+        tool = self._loaded.spec.tool(call.name) if ran else None
+        if tool is not None and tool.confirm_result:
+            statements = [history.call_reviewed(place, call.call_id, content, now, failed=failed)]
+            happening = history.finished(turn, call.call_id, content, failed=failed, by="server", shown=True, reviewed=True)
+        else:
+            statements = [
+                history.call_final(place, call.call_id, CallState.DONE, content, now, failed=failed),
+                *history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
+            ]
+            self._remember_result(call.call_id, content)
+            happening = history.finished(turn, call.call_id, content, failed=failed, by="server", shown=True)
+        await self._commit([happening, self._activity()] if ran else [happening], statements)
+
+    def _activity(self) -> Happening:
+        return Happening(Kind.ACTIVITY_CHANGED, {"activity": activity_of(list(self._running.values()))})
 
     def _remember_result(self, call_id: str, content: Content) -> None:
         self._remember(
@@ -331,6 +351,9 @@ class Run:
         for row in rows:
             if row.state not in OPEN_CALL_STATES:
                 await self._store_answer(row)
+            elif row.state == CallState.RUNNING:
+                # Another run's, maybe: what it leaves behind is this one's to clear.
+                self._running.setdefault(row.call_id, row.title or row.name)
         return [
             Call(
                 call_id=row.call_id,
@@ -348,7 +371,7 @@ class Run:
         """An answer that came while this run was busy becomes a message now."""
         place = self._place(row.step)
         content = exact_json.loads(row.result or '""')
-        origin = Origin.SERVER if row.state == CallState.DENIED else Origin.CLIENT
+        origin = Origin.SERVER if row.state == CallState.DENIED or row.started_at is not None else Origin.CLIENT
         self._remember_result(row.call_id, content)
         await self._commit(
             [Happening(Kind.CALL_STORED, {"turn": self._loaded.public_id, "call": row.call_id})],
@@ -357,6 +380,26 @@ class Run:
                 history.call_stored(place, row.call_id),
             ],
         )
+
+    async def next_step(self) -> Change | None:
+        if not self._attention:
+            return None
+        news = await database.run(turns.look, self.claimed)
+        if news is None:
+            raise RunLost
+        self._decided.settings, self._decided.approval, self._decided.visitor = news.settings, news.approval, news.visitor
+        if news.steering:
+            await self._take_steering()
+        change = planning.change(self._loaded.spec, self._decided, self._plan)
+        self._plan = loop.changed(self._plan, change)
+        return change
+
+    async def _take_steering(self) -> None:
+        place = self._place(self._step)
+        taken = await database.run(turns.take_steering, self.claimed, place, self._loaded.public_id, self._loaded.spec.images)
+        if taken is not None:
+            position = self._next_position()
+            self._remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
 
     async def model_messages(self) -> Sequence[Message]:
         messages = compaction.for_model(self._messages)
@@ -392,4 +435,4 @@ class Run:
 
     async def end(self, reason: EndReason, error: str = "") -> None:
         over, how = self._over(reason, error)
-        await self._commit([over], [history.turn_over(self.claimed.turn_id, self.claimed.fence, how)])
+        await self._commit_end([over], [history.turn_over(self.claimed.turn_id, self.claimed.fence, how)])

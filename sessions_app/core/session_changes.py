@@ -85,6 +85,7 @@ def change_model(
             )
             return
         set_model(session, spec, model)
+        Session.objects.filter(pk=session.pk).update(modified_at=timezone.now())
         _tell(tx, session, Happening(Kind.MODEL_CHANGED, model_payload(model, config)), dispatched)
 
 
@@ -96,7 +97,6 @@ def set_model(session: Session, spec: AgentSpec | None, model: str) -> None:
     """``spec`` None, or without the model any more: the operator has changed it, and the choice has no effect."""
     if spec is not None and agents.has_models(spec) and model in agents.models(spec):
         _store_options(session, spec, {agents.MODEL: model})
-    Session.objects.filter(pk=session.pk).update(modified_at=timezone.now())
 
 
 def _store_options(session: Session, spec: AgentSpec, values: Mapping[str, str]) -> None:
@@ -123,6 +123,9 @@ def change_settings(
         dispatches.remember(caller, dispatched)
         spec = agents.for_turn(caller, session)
         check_options(spec, options)
+        # Before the options: the end of a turn takes its locks in this order.
+        if replace or approval is not None:
+            clients.draw_attention(session.pk)
         if replace:
             gone = OptionValue.objects.filter(session=session).exclude(name__in=list(options))
             (gone.exclude(name=agents.MODEL) if agents.has_models(spec) else gone).delete()
@@ -131,8 +134,6 @@ def change_settings(
         if replace or approval is not None:
             changed["approval"] = approval or ""
         Session.objects.filter(pk=session.pk).update(**changed)
-        if replace or approval is not None:
-            clients.draw_attention(session.pk)
         _tell(tx, session, Happening(Kind.SETTINGS_CHANGED, settings_payload(spec, options, approval, replace)), dispatched)
 
 

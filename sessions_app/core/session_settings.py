@@ -6,6 +6,7 @@ Checked against the agent's definition, stored in the session's rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,8 +15,9 @@ from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from sessions_app.core import definitions, options, quotas
+from sessions_app.core import agents, definitions, options, quotas, secrets
 from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.events import Happening, Kind
 from sessions_app.core.prepared import Statement
 from sessions_app.models import Measure, Session
 
@@ -121,6 +123,46 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
         options.store(session, spec, overrides.options or {})
         quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
     return definitions.resolve(spec)
+
+
+def told(spec: AgentSpec, overrides: Overrides) -> list[Happening]:
+    """What a turn's request has changed, for those who watch the session."""
+    found: list[Happening] = []
+    if overrides.tool_refs is not None:
+        enabled = {ref["name"] for ref in overrides.tool_refs}
+        found.append(Happening(Kind.SERVER_TOOLS_CHANGED, {"tools": shown_tools(spec, enabled)}))
+    given = dict(overrides.options or {})
+    if agents.has_models(spec) and agents.MODEL in given:
+        found.append(Happening(Kind.MODEL_CHANGED, {"model": given.pop(agents.MODEL)}))
+    if given:
+        shown = {
+            name: secrets.MASK if (option := spec.option(name)) is not None and option.type == "secret" else value
+            for name, value in given.items()
+        }
+        found.append(Happening(Kind.SETTINGS_CHANGED, {"options": shown, "approval": None, "replace": False}))
+    return found
+
+
+def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, Any]]:
+    """The server's tools of a session, as clients see them."""
+    return [
+        {
+            "name": tool.name,
+            **({} if tool.title is None else {"title": tool.title}),
+            "description": tool.description,
+            "parameters": tool.parameters,
+        }
+        for tool in spec.exposed_tools
+        if tool.name in enabled
+    ]
+
+
+def begun(session: Session, title: str | None, at: datetime) -> Statement:
+    """A turn has begun in the session, which nobody has read now. ``title``: for a session without one."""
+    return Statement(
+        "update sessions_app_session set modified_at = %s, read = false, title = coalesce(title, %s) where id = %s",
+        (at, title, session.pk),
+    )
 
 
 def touched(session: Session, at: datetime) -> Statement:

@@ -140,7 +140,7 @@ def make(
     refs = None if tool_refs is None else exact_json.dumps(tool_refs)
     values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(client_tools), caller.key, now, now)
     ((row,),) = prepared.rows(_INSERTED, values)
-    session = Session.from_db("default", ("id", *_COLUMNS), (row, *values))
+    session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
     session_options.store(session, spec, options)
     if seed:
         history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)

@@ -29,7 +29,7 @@ from sessions_app.core.journal.types import Unit
 logger = logging.getLogger(__name__)
 
 _LOCK_TURNS = """
-select id, fence, state, pg_current_xact_id()::text from sessions_app_turn where id = any(%s::bigint[])
+select id, fence, state, attention, pg_current_xact_id()::text from sessions_app_turn where id = any(%s::bigint[])
 order by id for update skip locked
 """
 
@@ -37,7 +37,7 @@ order by id for update skip locked
 # and who answers locks it too, so the answer stays true until COMMIT.
 _UNLESS_ANSWERED = """
 select case when coalesce(bool_or(state = 'granted' or (state in ('denied', 'done') and not stored)), false)
- or not coalesce(bool_or(state = 'pending'), false) then journal_refuse('answered:' || %s::text) end
+ or not coalesce(bool_or(state in ('pending', 'review')), false) then journal_refuse('answered:' || %s::text) end
 from sessions_app_toolcall where turn_id = %s
 """
 
@@ -151,8 +151,8 @@ class PostgresStore:
             await connection.execute("begin")
             locked = await connection.execute(_LOCK_TURNS, (numbers(sorted(wanted)),))
         turns = {}
-        for turn, fence, state, flight.transaction in await locked.fetchall():
-            turns[turn] = (fence, state)
+        for turn, fence, state, attention, flight.transaction in await locked.fetchall():
+            turns[turn] = (fence, state, attention)
         absent = wanted - turns.keys()
         if absent:
             cursor = await connection.execute(

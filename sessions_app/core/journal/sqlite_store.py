@@ -108,11 +108,11 @@ class SqliteStore:
 
     def _screen(self, units: Sequence[Unit]) -> Screened:
         wanted = sorted({unit.turn for unit in units if unit.is_commit_point})
-        turns: dict[int, tuple[int, str]] = {}
+        turns: dict[int, tuple[int, str, bool]] = {}
         with connection.cursor() as cursor:
             for turn in wanted:
-                cursor.execute("select fence, state from sessions_app_turn where id = %s", (turn,))
-                turns.update((turn, (fence, state)) for fence, state in cursor.fetchall())
+                cursor.execute("select fence, state, attention from sessions_app_turn where id = %s", (turn,))
+                turns.update((turn, (fence, state, bool(attention))) for fence, state, attention in cursor.fetchall())
         return screen(units, turns, set(wanted) - turns.keys())
 
     def _run_statements(self, unit: Unit, index: int, fates: list[Fate]) -> bool:
@@ -135,7 +135,7 @@ class SqliteStore:
             cursor.execute("select state, stored from sessions_app_toolcall where turn_id = %s", (turn,))
             rows = cursor.fetchall()
         news = any(state == "granted" or (state in ("denied", "done") and not stored) for state, stored in rows)
-        return news or not any(state == "pending" for state, _ in rows)
+        return news or not any(state in ("pending", "review") for state, _ in rows)
 
     @staticmethod
     def _refuse(written: Written) -> None:

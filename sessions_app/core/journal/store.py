@@ -63,8 +63,8 @@ class Screened:
     good: list[int] = field(default_factory=list)
 
 
-def screen(units: Sequence[Unit], turns: dict[int, tuple[int, str]], gone: frozenset[int] | set[int]) -> Screened:
-    """Compare commit points with their locked turns (fence and state by id).
+def screen(units: Sequence[Unit], turns: dict[int, tuple[int, str, bool]], gone: frozenset[int] | set[int]) -> Screened:
+    """Compare commit points with their locked turns (fence, state and attention by id).
 
     A turn that is not there was locked by another unless it is ``gone``. What comes after a deferred
     unit of a session stays behind it; what comes after a stale one of a run is stale too.
@@ -87,6 +87,10 @@ def screen(units: Sequence[Unit], turns: dict[int, tuple[int, str]], gone: froze
             elif turn is None or turn[0] != unit.fence or turn[1] != "running":
                 fate = "stale"
                 dead.add(run)
+            else:
+                unit.attention = turn[2]
+                if unit.unless_attention and unit.attention:
+                    fate = "answered"
         screened.fates.append(fate)
         if fate == "stored":
             screened.good.append(index)

@@ -73,7 +73,8 @@ class Unit:
     ``statements`` run in order, before the append; none: deltas alone, which wait for nobody.
     ``unless_answered``: the unit leaves the turn waiting; it is refused with "answered" if a client
     answered a call that this run has not seen (a call of the turn is ``granted``, or decided but not
-    ``stored``, or none is ``pending``).
+    ``stored``, or none waits for anybody). ``unless_attention``: the unit ends the turn; it is refused with
+    "answered" if something has to follow that end (turns.finish does both). ``attention`` is how the turn was found.
     """
 
     tenant: int
@@ -83,6 +84,8 @@ class Unit:
     happenings: Sequence[Happening]
     statements: Sequence[Statement] = ()
     unless_answered: bool = False
+    unless_attention: bool = False
+    attention: bool = False
     stored: list[Stored] = field(default_factory=list)
 
     @property

@@ -7,6 +7,7 @@ that ends with the events it caused. The order of locks is session, turn, call, 
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns.answering import answer, decide
 from sessions_app.core.turns.closing import lock_live_turn
+from sessions_app.core.turns.following import finish, look, take_steering
 from sessions_app.core.turns.looking import position_of_run, reason_of_run
 from sessions_app.core.turns.opening import accepted_before
 from sessions_app.core.turns.queue import CannotTakeOver, Claims, claim, give_back, take_over
@@ -21,7 +22,17 @@ from sessions_app.core.turns.stopping import (
     stop_suspended,
     tell_worker,
 )
-from sessions_app.core.turns.values import Accepted, Answer, CancelReceipt, Claimed, ClientResult, Permission, Stop, Stopped
+from sessions_app.core.turns.values import (
+    Accepted,
+    Answer,
+    CancelReceipt,
+    Claimed,
+    ClientResult,
+    Permission,
+    Stop,
+    Stopped,
+    Visitor,
+)
 
 __all__ = [
     "Accepted",
@@ -36,6 +47,7 @@ __all__ = [
     "Permission",
     "Stop",
     "Stopped",
+    "Visitor",
     "accepted_before",
     "answer",
     "begin",
@@ -43,8 +55,10 @@ __all__ = [
     "cancel_tenant",
     "claim",
     "decide",
+    "finish",
     "give_back",
     "lock_live_turn",
+    "look",
     "position_of_run",
     "provider_closed",
     "reason_of_run",
@@ -54,5 +68,6 @@ __all__ = [
     "stop_overdue",
     "stop_suspended",
     "take_over",
+    "take_steering",
     "tell_worker",
 ]

@@ -17,6 +17,7 @@ from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.idempotency import Once
 from sessions_app.core.identifiers import new_id
+from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, what_is_open
@@ -49,10 +50,12 @@ def answer(
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
         _check_answers(answers, calls, client_names)
         definition = session_settings.apply_overrides(session, spec, overrides)
+        for happening in session_settings.told(spec, overrides):
+            tx.append(NewEvent(session.tenant_id, session.pk, happening))
         now = timezone.now()
         if live is None:
             public_id, run = new_id("turn"), 1
-            turn = insert_turn(caller, session, public_id, definition, now, deadline)
+            turn = insert_turn(caller.key, session, public_id, definition, now, deadline)
             began = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
             ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn_id=turn)
         else:
@@ -67,7 +70,7 @@ def answer(
                 deadline_at=_deadline(deadline),
             )
             began = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
-        prepared.execute([session_settings.touched(session, now)])
+        prepared.execute([session_settings.begun(session, None, now) if live is None else session_settings.touched(session, now)])
         idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
         place = Place(session.tenant_id, session.pk, turn, run, step=0)
         stored = _store_answers(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from django.utils import timezone
+
 from sessions_app.core import history, prepared
 from sessions_app.core.events import Happening
 from sessions_app.core.history import Place
-from sessions_app.models import LIVE_STATES, OPEN_CALL_STATES, CallRunner, CallState, Origin, Session, ToolCall, Turn
+from sessions_app.models import LIVE_STATES, OPEN_CALL_STATES, CallRunner, CallState, Form, Origin, Session, ToolCall, Turn
 
 
 def lock_live_turn(session: Session) -> Turn | None:
@@ -18,6 +20,11 @@ def lock_live_turn(session: Session) -> Turn | None:
 def lock_open_calls(session: Session) -> list[ToolCall]:
     rows = ToolCall.objects.select_for_update(no_key=True).filter(session=session, state__in=OPEN_CALL_STATES)
     return list(rows.order_by("step", "ordinal", "pk"))
+
+
+def void_forms(turn: Turn) -> None:
+    """The turn is over: whoever was asked is asked no longer."""
+    Form.objects.filter(turn_id=turn.pk, response="").update(response="void", closed_at=timezone.now())
 
 
 def close_calls(
@@ -33,11 +40,12 @@ def close_calls(
         text = closing_of_running if call.state == CallState.RUNNING else closing
         prepared.execute(
             [
-                history.call_final(place, call.call_id, CallState.DENIED, text, now, by="server"),
+                history.call_final(place, call.call_id, CallState.DENIED, text, now, by="server", how="skipped"),
                 *history.message(
                     place, "tool", text, now, origin=Origin.NOTE if of_client else Origin.SERVER, tool_call_id=call.call_id
                 ),
             ]
         )
-        happenings.append(history.denied(turn, call.call_id, text.partition(": ")[2], text, shown=shown and not of_client))
+        reason = text.partition(": ")[2]
+        happenings.append(history.denied(turn, call.call_id, reason, text, shown=shown and not of_client, closing=True))
     return happenings

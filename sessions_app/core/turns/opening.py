@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from sessions_app.core import journal, prepared
-from sessions_app.core.caller import Caller
 from sessions_app.core.errors import TurnAlreadyRunning
 from sessions_app.core.events import Happening
 from sessions_app.core.idempotency import Earlier
@@ -16,7 +15,8 @@ from sessions_app.models import TURN_FORMAT, Session, ToolCall, Turn, TurnState
 
 _ANYTHING_OPEN = """
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
- exists (select 1 from sessions_app_toolcall where session_id = %s and state in ('pending', 'granted', 'running'))
+ exists (select 1 from sessions_app_toolcall where session_id = %s
+  and state in ('pending', 'granted', 'running', 'review'))
 """
 
 
@@ -37,18 +37,31 @@ def what_is_open(session: Session) -> tuple[Turn | None, list[ToolCall]]:
 
 _INSERT = f"""
 insert into sessions_app_turn (tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
- run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at)
-values (%s, %s, %s, %s, %s, {TURN_FORMAT}, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, %s, %s, {{moment}})
+ run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
+ said, attention)
+values (%s, %s, %s, %s, %s, {TURN_FORMAT}, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, %s, %s, {{moment}}, %s,
+ exists (select 1 from sessions_app_pendingmessage where session_id = %s)
+ or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 on conflict do nothing returning id
 """
 
 
-def insert_turn(caller: Caller, session: Session, public_id: str, definition: int, now: datetime, deadline: float | None) -> int:
+def insert_turn(
+    key: int | None,
+    session: Session,
+    public_id: str,
+    definition: int,
+    now: datetime,
+    deadline: float | None,
+    said: str | None = None,
+) -> int:
     """A queued turn's row. Of two at once for one session the constraint lets one through.
 
-    ``deadline``: the seconds after which its run is stopped, by the database's clock (A123).
+    ``key``: who asked for it. ``deadline``: the seconds after which its run is stopped, by the database's clock
+    (A123). ``said``: the user's message as its client wrote it, if the model gets it otherwise.
     """
-    found = prepared.row(_INSERT, (session.tenant_id, session.pk, caller.key, public_id, definition, now, now, deadline))
+    values = (session.tenant_id, session.pk, key, public_id, definition, now, now, deadline, said, session.pk, session.pk)
+    found = prepared.row(_INSERT, values)
     if found is None:
         raise TurnAlreadyRunning(session.public_id)
     return int(found[0])

@@ -18,11 +18,13 @@ from sessions_app.core.caller import Caller
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.journal.types import Event, NewEvent
-from sessions_app.core.turns.closing import close_calls, lock_live_turn
+from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
+from sessions_app.core.turns.deferred import take_deferred
 from sessions_app.core.turns.values import CancelReceipt, Claimed, Stop, Stopped
 from sessions_app.models import (
     LIVE_STATES,
     OPEN_CALL_STATES,
+    CallRunner,
     CallState,
     Message,
     Origin,
@@ -64,6 +66,9 @@ class _Partial:
                     kind = "text" if event.kind == Kind.TEXT_OPENED else "thinking"
                     by_id[payload["part"]] = {"id": payload["part"], "kind": kind, "text": ""}
                     partial.parts.append(by_id[payload["part"]])
+                case Kind.CALL_OPENED:
+                    title, client = payload.get("title", ""), payload.get("client")
+                    partial.parts.append(history.given_up(payload["part"], payload["call"], payload["name"], title, client))
                 case Kind.TEXT_DELTA | Kind.THINKING_DELTA:
                     part = by_id.get(payload["part"])
                     if part is not None:
@@ -110,18 +115,23 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
         lease_expires_at=None,
         parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]),
     )
+    if calls:
+        void_forms(turn)
+    deferred = take_deferred(turn)
     if was == TurnState.RUNNING:
         journal.lock_counter(turn.tenant_id)
         late = open_step(turn)
         if len(late) > len(events):
             partial = _amend(place, turn, content, _Partial.of(late), now)
     happenings = [*history.said(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
+    if any(call.state == CallState.RUNNING and call.runner == CallRunner.SERVER for call in calls):
+        happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
     end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run}
     if stop.state is TurnState.CANCELLED:
         happenings.append(Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause}))
     else:
         happenings.append(Happening(Kind.TURN_FAILED, {**end, "error": stop.cause}))
-    for happening in happenings:
+    for happening in [*happenings, *deferred]:
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening, fence=fence))
     return Stopped(turn.pk, turn.worker if was == TurnState.RUNNING else "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from agents_app.runtime.messages import Content
 from sessions_app.core import history, quotas
@@ -79,6 +79,14 @@ class Stopped:
 
     turn_id: int
     worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """The session's client that takes part now, and its tools."""
+
+    id: str
+    tools: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

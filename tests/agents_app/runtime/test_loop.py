@@ -13,6 +13,7 @@ from agents_app.errors import ProviderError, RunLost, ToolFailed
 from agents_app.runtime import loop
 from agents_app.runtime.interface import (
     Call,
+    Change,
     EndReason,
     Finish,
     Limits,
@@ -150,6 +151,9 @@ class Host:
             if c.state not in ("done", "denied")
         ]
 
+    async def next_step(self) -> Change | None:
+        return None
+
     async def model_messages(self) -> Sequence[Message]:
         if self.too_long:
             raise TooLong(2, 1, [])
@@ -179,8 +183,8 @@ def plan(provider: Provider, tools: Tools | None = None, **given: Any) -> loop.P
         "limits": Limits(max_steps=3),
         "tools": tools or Tools(),
         "tool_schemas": [],
-        "asks": lambda name: name.startswith("ask"),
-        "client_tools": frozenset({"theirs"}),
+        "why_free": lambda name: "" if name.startswith("ask") else "setting",
+        "client_tools": {"theirs": None},
         "provider_failed": lambda error: None,
     }
     return loop.Plan(**{**fields, **given})
@@ -234,7 +238,8 @@ async def test_a_broken_message_keeps_its_text_and_none_of_its_calls(end: Provid
     assert host.said[-1] == ("message_done", "error", "provider_failed")
     message = host.messages[0]
     assert (message.text, message.calls, message.broken) == ("half", [], True)
-    assert [kind for _, kind, _ in message.parts] == ["text"]
+    assert [kind for _, kind, _ in message.parts] == ["text", "call"]
+    assert message.given_up == {"c": "t"}
     assert [failure.fault for failure in failures] == ["unavailable" if end else "broken_stream"]
 
 
