@@ -74,6 +74,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
 
     from agenthost import health
     from agenthost.asgi import application
+    from agenthost.websocket import WebSocket
     from sessions_app.core import draining
 
     def stopping() -> None:
@@ -84,7 +85,12 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
         application,
         loop="uvloop",
         http="httptools",
-        ws="websockets-sansio",
+        ws=WebSocket,
+        ws_max_size=settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
+        ws_ping_interval=settings.AGENTHOST_AHP_PING_SECONDS,
+        ws_ping_timeout=settings.AGENTHOST_AHP_PING_SECONDS,
+        # Frames are small and made once for all who read them; packing them for each would cost more than all else.
+        ws_per_message_deflate=False,
         lifespan="on",
         interface="asgi3",
         # Ours, without query strings, is the guard's.

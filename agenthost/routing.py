@@ -26,7 +26,9 @@ from django.urls import set_script_prefix
 from agenthost.doors import Doors
 from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, told
 from agenthost.middleware import known_request
+from agenthost.sockets import SocketGuard
 from sessions_app.aap import problems
+from sessions_app.ahp.consumer import Consumer
 from sessions_app.core import database, logcontext
 from sessions_app.core.errors import NotReady
 
@@ -152,12 +154,6 @@ class ByAudience:
             await handler(cast(dict[str, Any], scope), receive, cast(Any, send))
 
 
-async def refuse_websocket(_scope: Scope, receive: Receive, send: Send) -> None:
-    """Nothing here speaks WebSocket yet: closing before accepting answers the handshake with 403."""
-    await receive()
-    await send({"type": "websocket.close", "code": 1008})
-
-
 async def live(_scope: Scope, receive: Receive, send: Send) -> None:
     """The server's start and end. What must start or stop is started and stopped by agenthost.processes."""
     while True:
@@ -167,4 +163,6 @@ async def live(_scope: Scope, receive: Receive, send: Send) -> None:
             return
 
 
-application = ProtocolTypeRouter({"http": Guard(ByAudience()), "websocket": refuse_websocket, "lifespan": live})
+application = ProtocolTypeRouter(
+    {"http": Guard(ByAudience()), "websocket": SocketGuard({"/ahp": Consumer.as_asgi()}), "lifespan": live}
+)

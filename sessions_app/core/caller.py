@@ -40,8 +40,11 @@ class Caller:
     tenant_limits: Limits = NO_LIMITS
     key_limits: Limits = NO_LIMITS
 
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "*" in self.scopes
+
     def require(self, scope: str) -> None:
-        if scope not in self.scopes and "*" not in self.scopes:
+        if not self.may(scope):
             raise ScopeMissing(scope)
 
     def may_use(self, agent: str) -> bool:

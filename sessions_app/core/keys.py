@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
@@ -54,13 +55,15 @@ def digest_of(raw: str) -> str:
 
 
 # Written out, because every request begins with it.
-_BY_DIGEST = f"""
+_GOOD = f"""
 select k.id, k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
  k.last_used_at is null or k.last_used_at < {{moment}}, {", ".join(f"k.{column}" for column in quotas.COLUMNS)},
  {", ".join(f"t.{column}" for column in quotas.COLUMNS)}
 from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id
-where k.digest = %s and k.revoked_at is null and t.suspended_at is null and (k.expires_at is null or k.expires_at > {{now}})
+where k.revoked_at is null and t.suspended_at is null and (k.expires_at is null or k.expires_at > {{now}})
 """
+_BY_DIGEST = f"{_GOOD} and k.digest = %s"
+_AMONG = f"{_GOOD} and k.id {{among}}"
 
 
 def authenticate(raw: str) -> Caller:
@@ -70,10 +73,24 @@ def authenticate(raw: str) -> Caller:
     row = prepared.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw)))
     if row is None:
         raise NotAuthenticated
-    key, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
+    caller, unnoted = _caller(row)
     if unnoted:
-        _note_use(key, prefix)
-    return Caller(
+        _note_use(caller.key, caller.key_prefix)
+    return caller
+
+
+def callers(key_ids: Collection[int]) -> dict[int, Caller]:
+    """Who asks with these keys, by the key's row; those that are good no longer are left out."""
+    if not key_ids:
+        return {}
+    found = [_caller(row)[0] for row in prepared.rows(_AMONG, (-_USE_IS_NOTED_EVERY, list(key_ids)))]
+    return {caller.key: caller for caller in found}
+
+
+def _caller(row: Sequence[Any]) -> tuple[Caller, bool]:
+    """And whether its use has not been noted for a while."""
+    key, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
+    caller = Caller(
         tenant=tenant,
         key=key,
         key_prefix=prefix,
@@ -82,6 +99,7 @@ def authenticate(raw: str) -> Caller:
         tenant_limits=quotas.with_defaults(limits[len(quotas.COLUMNS) :]),
         key_limits=Limits(*limits[: len(quotas.COLUMNS)]),
     )
+    return caller, bool(unnoted)
 
 
 def _listed(names: str | None) -> list[str] | None:

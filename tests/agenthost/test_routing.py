@@ -129,10 +129,11 @@ def test_a_program_gets_no_cookie(client: Connection) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_a_websocket_is_refused_before_it_opens(port: int) -> None:
-    with pytest.raises(InvalidStatus) as refusal, connect(f"ws://127.0.0.1:{port}/ahp"):
+@pytest.mark.parametrize(("path", "status"), [("/ahp", 401), ("/elsewhere", 404)])
+def test_a_websocket_without_a_key_or_a_path_is_refused_before_it_opens(port: int, path: str, status: int) -> None:
+    with pytest.raises(InvalidStatus) as refusal, connect(f"ws://127.0.0.1:{port}{path}"):
         pass
-    assert refusal.value.response.status_code == 403
+    assert refusal.value.response.status_code == status
 
 
 async def test_a_server_may_tell_of_its_start_and_end() -> None:

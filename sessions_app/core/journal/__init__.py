@@ -14,9 +14,11 @@ from sessions_app.core.journal.reading import (
     latest_run_start,
     open_step,
     read_session,
+    read_several,
     read_tenant,
     run_start,
     snapshot,
+    standing,
     tail,
 )
 from sessions_app.core.journal.transactions import (
@@ -54,9 +56,11 @@ __all__ = [
     "open_step",
     "prune",
     "read_session",
+    "read_several",
     "read_tenant",
     "run_start",
     "snapshot",
+    "standing",
     "tail",
     "transaction",
 ]

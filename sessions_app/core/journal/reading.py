@@ -86,6 +86,36 @@ def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
     return TenantRead(events, max(counter or 0, after), more=False)
 
 
+def read_several(tenant: int, sessions: Collection[int], after: int, limit: int) -> SessionRead:
+    """The events of these sessions after a position, in the tenant's order, as of one moment.
+
+    PositionPruned if they are not all kept, or one of the sessions is gone. They are on disk when this returns.
+    """
+    wanted = tuple(sorted(set(sessions)))
+    places = ",".join(["%s"] * len(wanted))
+    rows = _all(
+        f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.session_id, e.kind, e.data, e.fence from (select"
+        f" (select seq from tenant_counter where tenant_id = %s) as counter,"
+        f" (select max(through) from pruned where session_id in ({places})) as through, {_IN_GAP} as gaps,"
+        f" (select count(*) from session_tail where session_id in ({places})) as tails,"
+        f" {dialect.current().ERA} as era) h left join (select seq, session_id, kind, data, fence from event"
+        f" where session_id in ({places}) and seq > %s order by seq limit %s) e on true order by e.seq",
+        (tenant, *wanted, tenant, after, after, *wanted, *wanted, after, limit + 1),
+    )
+    counter, through, gaps, tails, era = rows[0][:5]
+    if gaps or tails < len(wanted) or (through is not None and after < through):
+        raise PositionPruned
+    events = [Event(*row[5:]) for row in rows if row[5] is not None]
+    barriers.wait(era)
+    return SessionRead(events[:limit], counter or 0, len(events) > limit)
+
+
+def standing(tenant: int) -> tuple[int, int]:
+    """The tenant's last number, and how many sessions it has, at one moment."""
+    rows = _all("select seq, sessions from tenant_counter where tenant_id = %s", (tenant,))
+    return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+
 def counters(tenant_ids: Collection[int]) -> dict[int, int]:
     """Each tenant's last number."""
     if not tenant_ids:

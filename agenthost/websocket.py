@@ -1,0 +1,34 @@
+"""uvicorn's WebSocket, with a peer that is kept waiting not taken for a dead one, and a deaf one not waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+_LAST_WORDS_SECONDS = 5.0
+
+
+class WebSocket(WebSocketsSansIOProtocol):
+    """While frames of the peer wait to be served nothing more is read from it, its pongs neither: it cannot be blamed.
+
+    Once the application is done, what the peer does not read within moments is dropped with the connection.
+    """
+
+    def keepalive_timeout(self) -> None:
+        if self.read_paused and self.ping_timeout is not None:
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+        else:
+            super().keepalive_timeout()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            # The handshake is over: it was refused. Otherwise that would be logged as the application's fault.
+            self.handshake_complete = True
+
+    async def run_asgi(self) -> None:
+        try:
+            await super().run_asgi()
+        finally:
+            self.loop.call_later(_LAST_WORDS_SECONDS, self.transport.abort)

@@ -1,0 +1,95 @@
+"""Who is connected: keys are looked at again every second, presence is renewed, for all of a loop's connections at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from django.db import Error as DatabaseError
+
+from sessions_app.core import database, keys
+from sessions_app.core.errors import NotReady
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.connection import Connection
+    from sessions_app.ahp.switchboard import Switchboard
+
+log = logging.getLogger(__name__)
+
+REVOKED = 1008
+_LOOK_SECONDS = 1.0
+
+
+class _Watch:
+    """Of one loop. Two statements, whatever the number of connections; none while there are none."""
+
+    def __init__(self) -> None:
+        self._boards: dict[Switchboard, int] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    def enter(self, board: Switchboard) -> None:
+        self._boards[board] = self._boards.get(board, 0) + 1
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+
+    def leave(self, board: Switchboard) -> None:
+        self._boards[board] -= 1
+        if not self._boards[board]:
+            del self._boards[board]
+        if not self._boards and self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def _watch(self) -> None:
+        failing = False
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await self._look()
+            except (DatabaseError, NotReady) as error:
+                # Keys stay as good as they were: without the database nothing can be done with them either.
+                if not failing:
+                    log.warning("the connections' keys could not be looked at: %s", error)
+                failing = True
+            else:
+                failing = False
+
+    async def _look(self) -> None:
+        connections = [connection for board in self._boards for connection in board.connections]
+        callers = await database.run(keys.callers, {connection.caller.key for connection in connections})
+        for connection in connections:
+            caller = callers.get(connection.caller.key)
+            if caller is None or not caller.may("ahp"):
+                connection.close(REVOKED)
+            else:
+                connection.caller = caller
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
+_watches_lock = threading.Lock()
+
+
+@asynccontextmanager
+async def watched(board: Switchboard) -> AsyncIterator[None]:
+    """The board's connections are looked after within the block."""
+    with _watches_lock:
+        watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
+    watch.enter(board)
+    try:
+        yield
+    finally:
+        watch.leave(board)
+
+
+async def came(connection: Connection, client: str, *, resumed: bool) -> None:
+    """The connection is this client's from now on."""
+    connection.client, connection.life = client, connection.id if not resumed else client
+
+
+async def gone(connection: Connection) -> None:
+    """The connection is over."""

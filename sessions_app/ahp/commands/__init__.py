@@ -1,0 +1,29 @@
+"""The commands of AHP 0.1, each a parse away from one core call. Importing this registers them.
+
+``handshake`` initialize, reconnect, ping · ``resources`` subscribe · ``sessions`` create, dispose, list, history ·
+``configuration`` settings, completions, tokens. Files and terminals are not served: MethodNotFound.
+"""
+
+from sessions_app.ahp.commands import configuration, handshake, resources, sessions
+from sessions_app.ahp.registry import Answer, Handler, register
+from sessions_app.ahp.wire.v0_1.commands import COMMANDS
+
+VERSION = "0.1"
+
+
+def _register(method: str, answer: Answer, *, holds: bool = False, opens: bool = False) -> None:
+    command = COMMANDS[method]
+    register(VERSION, method, Handler(command.params, answer, holds=holds, opens=opens, bare=command.bare))
+
+
+_register("initialize", handshake.initialize, holds=True, opens=True)
+_register("reconnect", handshake.reconnect, holds=True, opens=True)
+_register("ping", handshake.ping)
+_register("subscribe", resources.subscribe, holds=True)
+_register("createSession", sessions.create)
+_register("disposeSession", sessions.dispose)
+_register("listSessions", sessions.listed)
+_register("authenticate", configuration.authenticate)
+_register("resolveSessionConfig", configuration.resolve)
+_register("sessionConfigCompletions", configuration.values)
+_register("completions", configuration.completions)

@@ -1,0 +1,39 @@
+"""Subscribing to resources (R61-R64)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sessions_app.ahp import errors, jsonrpc, snapshots
+from sessions_app.ahp.registry import AsOf
+from sessions_app.ahp.snapshots import Target
+from sessions_app.core import agents
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import SessionNotFound
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.connection import Connection
+
+
+async def subscribe(connection: Connection, params: Any) -> AsOf:
+    uri: str = params["resource"]
+    caller = connection.caller
+    try:
+        target = await connection.in_database(snapshots.find, caller, uri)
+        is_new = connection.switchboard.subscribe(target.key, uri, connection)
+        try:
+            result, seq = await connection.in_database(_snapshot, caller, target)
+        except BaseException:
+            if is_new:
+                connection.switchboard.unsubscribe(target.key, connection)
+            raise
+    except SessionNotFound:
+        # Agents' sessions are looked for under the agent's scheme; everything else is some other thing (R62).
+        is_session = uri.partition(":")[0] in {spec.name for spec in agents.visible(caller)}
+        raise errors.session_not_found() if is_session else errors.not_found() from None
+    return AsOf(result, {target.key: seq})
+
+
+def _snapshot(caller: Caller, target: Target) -> tuple[str, int]:
+    shot = snapshots.read(caller, target)
+    return jsonrpc.encode({"snapshot": shot}), shot["fromSeq"]

@@ -1,0 +1,89 @@
+"""Sessions: made, disposed of, listed; their turns (R110-R119)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sessions_app.ahp import jsonrpc
+from sessions_app.ahp.projection.v0_1 import agents as agent_words
+from sessions_app.ahp.projection.v0_1 import values
+from sessions_app.ahp.projection.v0_1.sessions import summary_of
+from sessions_app.ahp.wire import uris
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.core import addresses, agents, clients, content, creation, summaries
+from sessions_app.core import sessions as core_sessions
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import AgentUnknown
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.connection import Connection
+
+
+async def create(connection: Connection, params: Any) -> None:
+    given = params.get("activeClient")
+    if given is not None and given["clientId"] != connection.client:
+        raise jsonrpc.invalid_params("params.activeClient.clientId is not this client's own")
+    if faults := content.unstorable(params, ("params",)):
+        raise jsonrpc.invalid_params(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
+    await connection.in_database(_create, connection.caller, params)
+
+
+def _create(caller: Caller, params: Any) -> None:
+    uri: str = params["session"]
+    scheme = uris.scheme(uri)
+    if scheme is None or uri == ROOT:
+        raise jsonrpc.invalid_params("params.session is not a URI with a scheme and a path that a session can have")
+    fork = None
+    if (source := params.get("fork")) is not None:
+        fork = creation.Fork(addresses.find(caller, source["session"]), source["turnId"])
+    agent = params.get("provider") or (None if fork is not None else _agent_named_by(caller, scheme))
+    model = params.get("model")
+    if model is not None and model.get("config"):
+        raise jsonrpc.invalid_params("params.model.config: this model takes no configuration")
+    options, approval = agent_words.split(params.get("config", {}))
+    if approval not in (None, "ask", "auto"):
+        raise jsonrpc.invalid_params(f"params.config.{values.APPROVAL} must be ask or auto")
+    creation.create(
+        caller,
+        uri=uri,
+        agent=agent,
+        model=None if model is None else model["id"],
+        options=options,
+        approval=approval,
+        client=entry_of(params.get("activeClient")),
+        fork=fork,
+    )
+
+
+def _agent_named_by(caller: Caller, scheme: str) -> str:
+    """The provider that a URI's scheme names; where there is one alone, that one (R111)."""
+    names = [spec.name for spec in agents.visible(caller)]
+    if scheme in names:
+        return scheme
+    if len(names) == 1:
+        return names[0]
+    raise AgentUnknown(scheme)
+
+
+def entry_of(given: Any) -> clients.Entry | None:
+    """An active client as the core keeps it."""
+    if given is None:
+        return None
+    tools = [values.tool_from(tool) for tool in given["tools"]]
+    return clients.Entry(given["clientId"], given.get("displayName"), tools, given.get("customizations"))
+
+
+async def dispose(connection: Connection, params: Any) -> None:
+    await connection.in_database(_dispose, connection.caller, params["session"])
+
+
+def _dispose(caller: Caller, uri: str) -> None:
+    core_sessions.delete(caller, addresses.find(caller, uri))
+
+
+async def listed(connection: Connection, _params: Any) -> Any:
+    return {"items": await connection.in_database(_listed, connection.caller)}
+
+
+def _listed(caller: Caller) -> list[dict[str, Any]]:
+    return [summary_of(summary) for summary in summaries.listed(caller)]

@@ -1,0 +1,163 @@
+"""The socket: decides the upgrade, passes frames to the connection and from it, closes.
+
+One task reads, one answers, one writes. The writer waits for the peer; nobody waits for the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from channels.consumer import AsyncConsumer
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+
+from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - commands register themselves
+from sessions_app.ahp.connection import Connection
+from sessions_app.ahp.switchboard import Switchboard, board_of
+from sessions_app.core import database, draining, keys, logcontext, quotas
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import NotAuthenticated, NotReady
+
+log = logging.getLogger(__name__)
+
+SCOPE = "ahp"
+BINARY = 1003
+TOO_BIG = 1009
+NOT_NOW = 1013
+_CLOSING_SECONDS = 5.0
+"""How long a peer that does not read may keep its connection once it is to be closed."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Refused(Exception):
+    """The upgrade is answered with this status (R3)."""
+
+    def __init__(self, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
+        self.status, self.detail, self.headers = status, detail, headers
+        super().__init__(detail)
+
+
+class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
+    """Of one connection. It takes no channel layer: what happens comes through the switchboard."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        message = await receive()
+        if message["type"] != "websocket.connect":
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                caller, board = await _admit(scope, stack)
+            except Refused as refused:
+                await _refuse(scope, send, refused)
+                return
+            connection = Connection(caller, board)
+            logcontext.bind(tenant=caller.tenant)
+            stack.push_async_callback(attendance.gone, connection)
+            board.add(connection)
+            stack.callback(board.remove, connection)
+            await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol_of(scope)})
+            await _converse(connection, receive, send)
+
+
+async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> tuple[Caller, Switchboard]:
+    """Who asks, and the switchboard of its tenant."""
+    if draining.begun():
+        raise Refused(503, "This server is going away.", (b"retry-after", b"1"))
+    raw = upgrade.key_of(scope)
+    if raw is None:
+        raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer"))
+    try:
+        caller = await database.run(keys.authenticate, raw)
+        if SCOPE not in caller.scopes and "*" not in caller.scopes:
+            raise Refused(403, f"This key lacks the scope {SCOPE}.")
+        board = await stack.enter_async_context(board_of(caller.tenant))
+    except NotAuthenticated:
+        raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
+    except (OperationalError, InterfaceError, NotReady):
+        raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
+    if len(board.connections) >= settings.AGENTHOST_AHP_CONNECTIONS:
+        raise Refused(429, "This tenant has as many connections as it may.", (b"retry-after", b"5"))
+    return caller, board
+
+
+async def _refuse(scope: MutableMapping[str, Any], send: Send, refused: Refused) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        # A server that can only say no in general.
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    body = json.dumps({"status": refused.status, "detail": refused.detail}).encode()
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body)), *refused.headers]
+    await send({"type": "websocket.http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _converse(connection: Connection, receive: Receive, send: Send) -> None:
+    """Until either side is gone."""
+    reading = asyncio.create_task(_read(connection, receive))
+    working = asyncio.create_task(connection.work())
+    writing = asyncio.create_task(_write(connection, send))
+    tasks = [reading, working, writing]
+    try:
+        await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+        if not writing.done():
+            return
+        if not reading.done():
+            # Ours to close: the peer has a moment to agree, or to read what it was sent.
+            await asyncio.wait([reading], timeout=_CLOSING_SECONDS)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None and not _is_disconnect(error):
+                log.error("a connection failed", exc_info=error)
+
+
+async def _read(connection: Connection, receive: Receive) -> None:
+    most = min(
+        quotas.largest_request(connection.caller) or settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
+        settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
+    )
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        text = message.get("text")
+        if connection.close_code is not None:
+            continue
+        if text is None:
+            connection.close(BINARY)
+        elif len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most:
+            connection.close(TOO_BIG)
+        else:
+            await connection.take(text)
+
+
+async def _write(connection: Connection, send: Send) -> None:
+    while True:
+        texts, code = await connection.next()
+        if code is None:
+            for text in texts:
+                await send({"type": "websocket.send", "text": text})
+        else:
+            try:
+                async with asyncio.timeout(_CLOSING_SECONDS):
+                    for text in texts:
+                        await send({"type": "websocket.send", "text": text})
+                    await send({"type": "websocket.close", "code": code})
+            except TimeoutError:
+                pass  # It does not even read that.
+            return
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    """What servers raise when the peer is gone."""
+    return isinstance(error, OSError) or type(error).__name__ == "ClientDisconnected"

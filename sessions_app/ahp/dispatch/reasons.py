@@ -1,0 +1,41 @@
+"""Why an action is refused, in words for people (R83): one table over the core's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sessions_app.core import errors
+
+
+def _invalid(error: errors.InvalidInput) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, fault.path))}: {fault.detail}" if fault.path else fault.detail for fault in error.faults[:8]
+    )
+
+
+def _quota(error: errors.QuotaExceeded) -> str:
+    return f"this {'key' if error.of_key else 'tenant'} has used its quota {error.quota} of {error.limit}"
+
+
+def _always(text: str) -> Callable[[Any], str]:
+    return lambda _error: text
+
+
+TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
+    errors.InvalidInput: _invalid,
+    errors.NotPossible: lambda error: error.reason,
+    errors.TurnAlreadyRunning: _always("a turn is active in this session"),
+    errors.TurnUnknown: _always("the session has no such turn"),
+    errors.AgentGone: _always("the agent of this session is not available any more"),
+    errors.AgentUnknown: _always("there is no such agent"),
+    errors.AddressTaken: _always("a session with this URI exists"),
+    errors.QuotaExceeded: _quota,
+    errors.NotAuthenticated: _always("the key of this connection is not valid any more"),
+    errors.ScopeMissing: _always("the key of this connection may not do this"),
+}
+
+
+def of(error: Exception) -> str:
+    tell = TABLE.get(type(error))  # type: ignore[arg-type]  # other classes are not in it
+    return (tell(error) if tell is not None else "") or "this host cannot do that"

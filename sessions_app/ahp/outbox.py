@@ -1,0 +1,108 @@
+"""What waits to be sent to one connection: in order, bounded, and held back while a snapshot is read.
+
+Pure: no clock, no socket. Answers and notifications go out as they come. Actions carry numbers and keep the tenant's
+order; around a snapshot they are held, so that the snapshot stands at its own number among them (R65).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_FRAME_BYTES = 100
+"""What a frame without its text counts against the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    seq: int
+    key: int | None
+    text: str
+
+
+class Outbox:
+    """``overflowed``: an action did not fit. Nothing is taken from then on: the connection has to be closed, because
+    what comes later may not be sent without it (R6)."""
+
+    def __init__(self, most_bytes: int, on_news: Callable[[], None]) -> None:
+        self._most = most_bytes
+        self._on_news = on_news
+        self._ready: deque[str] = deque()
+        self._held: list[_Held] = []
+        self._holding = False
+        self._bytes = 0
+        self.overflowed = False
+
+    @property
+    def is_crowded(self) -> bool:
+        """More than half full: whoever asks for answers may wait before asking for more."""
+        return self._bytes > self._most // 2
+
+    def put(self, text: str) -> None:
+        """An answer or a notification, which is bound to no number."""
+        if not self.overflowed:
+            self._push(text)
+            self._on_news()
+
+    def put_action(self, seq: int, key: int | None, text: str) -> None:
+        """An envelope. ``key``: the resource it changes; None: it is a rejection, which no snapshot holds."""
+        if self.overflowed:
+            return
+        if self._bytes and self._bytes + len(text) > self._most:
+            self.overflowed = True
+            self._let_go()
+        elif self._holding:
+            self._held.append(_Held(seq, key, text))
+            self._bytes += len(text) + _FRAME_BYTES
+            return
+        else:
+            self._push(text)
+        self._on_news()
+
+    def take(self) -> list[str]:
+        """Everything that may go out now."""
+        taken = list(self._ready)
+        self._ready.clear()
+        self._bytes -= sum(len(text) + _FRAME_BYTES for text in taken)
+        return taken
+
+    # --- around a snapshot ---
+
+    def hold(self) -> None:
+        """Keep back every action from here on, until ``release``."""
+        assert not self._holding, "one snapshot at a time"
+        self._holding = True
+
+    def release(self, answer: str, floors: Mapping[int, int] | None = None) -> None:
+        """Send ``answer``, at its place among the actions that were held.
+
+        ``floors``: for each resource that the answer tells of, the number it tells everything up to. All actions up
+        to the highest of them are here by now. Without floors the answer is bound to no number.
+        """
+        self._holding = False
+        held, self._held = self._held, []
+        floors = floors or {}
+        upto = max(floors.values(), default=-1)
+        for each in held:
+            self._bytes -= len(each.text) + _FRAME_BYTES
+        if self.overflowed:
+            return
+        for each in held:
+            if each.seq <= upto and each.key not in floors:
+                self._push(each.text)
+        self._push(answer)
+        for each in held:
+            told = each.key is not None and each.seq <= floors.get(each.key, -1)
+            if not told and not (each.seq <= upto and each.key not in floors):
+                self._push(each.text)
+        self._on_news()
+
+    def _push(self, text: str) -> None:
+        self._ready.append(text)
+        self._bytes += len(text) + _FRAME_BYTES
+
+    def _let_go(self) -> None:
+        self._ready.clear()
+        self._held.clear()
+        self._bytes = 0

@@ -1,0 +1,201 @@
+"""The values that AHP 0.1's actions and states share, made of the core's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+APPROVAL = "approval"
+"""The session's setting of whether the server's tools ask first (R389)."""
+
+_ERRORS: Mapping[str, str] = {
+    "provider_failed": "The model's provider failed.",
+    "too_many_steps": "The agent took more steps than it may.",
+    "interrupted": "The run was interrupted and could not be continued.",
+    "limit": "The run took longer than its agent allows.",
+    "quota_tokens": "The tokens of the day are used up.",
+    "internal": "The host failed.",
+}
+_DATA_URL = re.compile(r"data:([^;,]*)[^,]*,(.*)", re.DOTALL)
+
+
+def error_info(code: str) -> dict[str, Any]:
+    return {"errorType": code, "message": _ERRORS.get(code, "The turn failed.")}
+
+
+# --- messages ---
+
+
+def user_message(message: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A user's message as it was written; ``None``: a turn that began with answers instead of words."""
+    if message is None:
+        return {"text": ""}
+    if "text" in message:
+        said: dict[str, Any] = {"text": message["text"]}
+        if message.get("attachments"):
+            said["attachments"] = message["attachments"]
+        return said
+    content = message["content"]
+    if isinstance(content, str):
+        return {"text": content}
+    said = {"text": "".join(block["text"] for block in content if block["type"] == "text")}
+    images = [_image(block["url"], index) for index, block in enumerate(content, 1) if block["type"] == "image"]
+    if images:
+        said["attachments"] = images
+    return said
+
+
+def _image(url: str, index: int) -> dict[str, Any]:
+    label = f"image {index}"
+    data = _DATA_URL.fullmatch(url)
+    if data is None:
+        return {"type": "resource", "label": label, "displayKind": "image", "uri": url}
+    return {
+        "type": "embeddedResource",
+        "label": label,
+        "displayKind": "image",
+        "contentType": data[1] or "image/*",
+        "data": data[2],
+    }
+
+
+def pending_message(id_: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": id_, "userMessage": user_message(message)}
+
+
+# --- tools ---
+
+
+def tool_definition(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool of the host or of a client: ``{name, title?, description?, parameters?, result_schema?, annotations?, meta?}``."""
+    shown: dict[str, Any] = {"name": tool["name"]}
+    for ours, theirs in (
+        ("title", "title"),
+        ("description", "description"),
+        ("parameters", "inputSchema"),
+        ("result_schema", "outputSchema"),
+        ("annotations", "annotations"),
+        ("meta", "_meta"),
+    ):
+        value = tool.get(ours)
+        if value is not None and (value or ours in ("parameters", "result_schema", "meta", "annotations")):
+            shown[theirs] = _object_schema(value) if theirs.endswith("Schema") else value
+    return shown
+
+
+def _object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    # A tool's arguments are always an object; who left that out meant it.
+    return {"type": "object", **schema}
+
+
+def tool_from(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's tool as the core keeps it."""
+    kept: dict[str, Any] = {"name": definition["name"]}
+    for theirs, ours in (
+        ("title", "title"),
+        ("description", "description"),
+        ("inputSchema", "parameters"),
+        ("outputSchema", "result_schema"),
+        ("annotations", "annotations"),
+        ("_meta", "meta"),
+    ):
+        if theirs in definition:
+            kept[ours] = definition[theirs]
+    return kept
+
+
+def active_client(entry: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"clientId": entry["id"]}
+    if entry.get("name") is not None:
+        shown["displayName"] = entry["name"]
+    shown["tools"] = [tool_definition(tool) for tool in entry["tools"]]
+    if entry.get("customizations") is not None:
+        shown["customizations"] = entry["customizations"]
+    return shown
+
+
+def customization(entry: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"customization": entry["customization"], "enabled": entry["enabled"]}
+    for ours, theirs in (("client", "clientId"), ("status", "status"), ("status_message", "statusMessage")):
+        if entry.get(ours) is not None:
+            shown[theirs] = entry[ours]
+    return shown
+
+
+# --- calls ---
+
+
+def call_base(call: Mapping[str, Any]) -> dict[str, Any]:
+    """What stays with a call in every state. ``call``: ``{call, name, title?, client?}``."""
+    base = {"toolCallId": call["call"], "toolName": call["name"], "displayName": call.get("title") or call["name"]}
+    if call.get("client"):
+        base["toolClientId"] = call["client"]
+    return base
+
+
+def invocation(call: Mapping[str, Any]) -> str:
+    return str(call.get("title") or call["name"])
+
+
+def confirmation_of(call: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call that asks shows besides its input."""
+    return {"confirmationTitle": f"Run {invocation(call)}?", "editable": True}
+
+
+def confirmed_by(by: str) -> str:
+    return "setting" if by == "setting" else "user-action"
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    shown: list[dict[str, Any]] = []
+    for index, block in enumerate(content, 1):
+        if block["type"] == "image":
+            image = _image(block["url"], index)
+            if image["type"] == "resource":
+                shown.append({"type": "resource", "uri": image["uri"]})
+            else:
+                shown.append({"type": "embeddedResource", "data": image["data"], "contentType": image["contentType"]})
+        else:
+            shown.append({"type": "text", "text": block["text"]})
+    return shown
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+
+def tool_result(content: Any, *, failed: bool, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A call's result: a client's own account, or what a tool of the server gave."""
+    if outcome is not None:
+        result: dict[str, Any] = {"success": outcome["success"], "pastTenseMessage": outcome["message"]}
+        for ours, theirs in (("content", "content"), ("structured", "structuredContent"), ("error", "error")):
+            if outcome.get(ours) is not None:
+                result[theirs] = outcome[ours]
+        return result
+    if failed:
+        return {"success": False, "pastTenseMessage": "Failed", "content": _blocks(content), "error": {"message": _text(content)}}
+    return {"success": True, "pastTenseMessage": "Done", "content": _blocks(content)}
+
+
+def usage(tokens: Mapping[str, int], model: str | None = None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "inputTokens": tokens["input_tokens"],
+        "outputTokens": tokens["output_tokens"],
+        "cacheReadTokens": tokens["cache_read_tokens"],
+    }
+    return shown if model is None else {**shown, "model": model}
+
+
+# --- settings ---
+
+
+def model_selection(model: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"id": model} if not config else {"id": model, "config": dict(config)}
+
+
+def config_values(options: Mapping[str, str], approval: str | None) -> dict[str, Any]:
+    values: dict[str, Any] = {name: value for name, value in options.items() if name != "model"}
+    return values if approval is None else {**values, APPROVAL: approval}

@@ -1,0 +1,75 @@
+"""States as they are at a number, read for clients (R61, R65). Synchronous: whoever calls is in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sessions_app.ahp.projection.v0_1.agents import agent_info
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.core import addresses, agents, journal
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import SessionNotFound
+from sessions_app.models import Session
+
+SHOWN_TURNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A resource that exists: its key in the journal, and the session it is; None: the root."""
+
+    key: int
+    uri: str
+    session: Session | None = field(default=None, repr=False)
+
+
+def find(caller: Caller, uri: str) -> Target:
+    """SessionNotFound if there is no such resource."""
+    if uri == ROOT:
+        return Target(-caller.tenant, uri)
+    session = addresses.find(caller, uri)
+    return Target(session.pk, uri, session)
+
+
+def find_all(caller: Caller, uris: Sequence[str]) -> tuple[list[Target], list[str]]:
+    """Each URI once, in order; those that do not exist apart."""
+    found: list[Target] = []
+    missing: list[str] = []
+    for uri in dict.fromkeys(uris):
+        try:
+            found.append(find(caller, uri))
+        except SessionNotFound:
+            missing.append(uri)
+    return found, missing
+
+
+def read(caller: Caller, target: Target) -> dict[str, Any]:
+    """A snapshot. SessionNotFound if the session has gone since."""
+    if target.session is None:
+        seq, sessions = journal.standing(caller.tenant)
+        state: dict[str, Any] = {
+            "agents": [agent_info(spec) for spec in agents.visible(caller)],
+            "activeSessions": sessions,
+        }
+    else:
+        seq, state = _session(caller, target)
+    return {"resource": target.uri, "state": state, "fromSeq": seq}
+
+
+def _session(_caller: Caller, _target: Target) -> tuple[int, dict[str, Any]]:
+    raise SessionNotFound
+
+
+def read_all(caller: Caller, targets: Sequence[Target]) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """Snapshots of those that are still there, and for each key its number."""
+    shots: list[dict[str, Any]] = []
+    floors: dict[int, int] = {}
+    for target in targets:
+        try:
+            shots.append(read(caller, target))
+        except SessionNotFound:
+            continue
+        floors[target.key] = shots[-1]["fromSeq"]
+    return shots, floors

@@ -1,0 +1,205 @@
+"""One tenant's connections in one process: what happens in the tenant goes to whoever it concerns.
+
+It follows the tenant once, whatever the number of connections. An event that somebody is subscribed to is made into
+an envelope once, and the same text goes to everybody. Connections are only given things here; they are read and
+written in connection.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
+
+from sessions_app.ahp import attendance, jsonrpc
+from sessions_app.ahp.bulletin import Bulletin
+from sessions_app.ahp.projection.v0_1 import actions
+from sessions_app.core import feed
+from sessions_app.core.events import Kind
+from sessions_app.core.feed import TenantFollower
+from sessions_app.core.journal.types import Event
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.connection import Connection
+
+log = logging.getLogger(__name__)
+
+LOST_PLACE = 1012
+"""Closing code for connections that saw what a crash of the database took: they come back and get snapshots."""
+
+
+def root_key(tenant: int) -> int:
+    """The key of the tenant's root; sessions have their row's id. The journal numbers events by the same."""
+    return -tenant
+
+
+class Switchboard:
+    """Lives in one loop, while its tenant has connections there."""
+
+    def __init__(self, tenant: int) -> None:
+        self.tenant = tenant
+        self._connections: dict[str, Connection] = {}
+        self._subscribers: dict[int, dict[Connection, str]] = {}
+        self._follower = TenantFollower(self._take, self._lost)
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._bulletin = Bulletin(tenant, self._notify)
+        self._stack = AsyncExitStack()
+        # So that one tenant's commands never hold every thread there is (R385).
+        self.turnstile = asyncio.Semaphore(max(2, settings.AGENTHOST_DATABASE_POOL_MAX // 2))
+
+    async def open(self) -> None:
+        await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
+        self._stack.callback(self._bulletin.close)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    # --- connections ---
+
+    @property
+    def connections(self) -> Sequence[Connection]:
+        return list(self._connections.values())
+
+    def add(self, connection: Connection) -> None:
+        self._connections[connection.id] = connection
+
+    def remove(self, connection: Connection) -> None:
+        self._connections.pop(connection.id, None)
+        for key in list(connection.subscriptions):
+            self.unsubscribe(key, connection)
+
+    def subscribe(self, key: int, uri: str, connection: Connection) -> bool:
+        """The connection gets the envelopes of this resource from now on. False: it did already."""
+        subscribers = self._subscribers.setdefault(key, {})
+        if connection in subscribers:
+            return False
+        subscribers[connection] = uri
+        connection.subscriptions[key] = uri
+        return True
+
+    def unsubscribe(self, key: int, connection: Connection) -> None:
+        connection.subscriptions.pop(key, None)
+        subscribers = self._subscribers.get(key)
+        if subscribers is not None:
+            subscribers.pop(connection, None)
+            if not subscribers:
+                del self._subscribers[key]
+
+    # --- the tenant's order ---
+
+    async def reached(self, seq: int) -> None:
+        """Until everything up to this number, which was seen in the journal, has been given out here."""
+        if self._follower.position >= seq:
+            return
+        self._follower.expect(seq)
+        reached = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (seq, next(self._order), reached))
+        await reached
+
+    def _take(self, events: Sequence[Event], upto: int) -> None:
+        for event in events:
+            try:
+                self._take_one(event)
+            except Exception:
+                # What cannot be said to anybody must not keep the rest from everybody.
+                log.exception("event %s of tenant %s (%s) was not understood", event.seq, self.tenant, event.kind)
+                self._close_subscribers(event.session)
+        while self._waiting and self._waiting[0][0] <= upto:
+            future = heapq.heappop(self._waiting)[2]
+            if not future.done():
+                future.set_result(None)
+
+    def _take_one(self, event: Event) -> None:
+        if event.session == root_key(self.tenant):
+            self._take_of_tenant(event)
+            return
+        subscribers = self._subscribers.get(event.session)
+        if subscribers:
+            uri = next(iter(subscribers.values()))
+            envelope = actions.envelope_of(event, uri)
+            if envelope is not None:
+                text = jsonrpc.notification_of("action", envelope)
+                for connection in subscribers:
+                    connection.outbox.put_action(event.seq, event.session, text)
+        if event.kind == Kind.SESSION_DELETED:
+            for connection in list(self._subscribers.get(event.session, ())):
+                self.unsubscribe(event.session, connection)
+        self._bulletin.take(event)
+
+    def _take_of_tenant(self, event: Event) -> None:
+        rejection = actions.rejection_of(event)
+        if rejection is not None:
+            connection = self._connections.get(rejection.connection)
+            if connection is not None:
+                connection.outbox.put_action(event.seq, None, jsonrpc.notification_of("action", rejection.envelope))
+            return
+        subscribers = self._subscribers.get(event.session)
+        envelope = actions.root_envelope_of(event) if subscribers else None
+        if envelope is not None:
+            text = jsonrpc.notification_of("action", envelope)
+            for connection in subscribers or ():
+                connection.outbox.put_action(event.seq, event.session, text)
+
+    def _notify(self, text: str) -> None:
+        for connection in self._connections.values():
+            if connection.is_open:
+                connection.outbox.put(text)
+
+    def _close_subscribers(self, key: int) -> None:
+        for connection in list(self._subscribers.get(key, ())):
+            connection.close(LOST_PLACE)
+
+    def _lost(self) -> None:
+        log.warning("a crash of the database took what tenant %s had been shown; its connections begin anew", self.tenant)
+        for connection in self.connections:
+            connection.close(LOST_PLACE)
+
+
+class _Exchange:
+    """The switchboards of one loop."""
+
+    def __init__(self) -> None:
+        self._boards: dict[int, tuple[Switchboard, asyncio.Task[None]]] = {}
+        self._users: dict[int, int] = {}
+
+    @asynccontextmanager
+    async def board(self, tenant: int) -> AsyncIterator[Switchboard]:
+        self._users[tenant] = self._users.get(tenant, 0) + 1
+        try:
+            if tenant not in self._boards:
+                board = Switchboard(tenant)
+                self._boards[tenant] = board, asyncio.create_task(board.open())
+            board, opening = self._boards[tenant]
+            await asyncio.shield(opening)
+            yield board
+        finally:
+            self._users[tenant] -= 1
+            if not self._users[tenant]:
+                del self._users[tenant]
+                board, opening = self._boards.pop(tenant)
+                opening.cancel()
+                await asyncio.wait([opening])
+                await board.close()
+
+
+_exchanges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Exchange] = WeakKeyDictionary()
+_exchanges_lock = threading.Lock()
+
+
+@asynccontextmanager
+async def board_of(tenant: int) -> AsyncIterator[Switchboard]:
+    """The running loop's switchboard of the tenant, there within the block."""
+    loop = asyncio.get_running_loop()
+    with _exchanges_lock:
+        exchange = _exchanges.setdefault(loop, _Exchange())
+    async with exchange.board(tenant) as board, attendance.watched(board):
+        yield board

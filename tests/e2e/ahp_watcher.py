@@ -1,0 +1,78 @@
+"""The product's AHP client, made strict: whatever the host says is held against the protocol, and the law against states.
+
+The law: a state at N, folded with the actions after N, is the state now (R65, R70). It is judged each time a resource is
+subscribed to again, because the snapshot then stands at its own place among the actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sessions_app.ahp.client import Client, State
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from tests.e2e.server import Server
+from tests.sessions_app.ahp.audit import Audit
+
+
+class Watcher(Client):
+    def __init__(self, url: str, key: str, client_id: str, **options: Any) -> None:
+        super().__init__(url, key, client_id, on_frame=self._judge, **options)
+        self.judged = 0
+        self._audit = Audit()
+        self._last = 0
+
+    async def open(self) -> None:
+        self._audit, self._last = Audit(), 0
+        await super().open()
+
+    async def send(self, frame: str | bytes) -> None:
+        if isinstance(frame, str):
+            self._audit.asked(frame)
+        await super().send(frame)
+
+    def _judge(self, frame: str) -> None:
+        message = self._audit.heard(frame)
+        if message.get("method") == "action":
+            seq = message["params"]["serverSeq"]
+            assert seq > self._last, f"envelope {seq} came after {self._last}"
+            self._last = seq
+
+    def compare(self, uri: str, folded: State, told: State) -> None:
+        self.judged += 1
+        assert without_clock(folded) == without_clock(told), f"the law is broken for {uri}"
+
+    async def judge(self, uri: str) -> State:
+        """Hold what was folded here against what the host says now."""
+        before = self.judged
+        state = await self.subscribe(uri)
+        assert self.judged == before + 1
+        return state
+
+
+def without_clock(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Each side stamps ``modifiedAt`` with its own clock (R70)."""
+    if "summary" not in state:
+        return dict(state)
+    return {**state, "summary": {**state["summary"], "modifiedAt": 0}}
+
+
+def url_of(server: Server, index: int = 0) -> str:
+    return server.origin(index).replace("http://", "ws://") + "/ahp"
+
+
+@asynccontextmanager
+async def watching(
+    server: Server, key: str, client_id: str = "watcher", *subscriptions: str, index: int = 0, **options: Any
+) -> AsyncIterator[Watcher]:
+    """A client that has shaken hands."""
+    client = Watcher(url_of(server, index), key, client_id, **options)
+    await client.open()
+    try:
+        await client.initialize(*(subscriptions or (ROOT,)))
+        yield client
+        if client.broken is not None:
+            raise client.broken
+    finally:
+        await client.close()
