@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
 from agents_app.errors import RunLost
@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 _LOOP_ANSWERS_WITHIN = 2.0
 _STOP_PATIENCE = 5.0
+_RENEWED_AGAIN, _RENEWED_AGAIN_AFTER = 5, 0.05
 _CLAIMED_TOGETHER = 16
 """Most turns of one claim: the next worker is to find some as well, and the first of them is not to wait for long."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
@@ -402,11 +403,24 @@ class Worker:
         return answered.wait(_LOOP_ANSWERS_WITHIN)
 
     def _renew(self) -> None:
-        lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
         # Only what is really driven here: a run that failed, or was told to stop, has to be taken over.
-        driven = [turn for turn, live in list(self._live.items()) if not live.stopped]
-        Turn.objects.filter(pk__in=driven, worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=lease)
+        left = {turn for turn, live in list(self._live.items()) if not live.stopped}
+        for _ in range(_RENEWED_AGAIN):
+            left -= self._extend(left)
+            if not left or self._wound_down.wait(_RENEWED_AGAIN_AFTER):
+                break
         presence.announce(self.name)
+
+    def _extend(self, turns_: set[int]) -> set[int]:
+        """Renew these leases, but for turns that somebody has locked: whoever cancels one may wait long for its tenant's
+        counter, and the leases of all other tenants' runs must not wait with it."""
+        mine = Turn.objects.filter(pk__in=turns_, worker=self.name, state=TurnState.RUNNING)
+        with transaction.atomic():
+            skips = connection.features.has_select_for_update_skip_locked
+            free = set(mine.select_for_update(no_key=skips, skip_locked=skips).values_list("pk", flat=True))
+            lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
+            Turn.objects.filter(pk__in=free).update(lease_expires_at=lease)
+        return free
 
     def _expire_leases(self) -> None:
         """Whatever could not be handed over is free for others at once."""
