@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from sessions_app.core import runner, turns
 from sessions_app.core.turns import stopping
@@ -196,3 +196,35 @@ def test_one_turn_that_cannot_be_taken_over_holds_up_no_other(
     wait_for_state(good, "done")
     later = alice.say(alice.session(), model.script([text("also well")]))
     wait_for_state(later, "done")
+
+
+def test_a_turn_that_somebody_has_locked_keeps_no_other_from_its_renewal(
+    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    start_worker()
+    held, free = (world.say(world.session(), model.script([text("a"), gate("never")])) for world in (alice, bob))
+    for accepted in (held, free):
+        wait_for_state(accepted, "running")
+    locked, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            Turn.objects.select_for_update(no_key=True).get(pk=held.turn_id)
+            locked.set()
+            let_go.wait(90)
+
+    holding = in_thread(hold)
+    try:
+        assert locked.wait(60)
+        for _ in range(2):
+            before = turn_of(free).lease_expires_at
+            assert before is not None
+            wait_for(lambda then=before: (turn_of(free).lease_expires_at or then) > then, "the lease of the other is renewed")
+        assert turn_of(free).takeovers == 0
+    finally:
+        let_go.set()
+        holding.join(60)
+    for world in (alice, bob):
+        turns.cancel_tenant(world.caller.tenant)
