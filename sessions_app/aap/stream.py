@@ -116,7 +116,10 @@ def _call(event: Event) -> bytes | None:
 
 def _result(event: Event) -> bytes | None:
     payload = exact_json.loads(event.data)
-    return _exact({"toolCallId": payload["call"], "content": payload["content"]}) if payload["shown"] else None
+    # A result that is held back is shown when a client has released it, or told that it was not.
+    if not payload["shown"] or payload.get("reviewed"):
+        return None
+    return _exact({"toolCallId": payload["call"], "content": payload["content"]})
 
 
 def _stop(event: Event) -> bytes | None:
@@ -135,6 +138,7 @@ _BOTH: _Shown = {
     Kind.CALL_READY: (b"tool_call", _call),
     Kind.CALL_DENIED: (b"tool_result", _result),
     Kind.CALL_FINISHED: (b"tool_result", _result),
+    Kind.CALL_RESULT_CONFIRMED: (b"tool_result", _result),
     Kind.RUN_PAUSED: (b"turn_stop", _stop),
     Kind.TURN_ENDED: (b"turn_stop", _stop),
     Kind.TURN_FAILED: (b"turn_stop", _stop),

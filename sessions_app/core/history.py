@@ -24,6 +24,7 @@ from sessions_app.models import CallRunner, CallState, Origin, Session, ToolCall
 
 DENIED = "Tool call denied"
 CANCELLED = "Tool call denied: cancelled"
+WITHHELD = "Tool call denied: the user did not release its result"
 REPLACED = "Tool call denied: the user sent a new message instead"
 INTERRUPTED = "Tool execution failed: interrupted, it may have run"
 

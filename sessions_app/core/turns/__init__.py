@@ -5,9 +5,10 @@ that ends with the events it caused. The order of locks is session, turn, call, 
 """
 
 from sessions_app.core.session_settings import Overrides
-from sessions_app.core.turns.answering import answer, decide
+from sessions_app.core.turns.answering import answer, answering, decide
 from sessions_app.core.turns.closing import lock_live_turn
-from sessions_app.core.turns.following import finish, look, take_steering
+from sessions_app.core.turns.deciding import Decision, Outcome, complete, confirm, confirm_result, fail_unknown, show_content
+from sessions_app.core.turns.following import finish, look, take_first, take_steering
 from sessions_app.core.turns.looking import position_of_run, reason_of_run
 from sessions_app.core.turns.opening import accepted_before
 from sessions_app.core.turns.queue import CannotTakeOver, Claims, claim, give_back, take_over
@@ -15,6 +16,7 @@ from sessions_app.core.turns.starting import Begun, begin, start
 from sessions_app.core.turns.stopping import (
     cancel,
     cancel_tenant,
+    cancel_turn,
     provider_closed,
     stop,
     stop_live_turn,
@@ -28,6 +30,7 @@ from sessions_app.core.turns.values import (
     CancelReceipt,
     Claimed,
     ClientResult,
+    FormEnd,
     Permission,
     Stop,
     Stopped,
@@ -43,6 +46,9 @@ __all__ = [
     "Claimed",
     "Claims",
     "ClientResult",
+    "Decision",
+    "FormEnd",
+    "Outcome",
     "Overrides",
     "Permission",
     "Stop",
@@ -50,11 +56,17 @@ __all__ = [
     "Visitor",
     "accepted_before",
     "answer",
+    "answering",
     "begin",
     "cancel",
     "cancel_tenant",
+    "cancel_turn",
     "claim",
+    "complete",
+    "confirm",
+    "confirm_result",
     "decide",
+    "fail_unknown",
     "finish",
     "give_back",
     "lock_live_turn",
@@ -62,11 +74,13 @@ __all__ = [
     "position_of_run",
     "provider_closed",
     "reason_of_run",
+    "show_content",
     "start",
     "stop",
     "stop_live_turn",
     "stop_overdue",
     "stop_suspended",
+    "take_first",
     "take_over",
     "take_steering",
     "tell_worker",

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from agents_app import exact_json, registry
+from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
-from sessions_app.core import access, agents, broadcast, history, idempotency, journal, prepared, quotas, session_settings, tasks
+from sessions_app.core import (
+    access,
+    agents,
+    broadcast,
+    dispatches,
+    history,
+    idempotency,
+    journal,
+    prepared,
+    quotas,
+    session_settings,
+    tasks,
+)
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.dispatches import Dispatched
+from sessions_app.core.errors import Fault, InvalidInput, NotPossible
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.idempotency import Once
@@ -21,8 +37,8 @@ from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, what_is_open
-from sessions_app.core.turns.values import Accepted, Answer, ClientResult, Permission, Stopped
-from sessions_app.models import CallRunner, CallState, Origin, Session, ToolCall, Turn, TurnState
+from sessions_app.core.turns.values import Accepted, Answer, ClientResult, FormEnd, Permission, Stopped
+from sessions_app.models import CallRunner, CallState, Form, Origin, Session, ToolCall, Turn, TurnState
 
 
 def _deadline(seconds: float | None) -> Any:
@@ -88,42 +104,83 @@ def decide(caller: Caller, session: Session, *, answers: Sequence[Answer]) -> No
     If the turn waits, the same transaction queues it. If it runs, the run is told and finds the answer
     at its next look; its message is written by the run.
     """
-    told: Stopped | None = None
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
-        session = access.lock_session(caller, session)
-        spec = agents.for_turn(caller, session)
-        live = lock_live_turn(session)
-        calls = lock_open_calls(session) if live is not None else []
-        client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
-        _check_answers(answers, calls, client_names)
+    with answering(caller, session) as call:
+        client_names = {tool["name"] for tool in session_settings.settings_of(call.session).client_tools}
+        _check_answers(answers, call.calls, client_names)
+        call.answer(answers)
+
+
+class Answering:
+    """A locked session with its live turn and open calls, in a transaction that may answer some of them."""
+
+    def __init__(self, caller: Caller, session: Session, tx: journal.Transaction, asking: quotas.Asking) -> None:
+        self.caller, self.session, self.tx, self._asking = caller, session, tx, asking
+        self.live = lock_live_turn(session)
+        self.calls = lock_open_calls(session) if self.live is not None else []
+        self.told: Stopped | None = None
+
+    def find(self, turn: str, call_id: str) -> ToolCall:
+        """An open call of this turn; NotPossible if there is none."""
+        if self.live is None or self.live.public_id != turn:
+            raise NotPossible("this turn is not active")
+        found = next((call for call in self.calls if call.call_id == call_id), None)
+        if found is None:
+            raise NotPossible("this call is not open")
+        return found
+
+    def answer(self, answers: Sequence[Answer], dispatched: Dispatched | None = None) -> None:
+        """Store them and make the turn go on, or let its run know."""
+        live = self.live
         assert live is not None, "an open call without a live turn was found by no check"
-        now = timezone.now()
-        happenings: list[Happening] = []
+        spec, now = registry.find(self.session.agent_name), timezone.now()
         waiting = live.state == TurnState.WAITING
         if waiting:
-            asking.take_turn()
-            live.run += 1
-            Turn.objects.filter(pk=live.pk).update(
-                state=TurnState.QUEUED, api_key_id=caller.key, run=live.run, queued_at=now, takeovers=0
-            )
-            happenings.append(Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run}))
-            tx.after_commit(tasks.wake)
+            self._asking.take_turn()
+            self.append([go_on(live, self.caller.key, now)])
+            self.tx.after_commit(tasks.wake)
         else:
-            told = Stopped(live.pk, live.worker)
-        place = Place(session.tenant_id, session.pk, live.pk, live.run, step=0)
-        happenings += _store_answers(
-            place, live.public_id, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=waiting
+            self.told = Stopped(live.pk, live.worker)
+        place = Place(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
+        grantable = frozenset() if spec is None else _grantable(spec, self.session)
+        stored = _store_answers(
+            place, live.public_id, self.calls, answers, grantable=grantable, by=_by(self.caller), now=now, stored=waiting
         )
+        self.append([*stored[:-1], dispatches.told(stored[-1], dispatched)])
         if waiting:
-            asking.admit_turn()
-        append_all(tx, session, happenings)
-    if told is not None and told.worker:
-        broadcast.tell_worker(told.worker, {"turn": told.turn_id, "what": "answered"})
+            self._asking.admit_turn()
+
+    def append(self, happenings: Sequence[Happening]) -> None:
+        for happening in happenings:
+            self.tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
+
+
+def go_on(live: Turn, key: int | None, now: datetime) -> Happening:
+    """Put a waiting turn, which is locked, back into the queue."""
+    live.run += 1
+    Turn.objects.filter(pk=live.pk).update(state=TurnState.QUEUED, api_key_id=key, run=live.run, queued_at=now, takeovers=0)
+    return Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run})
+
+
+@contextmanager
+def answering(caller: Caller, session: Session, dispatched: Dispatched | None = None) -> Iterator[Answering]:
+    """The transaction around an answer; the run's worker is told after it."""
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.remember(caller, dispatched)
+        agents.for_turn(caller, session)
+        call = Answering(caller, session, tx, asking)
+        yield call
+    if call.told is not None and call.told.worker:
+        broadcast.tell_worker(call.told.worker, {"turn": call.told.turn_id, "what": "answered"})
 
 
 def _check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_names: set[str]) -> None:
     # A call nobody can serve is answered by the run itself, which may be doing so now.
-    pending = {call.call_id: call for call in calls if call.state == CallState.PENDING and call.runner != CallRunner.NOBODY}
+    pending = {
+        call.call_id: call
+        for call in calls
+        if call.state in (CallState.PENDING, CallState.REVIEW) and call.runner != CallRunner.NOBODY
+    }
     faults: list[Fault] = []
     seen: set[str] = set()
     for each in answers:
@@ -132,6 +189,8 @@ def _check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_
             faults.append(Fault(path, "this call is answered twice in one request"))
         elif each.call_id not in pending:
             faults.append(Fault(path, "no pending call has this id"))
+        elif isinstance(each, ClientResult) and pending[each.call_id].state == CallState.REVIEW:
+            faults.append(Fault(path, "this call has run; its result waits for a permission"))
         elif isinstance(each, Permission) and each.granted:
             call = pending[each.call_id]
             if call.runner == CallRunner.CLIENT or call.name in client_names:
@@ -165,31 +224,110 @@ def _store_answers(
 ) -> list[Happening]:
     """The clients' results first, then the decisions (A63). ``stored``: their messages are written now."""
     happenings: list[Happening] = []
-    names = {call.call_id: call.name for call in calls}
+    rows = {call.call_id: call for call in calls}
     for each in answers:
         if isinstance(each, ClientResult):
-            prepared.execute([history.call_final(place, each.call_id, CallState.DONE, each.content, now, by=by, stored=stored)])
+            happenings += _close_form(turn, rows[each.call_id], each.form or FormEnd("accept"), now)
+            prepared.execute(
+                [
+                    history.call_final(
+                        place, each.call_id, CallState.DONE, each.content, now, failed=each.failed, by=by, stored=stored
+                    )
+                ]
+            )
+            if each.outcome is not None:
+                prepared.execute([history.call_told(place, each.call_id, option="", suggestion=None, outcome=each.outcome)])
             if stored:
                 prepared.execute(
                     history.message(place, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id)
                 )
-            happenings.append(history.finished(turn, each.call_id, each.content, failed=False, by="client", shown=False))
+            more = {} if each.outcome is None else {"outcome": each.outcome}
+            happenings.append(
+                history.finished(turn, each.call_id, each.content, failed=each.failed, by="client", shown=False, **more)
+            )
     for each in answers:
-        if isinstance(each, ClientResult):
-            continue
-        if each.granted and names[each.call_id] in grantable:
-            prepared.execute([history.call_granted(place, each.call_id, by, now)])
-            happenings.append(Happening(Kind.CALL_GRANTED, {"turn": turn, "call": each.call_id, "by": by}))
-            continue
-        if each.granted:
-            text = f"Tool not found: {names[each.call_id]}"
-            final = history.call_final(place, each.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
-            happenings.append(history.finished(turn, each.call_id, text, failed=True, by="server", shown=True))
-        else:
-            text = history.denial(each.reason)
-            final = history.call_final(place, each.call_id, CallState.DENIED, text, now, reason=each.reason, by=by, stored=stored)
-            happenings.append(history.denied(turn, each.call_id, each.reason, text, shown=True))
-        prepared.execute([final])
-        if stored:
-            prepared.execute(history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=each.call_id))
+        if isinstance(each, Permission):
+            happenings += _decided(place, turn, rows[each.call_id], each, grantable=grantable, by=by, now=now, stored=stored)
     return happenings
+
+
+def _decided(
+    place: Place,
+    turn: str,
+    call: ToolCall,
+    word: Permission,
+    *,
+    grantable: frozenset[str],
+    by: str,
+    now: datetime,
+    stored: bool,
+) -> list[Happening]:
+    """What a client's yes or no makes of a call."""
+    if call.state == CallState.REVIEW:
+        return [_reviewed(place, turn, call, approved=word.granted, by=by, now=now, stored=stored)]
+    option = {"option": word.option} if word.option else {}
+    if word.granted and call.name in grantable:
+        prepared.execute([history.call_granted(place, call.call_id, by, now, option=word.option, arguments=word.arguments)])
+        edited = {} if word.arguments is None else {"input": word.arguments}
+        return [Happening(Kind.CALL_GRANTED, {"turn": turn, "call": call.call_id, "by": by, **option, **edited})]
+    happenings: list[Happening] = []
+    if word.granted or call.runner == CallRunner.CLIENT:
+        # A call that nobody waits to be asked about cannot be denied, it fails.
+        happenings += _close_form(turn, call, FormEnd("decline"), now)
+        text = f"Tool not found: {call.name}" if word.granted else history.denial(word.reason)
+        final = history.call_final(place, call.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
+        happenings.append(history.finished(turn, call.call_id, text, failed=True, by="server", shown=True))
+        prepared.execute([final])
+    else:
+        text = history.denial(word.told)
+        final = history.call_final(
+            place, call.call_id, CallState.DENIED, text, now, reason=word.reason, by=by, stored=stored, how=word.how
+        )
+        prepared.execute([final])
+        suggestion = {} if word.suggestion is None else {"suggestion": word.suggestion}
+        if word.option or suggestion:
+            prepared.execute(
+                [history.call_told(place, call.call_id, option=word.option, suggestion=word.suggestion, outcome=None)]
+            )
+        happenings.append(history.denied(turn, call.call_id, word.reason, text, shown=True, how=word.how, **suggestion, **option))
+    if stored:
+        prepared.execute(history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))
+    return happenings
+
+
+def _reviewed(place: Place, turn: str, call: ToolCall, *, approved: bool, by: str, now: datetime, stored: bool) -> Happening:
+    """A result that a client has looked at: the model gets it, or learns that it does not."""
+    content: Content = exact_json.loads(call.result or '""') if approved else history.WITHHELD
+    how = "" if approved else "result-denied"
+    prepared.execute(
+        [
+            history.call_final(
+                place,
+                call.call_id,
+                CallState.DONE if approved else CallState.DENIED,
+                content,
+                now,
+                failed=call.failed and approved,
+                by=by,
+                stored=stored,
+                how=how,
+            )
+        ]
+    )
+    if stored:
+        prepared.execute(history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id))
+    payload = {"turn": turn, "call": call.call_id, "approved": approved, "content": content, "shown": True}
+    return Happening(Kind.CALL_RESULT_CONFIRMED, payload)
+
+
+def _close_form(turn: str, call: ToolCall, end: FormEnd, now: datetime) -> list[Happening]:
+    """Close the form of a call of ``ask_user``; a call of anything else has none."""
+    if call.runner != CallRunner.CLIENT or call.turn_id is None:
+        return []
+    form = Form.objects.filter(turn_id=call.turn_id, call_id=call.call_id, response="").first()
+    if form is None:
+        return []
+    answers = exact_json.loads(form.answers) if end.answers is None else end.answers
+    Form.objects.filter(pk=form.pk).update(response=end.response, answers=exact_json.dumps(answers), closed_at=now)
+    payload = {"turn": turn, "form": form.form_id, "response": end.response, "answers": answers}
+    return [dispatches.told(Happening(Kind.FORM_CLOSED, payload), end.dispatched)]

@@ -13,8 +13,10 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, broadcast, history, journal, prepared, quotas
+from sessions_app.core import access, broadcast, dispatches, history, journal, prepared, quotas
 from sessions_app.core.caller import Caller
+from sessions_app.core.dispatches import Dispatched
+from sessions_app.core.errors import NotPossible
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.journal.types import Event, NewEvent
@@ -80,7 +82,7 @@ class _Partial:
         return partial
 
 
-def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
+def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dispatched | None = None) -> Stopped:
     """Write a live turn's end from outside its run; the turn (and its session) are locked.
 
     The open step is stored as far as the journal has it. Then the tenant's counter is taken, which
@@ -128,7 +130,8 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop) -> Stopped:
         happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
     end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run}
     if stop.state is TurnState.CANCELLED:
-        happenings.append(Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause}))
+        cancelled = Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause})
+        happenings.append(dispatches.told(cancelled, dispatched))
     else:
         happenings.append(Happening(Kind.TURN_FAILED, {**end, "error": stop.cause}))
     for happening in [*happenings, *deferred]:
@@ -156,7 +159,7 @@ def _amend(place: Place, turn: Turn, before: Content | None, partial: _Partial, 
 
 
 def _store_late_answer(place: Place, call: ToolCall, now: datetime) -> None:
-    origin = Origin.SERVER if call.state == CallState.DENIED else Origin.CLIENT
+    origin = Origin.SERVER if call.state == CallState.DENIED or call.started_at is not None else Origin.CLIENT
     content = exact_json.loads(call.result or '""')
     prepared.execute(
         [
@@ -217,6 +220,18 @@ def cancel(caller: Caller, session: Session, reason: str = "") -> CancelReceipt:
         if time.monotonic() >= deadline:
             return CancelReceipt(cancelled=True, provider_closed=False)
         time.sleep(_PROVIDER_CLOSE_LOOK)
+
+
+def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Dispatched | None) -> None:
+    """Stop this turn; it is stopped when this returns, its provider's call is closed soon."""
+    with journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.remember(caller, dispatched)
+        live = lock_live_turn(session)
+        if live is None or live.public_id != turn:
+            raise NotPossible("this turn is not active")
+        stopped = stop_locked(tx, live, Stop(cause="client", reason="end_turn"), dispatched)
+    tell_worker(stopped)
 
 
 def cancel_tenant(tenant_id: int, cause: Literal["suspended"] = "suspended") -> int:

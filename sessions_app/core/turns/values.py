@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from agents_app.runtime.messages import Content
 from sessions_app.core import history, quotas
+from sessions_app.core.dispatches import Dispatched
 from sessions_app.models import TurnState
 
 
@@ -33,16 +34,39 @@ class ClientResult:
     index: int
     call_id: str
     content: Content = field(repr=False)
+    failed: bool = False
+    outcome: dict[str, Any] | None = field(default=None, repr=False)
+    """The client's own account of it, for other clients."""
+    form: FormEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FormEnd:
+    """How the form of a call was closed. ``answers`` None: those that stand."""
+
+    response: Literal["accept", "decline", "cancel"]
+    answers: dict[str, Any] | None = field(default=None, repr=False)
+    dispatched: Dispatched | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether a server tool may run."""
+    """Whether a server tool may run, or its result be used. ``arguments``: what the client has made of the call's."""
 
     index: int
     call_id: str
     granted: bool
     reason: str = ""
+    option: str = ""
+    arguments: str | None = field(default=None, repr=False)
+    how: Literal["denied", "skipped"] = "denied"
+    suggestion: dict[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def told(self) -> str:
+        """What the model hears of a denial."""
+        suggested = (self.suggestion or {}).get("text", "")
+        return " ".join(each for each in (self.reason, suggested and f"The user suggests: {suggested}") if each)
 
 
 Answer = ClientResult | Permission
@@ -60,7 +84,7 @@ class CancelReceipt:
 class Stop:
     """Why a turn is stopped from outside its run, and what its stream says."""
 
-    cause: Literal["client", "deadline", "deleted", "suspended", "limit", "interrupted", "internal"]
+    cause: Literal["client", "cut", "deadline", "deleted", "suspended", "limit", "interrupted", "internal"]
     reason: Literal["end_turn", "error"]
 
     @property

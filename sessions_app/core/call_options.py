@@ -1,0 +1,20 @@
+"""What a person may choose between when a tool asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+ONCE, SESSION, DENY = "allow-once", "allow-in-session", "deny"
+
+OPTIONS: Sequence[Mapping[str, str]] = (
+    {"id": ONCE, "label": "Allow once", "kind": "approve"},
+    {"id": SESSION, "label": "Allow in this session", "kind": "approve"},
+    {"id": DENY, "label": "Deny", "kind": "deny"},
+)
+
+
+def kind_of(option: str) -> Literal["approve", "deny"] | None:
+    """None: it is not offered."""
+    found = next((each["kind"] for each in OPTIONS if each["id"] == option), None)
+    return None if found is None else ("approve" if found == "approve" else "deny")

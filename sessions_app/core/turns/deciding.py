@@ -1,0 +1,153 @@
+"""What clients that watch a session do about one call: confirm it, complete it, show how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agents_app import exact_json
+from agents_app.runtime.messages import Content
+from sessions_app.core import call_options, clients, content, dispatches
+from sessions_app.core.caller import Caller
+from sessions_app.core.dispatches import Dispatched
+from sessions_app.core.errors import InvalidInput, NotPossible
+from sessions_app.core.events import Happening, Kind
+from sessions_app.core.turns.answering import Answering, answering
+from sessions_app.core.turns.values import ClientResult, Permission
+from sessions_app.models import CallRunner, CallState, Session, ToolCall
+
+UNKNOWN_HERE = "Tool execution failed: the client does not know this tool"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's word on a call that asks. ``input``: the argument text that it shall run with instead."""
+
+    approved: bool
+    option: str | None = None
+    input: str | None = field(default=None, repr=False)
+    how: Literal["denied", "skipped"] = "denied"
+    reason: str = ""
+    suggestion: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A client's account of what its tool did. ``content``: blocks as the client has them; ``error``: message, code?."""
+
+    success: bool
+    message: Any
+    content: list[dict[str, Any]] | None = field(default=None, repr=False)
+    structured: dict[str, Any] | None = field(default=None, repr=False)
+    error: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        members = {"content": self.content, "structured": self.structured, "error": self.error}
+        there = {name: value for name, value in members.items() if value is not None}
+        return {"success": self.success, "message": self.message, **there}
+
+    def for_model(self) -> Content:
+        """The text as the client gave it, else the structured content, else the error."""
+        texts = [block["text"] for block in self.content or [] if block.get("type") == "text"]
+        if len(texts) == 1:
+            return str(texts[0])
+        if texts:
+            return [{"type": "text", "text": text} for text in texts]
+        if self.structured is not None:
+            return exact_json.dumps(self.structured)
+        return "" if self.error is None else f"Tool execution failed: {self.error.get('message', '')}"
+
+
+def confirm(caller: Caller, session: Session, turn: str, call: str, decision: Decision, *, dispatched: Dispatched | None) -> None:
+    """Let a call that asks run, or deny it. Of two clients at once the first is heard."""
+    with answering(caller, session, dispatched) as open_calls:
+        row = open_calls.find(turn, call)
+        if row.state != CallState.PENDING or row.runner != CallRunner.SERVER:
+            raise NotPossible("this call does not wait for a confirmation")
+        if decision.option is not None:
+            kind = call_options.kind_of(decision.option)
+            if kind is None:
+                raise NotPossible("the call offers no such option")
+            if (kind == "approve") is not decision.approved:
+                raise NotPossible("the option says something else than the decision")
+        _check_storable([decision.input, decision.reason, decision.suggestion])
+        word = Permission(
+            0,
+            call,
+            decision.approved,
+            reason=decision.reason,
+            option=decision.option or "",
+            arguments=decision.input,
+            how=decision.how,
+            suggestion=decision.suggestion,
+        )
+        open_calls.answer([word], dispatched)
+        if decision.option == call_options.SESSION:
+            _trust(open_calls, row)
+
+
+def _check_storable(value: Any) -> None:
+    if faults := content.unstorable(value, ("action",)):
+        raise InvalidInput(faults)
+
+
+def _trust(open_calls: Answering, row: ToolCall) -> None:
+    """From now on the tool need not ask in this session, in either protocol."""
+    session = open_calls.session
+    refs: list[dict[str, Any]] = exact_json.loads(session.tool_refs or "[]")
+    trusted = [{**ref, "trust": True} if ref["name"] == row.name else ref for ref in refs]
+    if trusted != refs:
+        Session.objects.filter(pk=session.pk).update(tool_refs=exact_json.dumps(trusted))
+        clients.draw_attention(session.pk)
+
+
+def complete(caller: Caller, session: Session, turn: str, call: str, outcome: Outcome, *, dispatched: Dispatched) -> None:
+    """The result of a tool that the dispatching client has brought."""
+    with answering(caller, session, dispatched) as open_calls:
+        _own(open_calls, turn, call, dispatched)
+        _check_storable(outcome.document())
+        result = ClientResult(0, call, outcome.for_model(), failed=not outcome.success, outcome=outcome.document())
+        open_calls.answer([result], dispatched)
+
+
+def _own(open_calls: Answering, turn: str, call: str, dispatched: Dispatched) -> ToolCall:
+    row = open_calls.find(turn, call)
+    if row.client is None:
+        raise NotPossible("this is no call of a client's tool")
+    if row.client != dispatched.client:
+        raise NotPossible("this call is another client's")
+    if row.state != CallState.PENDING:
+        raise NotPossible("this call is not running")
+    return row
+
+
+def fail_unknown(caller: Caller, session: Session, turn: str, call: str, *, reason: str, dispatched: Dispatched) -> None:
+    """A client denies a call of its own that runs already: the action is refused, and the call fails (R187)."""
+    with answering(caller, session, dispatched) as open_calls:
+        _own(open_calls, turn, call, dispatched)
+        open_calls.tx.append(dispatches.refusal(caller, dispatched, reason))
+        message = UNKNOWN_HERE.partition(": ")[2]
+        outcome = {"success": False, "message": message, "error": {"message": message}}
+        open_calls.answer([ClientResult(0, call, UNKNOWN_HERE, failed=True, outcome=outcome)])
+
+
+def show_content(
+    caller: Caller, session: Session, turn: str, call: str, shown: list[dict[str, Any]], *, dispatched: Dispatched
+) -> None:
+    """What a client shows of a call of its own while it works on it."""
+    with answering(caller, session, dispatched) as open_calls:
+        row = _own(open_calls, turn, call, dispatched)
+        _check_storable(shown)
+        ToolCall.objects.filter(pk=row.pk).update(shown=exact_json.dumps(shown))
+        happening = Happening(Kind.CALL_CONTENT_CHANGED, {"turn": turn, "call": call, "content": shown})
+        open_calls.append([dispatches.told(happening, dispatched)])
+
+
+def confirm_result(
+    caller: Caller, session: Session, turn: str, call: str, *, approved: bool, dispatched: Dispatched | None
+) -> None:
+    """Whether the model gets a result that was held back."""
+    with answering(caller, session, dispatched) as open_calls:
+        if open_calls.find(turn, call).state != CallState.REVIEW:
+            raise NotPossible("no result of this call waits for a confirmation")
+        open_calls.answer([Permission(0, call, approved)], dispatched)
