@@ -60,7 +60,14 @@ class Client:
     """One client. ``seen``: every envelope, in the order it came; ``heard``: every notification."""
 
     def __init__(
-        self, url: str, key: str, client_id: str, *, on_frame: Callable[[str], None] | None = None, **options: Any
+        self,
+        url: str,
+        key: str,
+        client_id: str,
+        *,
+        on_frame: Callable[[str], None] | None = None,
+        on_envelope: Callable[[Envelope], None] | None = None,
+        **options: Any,
     ) -> None:
         self.url, self.client_id = url, client_id
         self.mirrors: dict[str, Mirror] = {}
@@ -72,7 +79,7 @@ class Client:
         """What made this client give up; None: nothing did."""
         self._key = key
         self._options = options
-        self._on_frame = on_frame
+        self._on_frame, self._on_envelope = on_frame, on_envelope
         self._socket: ClientConnection | None = None
         self._listening: asyncio.Task[None] | None = None
         self._asked: dict[int, tuple[str, asyncio.Future[Any]]] = {}
@@ -167,7 +174,7 @@ class Client:
 
     # --- waiting ---
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float | None = 30.0) -> Any:
         """What ``condition`` answers once that is true; it is asked after every frame. Disconnected if none will come."""
         async with asyncio.timeout(seconds):
             while True:
@@ -279,6 +286,8 @@ class Client:
 
     def _take_envelope(self, envelope: Envelope) -> None:
         self.seen.append(envelope)
+        if self._on_envelope is not None:
+            self._on_envelope(envelope)
         self.last_seq = max(self.last_seq, envelope["serverSeq"])
         action = envelope["action"]
         uri = resource(action) or ""

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-TOO_SLOW = 1013
+TOO_SLOW = NOT_NOW = 1013
 _LARGE = 32 * 1024
 """Characters; a larger frame is taken apart in a thread, so that it stops nobody else."""
 _MOST_FRAMES = 64
@@ -187,8 +187,9 @@ class Connection:
         try:
             await dispatch.take(self, params["clientSeq"], params["action"])
         except Exception as error:
-            # Without an answer and without an echo: what was not foreseen is in the log.
+            # Nothing was stored, and nothing can be said about it: the client comes back, and says it again.
             errors.told(error)
+            self.close(NOT_NOW)
 
     def unsubscribe(self, uri: str) -> None:
         for key, subscribed in list(self.subscriptions.items()):

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 SCOPE = "ahp"
 BINARY = 1003
 TOO_BIG = 1009
-NOT_NOW = 1013
 _CLOSING_SECONDS = 5.0
 """How long a peer that does not read may keep its connection once it is to be closed."""
 

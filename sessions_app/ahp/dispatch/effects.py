@@ -8,7 +8,8 @@ from sessions_app.ahp.commands.sessions import entry_of
 from sessions_app.ahp.dispatch.facts import Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
-from sessions_app.core import clients, session_changes
+from sessions_app.core import agents, clients, session_changes, turns
+from sessions_app.core.user_messages import UserMessage, content_of
 
 # --- the session ---
 
@@ -51,6 +52,26 @@ def _customization(judged: Judged) -> None:
     )
 
 
+# --- turns ---
+
+
+def _turn_started(judged: Judged) -> None:
+    action = judged.action
+    if "queuedMessageId" in action:
+        raise Refusal("the host alone begins a turn with a queued message")
+    said = UserMessage.of(action["userMessage"])
+    content = content_of(said, agents.for_turn(judged.caller, judged.session).images)
+    turns.start(
+        judged.caller,
+        judged.session,
+        content=content,
+        turn_id=action["turnId"],
+        said=said,
+        alone=True,
+        dispatched=judged.dispatched,
+    )
+
+
 # --- the active client ---
 
 
@@ -72,6 +93,7 @@ def _client_tools(judged: Judged) -> None:
 
 
 EFFECTS: Mapping[str, Callable[[Judged], None]] = {
+    "session/turnStarted": _turn_started,
     "session/titleChanged": _title,
     "session/isReadChanged": _read,
     "session/isArchivedChanged": _archived,

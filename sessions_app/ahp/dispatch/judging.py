@@ -5,8 +5,12 @@ Synchronous: whoever calls is in a thread.
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from django.db import InterfaceError, OperationalError
 
 from agents_app import registry
 from sessions_app.ahp.dispatch import reasons
@@ -22,6 +26,8 @@ from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import DispatchedBefore, DomainError, NotReady, SessionNotFound
 from sessions_app.models import Session
+
+log = logging.getLogger(__name__)
 
 
 def judge(dispatch: Dispatch) -> None:
@@ -41,10 +47,14 @@ def judge(dispatch: Dispatch) -> None:
         return  # The echo is in what the client was replayed.
     except SessionNotFound:
         return  # It went meanwhile, and nobody hears of it any more.
-    except NotReady:
-        raise
+    except (NotReady, OperationalError, InterfaceError):
+        raise  # Nothing can be stored now, a refusal neither.
     except (Refusal, DomainError) as error:
         _refuse(dispatch.caller, dispatched, str(error) if isinstance(error, Refusal) else reasons.of(error))
+    except Exception as error:
+        reference = f"err_{secrets.token_hex(6)}"
+        log.exception("a dispatched action failed (%s)", reference, exc_info=error)
+        _refuse(dispatch.caller, dispatched, f"the host failed; its log has more under {reference}")
 
 
 def _refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:

@@ -1,0 +1,85 @@
+"""``ahp_tail``: a session live in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import os
+import secrets
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from sessions_app.ahp.client import Client, Disconnected
+from sessions_app.ahp.jsonrpc import RPCError
+from sessions_app.ahp.transcript import Transcript
+
+_PAUSE = 1.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Prints a session of any AHP host as it happens: what was said, thought, called, and how it ended. The key is read"
+        " from AGENTHOST_KEY, or asked for."
+    )
+    requires_system_checks = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("url", help="of the host, such as ws://127.0.0.1:8000/ahp")
+        parser.add_argument("session", help="the session's URI, such as echo:/sess_…")
+        parser.add_argument("--once", action="store_true", help="print what is there and end with the turn under way")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        key = os.environ.get("AGENTHOST_KEY") or getpass.getpass("Key: ")
+        try:
+            asyncio.run(self._tail(options["url"], key, options["session"], once=options["once"]))
+        except InvalidStatus as error:
+            raise CommandError(f"the host refused the connection: {error.response.status_code}") from None
+        except (OSError, WebSocketException) as error:
+            raise CommandError(f"no connection to {options['url']}: {error}") from None
+        except RPCError as error:
+            raise CommandError(f"{options['session']}: {error.message}") from None
+        except KeyboardInterrupt:
+            pass
+
+    async def _tail(self, url: str, key: str, session: str, *, once: bool) -> None:
+        transcript = Transcript(self._say)
+        client = Client(url, key, f"ahp_tail-{secrets.token_hex(4)}", on_envelope=transcript.take)
+        await client.open()
+        try:
+            await client.initialize()
+            transcript.begin(await client.subscribe(session))
+            while True:
+                try:
+                    await client.until(lambda: _is_over(client, session, once=once), None)
+                except Disconnected:
+                    await self._come_back(client)
+                    if session in client.mirrors:
+                        continue
+                if not once:
+                    transcript.end("the session is gone")
+                return
+        finally:
+            await client.close()
+
+    async def _come_back(self, client: Client) -> None:
+        """As often as it takes: the host may be restarting."""
+        while True:
+            try:
+                await client.reconnect()
+            except (OSError, WebSocketException, Disconnected):
+                await asyncio.sleep(_PAUSE)
+            else:
+                return
+
+    def _say(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _is_over(client: Client, session: str, *, once: bool) -> bool:
+    gone = {"type": "notify/sessionRemoved", "session": session}
+    return gone in client.heard or (once and "activeTurn" not in client.state(session))

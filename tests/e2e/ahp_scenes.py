@@ -1,0 +1,90 @@
+"""What AHP's tests do again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from typing import Any
+
+from tests.e2e.ahp_watcher import Watcher
+
+_numbers = itertools.count(1)
+
+
+def new_uri(agent: str = "echo") -> str:
+    return f"{agent}:/{secrets.token_hex(6)}"
+
+
+async def made(client: Watcher, agent: str = "echo", uri: str | None = None, **params: Any) -> str:
+    """A session this client has made and is subscribed to: both asked for at once (R21)."""
+    uri = uri or new_uri(agent)
+    answers = (
+        client.ask("createSession", {"session": uri, "provider": agent, **params}),
+        client.ask("subscribe", {"resource": uri}),
+    )
+    await asyncio.gather(*answers)
+    return uri
+
+
+def starting(uri: str, text: str, turn: str | None = None, **members: Any) -> dict[str, Any]:
+    turn = turn or f"turn-{next(_numbers)}"
+    return {"type": "session/turnStarted", "session": uri, "turnId": turn, "userMessage": {"text": text}, **members}
+
+
+async def started(client: Watcher, uri: str, text: str) -> str:
+    """A turn that the host has accepted; its id."""
+    action = starting(uri, text)
+    echo = await client.echo(await client.dispatch(action))
+    assert "rejectionReason" not in echo, echo
+    return str(action["turnId"])
+
+
+async def over(client: Watcher, uri: str, turn: str) -> dict[str, Any]:
+    """The turn, once it has ended."""
+
+    def found() -> dict[str, Any] | None:
+        turns = client.state(uri)["turns"]
+        return next((each for each in turns if each["id"] == turn), None)
+
+    ended: dict[str, Any] = await client.until(found, 60)
+    return ended
+
+
+async def said(client: Watcher, uri: str, text: str) -> dict[str, Any]:
+    """A whole turn."""
+    return await over(client, uri, await started(client, uri, text))
+
+
+async def refused(client: Watcher, action: dict[str, Any]) -> str:
+    """Why the host refuses this action."""
+    echo = await client.echo(await client.dispatch(action))
+    assert echo["action"] == action
+    return str(echo["rejectionReason"])
+
+
+def text_of(turn: dict[str, Any]) -> str:
+    return "".join(part["content"] for part in turn["responseParts"] if part["kind"] == "markdown")
+
+
+def call_of(client: Watcher, uri: str, name: str) -> dict[str, Any] | None:
+    """The newest call of this tool in the active turn."""
+    turn = client.state(uri).get("activeTurn")
+    parts = [] if turn is None else turn["responseParts"]
+    calls = [part["toolCall"] for part in parts if part["kind"] == "toolCall" and part["toolCall"]["toolName"] == name]
+    return calls[-1] if calls else None
+
+
+async def call_in(client: Watcher, uri: str, name: str, status: str) -> dict[str, Any]:
+    """The call, once it is in this state."""
+
+    def found() -> dict[str, Any] | None:
+        call = call_of(client, uri, name)
+        return call if call is not None and call["status"] == status else None
+
+    there: dict[str, Any] = await client.until(found, 60)
+    return there
+
+
+def about_call(kind: str, uri: str, turn: str, call: str, **members: Any) -> dict[str, Any]:
+    return {"type": f"session/{kind}", "session": uri, "turnId": turn, "toolCallId": call, **members}
