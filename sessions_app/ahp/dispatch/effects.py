@@ -8,7 +8,9 @@ from sessions_app.ahp.commands.sessions import entry_of
 from sessions_app.ahp.dispatch.facts import Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
-from sessions_app.core import agents, clients, session_changes, turns
+from sessions_app.core import agents, clients, forms, inbox, session_changes, turns
+from sessions_app.core.errors import NotPossible
+from sessions_app.core.turns import Decision, Outcome
 from sessions_app.core.user_messages import UserMessage, content_of
 
 # --- the session ---
@@ -72,6 +74,127 @@ def _turn_started(judged: Judged) -> None:
     )
 
 
+def _turn_cancelled(judged: Judged) -> None:
+    turns.cancel_turn(judged.caller, judged.session, judged.action["turnId"], dispatched=judged.dispatched)
+
+
+# --- tool calls ---
+
+
+def _confirmed(judged: Judged) -> None:
+    action = judged.action
+    turn, call = action["turnId"], action["toolCallId"]
+    if action["approved"]:
+        decision = Decision(approved=True, option=action.get("selectedOptionId"), input=action.get("editedToolInput"))
+    else:
+        suggestion = action.get("userSuggestion")
+        decision = Decision(
+            approved=False,
+            option=action.get("selectedOptionId"),
+            how=action["reason"],
+            reason=_plain(action.get("reasonMessage", "")),
+            suggestion=None if suggestion is None else UserMessage.of(suggestion).document(),
+        )
+        try:
+            # A client that does not know its own tool says so like this (R187).
+            turns.fail_unknown(
+                judged.caller, judged.session, turn, call, reason="the call is running already", dispatched=judged.dispatched
+            )
+        except NotPossible:
+            pass
+        else:
+            return
+    turns.confirm(judged.caller, judged.session, turn, call, decision, dispatched=judged.dispatched)
+
+
+def _plain(text: str | Mapping[str, str]) -> str:
+    return text if isinstance(text, str) else text["markdown"]
+
+
+def _completed(judged: Judged) -> None:
+    action = judged.action
+    if action.get("requiresResultConfirmation"):
+        raise Refusal("the host alone asks for a result to be confirmed")
+    result = action["result"]
+    outcome = Outcome(
+        success=result["success"],
+        message=result["pastTenseMessage"],
+        content=result.get("content"),
+        structured=result.get("structuredContent"),
+        error=result.get("error"),
+    )
+    turns.complete(judged.caller, judged.session, action["turnId"], action["toolCallId"], outcome, dispatched=judged.dispatched)
+
+
+def _content_changed(judged: Judged) -> None:
+    action = judged.action
+    turns.show_content(
+        judged.caller,
+        judged.session,
+        action["turnId"],
+        action["toolCallId"],
+        action["content"],
+        dispatched=judged.dispatched,
+    )
+
+
+def _result_confirmed(judged: Judged) -> None:
+    action = judged.action
+    turns.confirm_result(
+        judged.caller,
+        judged.session,
+        action["turnId"],
+        action["toolCallId"],
+        approved=action["approved"],
+        dispatched=judged.dispatched,
+    )
+
+
+# --- messages that wait ---
+
+
+def _pending_set(judged: Judged) -> None:
+    action = judged.action
+    message = UserMessage.of(action["userMessage"])
+    inbox.put(judged.caller, judged.session, action["kind"], action["id"], message, dispatched=judged.dispatched)
+
+
+def _pending_removed(judged: Judged) -> None:
+    action = judged.action
+    inbox.remove(judged.caller, judged.session, action["kind"], action["id"], dispatched=judged.dispatched)
+
+
+def _reordered(judged: Judged) -> None:
+    inbox.reorder(judged.caller, judged.session, judged.action["order"], dispatched=judged.dispatched)
+
+
+# --- forms ---
+
+
+def _answer_changed(judged: Judged) -> None:
+    action = judged.action
+    forms.change_answer(
+        judged.caller,
+        judged.session,
+        action["requestId"],
+        action["questionId"],
+        action.get("answer"),
+        dispatched=judged.dispatched,
+    )
+
+
+def _input_completed(judged: Judged) -> None:
+    action = judged.action
+    forms.complete(
+        judged.caller,
+        judged.session,
+        action["requestId"],
+        action["response"],
+        action.get("answers", {}),
+        dispatched=judged.dispatched,
+    )
+
+
 # --- the active client ---
 
 
@@ -94,6 +217,16 @@ def _client_tools(judged: Judged) -> None:
 
 EFFECTS: Mapping[str, Callable[[Judged], None]] = {
     "session/turnStarted": _turn_started,
+    "session/turnCancelled": _turn_cancelled,
+    "session/toolCallConfirmed": _confirmed,
+    "session/toolCallComplete": _completed,
+    "session/toolCallContentChanged": _content_changed,
+    "session/toolCallResultConfirmed": _result_confirmed,
+    "session/pendingMessageSet": _pending_set,
+    "session/pendingMessageRemoved": _pending_removed,
+    "session/queuedMessagesReordered": _reordered,
+    "session/inputAnswerChanged": _answer_changed,
+    "session/inputCompleted": _input_completed,
     "session/titleChanged": _title,
     "session/isReadChanged": _read,
     "session/isArchivedChanged": _archived,

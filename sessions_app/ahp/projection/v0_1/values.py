@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from sessions_app.core.call_options import OPTIONS
+
 APPROVAL = "approval"
 """The session's setting of whether the server's tools ask first (R389)."""
 
@@ -140,7 +142,8 @@ def invocation(call: Mapping[str, Any]) -> str:
 
 def confirmation_of(call: Mapping[str, Any]) -> dict[str, Any]:
     """What a call that asks shows besides its input."""
-    return {"confirmationTitle": f"Run {invocation(call)}?", "editable": True}
+    options = [dict(option) for option in OPTIONS]
+    return {"confirmationTitle": f"Run {invocation(call)}?", "editable": True, "options": options}
 
 
 def confirmed_by(by: str) -> str:
