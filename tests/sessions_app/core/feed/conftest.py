@@ -120,7 +120,7 @@ def lines(transactional_db: None) -> Iterator[Lines]:
     connection.close()
 
 
-async def collect(reader: SessionReader, count: int, bound: float = 10.0) -> list[int]:
+async def collect(reader: SessionReader, count: int, bound: float = 60.0) -> list[int]:
     """The numbers of the next events, ``count`` of them or more."""
     numbers: list[int] = []
     until = time.monotonic() + bound

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +33,7 @@ async def test_a_reader_is_given_what_is_stored_and_then_what_happens(lines: Lin
     line = await database.run(lines.line)
     stored = await line.tell("a", "b")
     async with feed.follow(line.tenant, line.session, stored[0].seq) as reader:
-        events = await reader.next(5)
+        events = await reader.next(60)
         assert events is not None
         assert [(event.seq, event.session, event.kind, event.data) for event in events] == [
             (stored[1].seq, line.session, "text_delta", '{"delta":"b"}')
@@ -115,7 +113,7 @@ async def test_a_reader_whose_first_read_was_overtaken_misses_nothing(
         read = read_session(*args, **kwargs)
         if not slow_has_read.is_set():
             slow_has_read.set()
-            go_on.wait(10)
+            go_on.wait(60)
         return read
 
     async def follow() -> list[int]:
@@ -124,7 +122,7 @@ async def test_a_reader_whose_first_read_was_overtaken_misses_nothing(
 
     monkeypatch.setattr(journal, "read_session", slow_once)
     slow = asyncio.create_task(follow())
-    await asyncio.to_thread(slow_has_read.wait, 10)
+    await asyncio.to_thread(slow_has_read.wait, 60)
     weather.all_lost = True
     stored = await line.tell("said in between, and its announcement is lost")
     # This one reads later and is done first, so the feed counts from what it saw.
@@ -136,6 +134,13 @@ async def test_a_reader_whose_first_read_was_overtaken_misses_nothing(
 # Announcements in bad weather
 
 
+@pytest.fixture
+def no_look_at_the_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found, is found without it."""
+    monkeypatch.setattr(hub, "_TICKS_WHILE_UP", 10**9)
+
+
+@pytest.mark.usefixtures("no_look_at_the_counters")
 async def test_a_lost_announcement_is_found_by_the_next_ones_hole(lines: Lines, weather: Weather) -> None:
     line = await database.run(lines.line)
     async with feed.follow(line.tenant, line.session, 0) as reader:
@@ -143,12 +148,11 @@ async def test_a_lost_announcement_is_found_by_the_next_ones_hole(lines: Lines, 
         lost = await line.tell("lost")
         weather.all_lost = False
         heard = await line.tell("heard")
-        began = time.monotonic()
+        # The look at the counters, which finds everything, does not come.
         assert await collect(reader, 2) == seqs(lost + heard)
-        # Well before the look at the counters.
-        assert time.monotonic() - began < 0.8
 
 
+@pytest.mark.usefixtures("no_look_at_the_counters")
 async def test_another_sessions_announcement_reveals_the_loss_too(lines: Lines, weather: Weather) -> None:
     line = await database.run(lines.line)
     neighbour = await database.run(lines.line, line.tenant)
@@ -157,9 +161,7 @@ async def test_another_sessions_announcement_reveals_the_loss_too(lines: Lines, 
         lost = await line.tell("the last word")
         weather.all_lost = False
         await neighbour.tell("heard")
-        began = time.monotonic()
         assert await collect(reader, 1) == seqs(lost)
-        assert time.monotonic() - began < 0.8
 
 
 async def test_a_lost_announcement_that_nothing_follows_is_found_by_the_counter(lines: Lines, weather: Weather) -> None:
@@ -167,9 +169,7 @@ async def test_a_lost_announcement_that_nothing_follows_is_found_by_the_counter(
     async with feed.follow(line.tenant, line.session, 0) as reader:
         weather.all_lost = True
         lost = await line.tell("lost")
-        began = time.monotonic()
         assert await collect(reader, 1) == seqs(lost)
-        assert time.monotonic() - began < 3.5
 
 
 async def test_an_announcement_out_of_order_waits_for_nothing_of_other_sessions(
@@ -209,13 +209,13 @@ async def test_no_weather_loses_or_repeats_an_event(seed: int, lines: Lines, wea
     async def follow(line: Line, delay: float) -> list[int]:
         received: list[int] = []
         await asyncio.sleep(delay)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 async with feed.follow(line.tenant, line.session, received[-1] if received else 0) as reader:
                     # Some leave in the middle and come back.
                     stay = chance.choice([10, 1000])
                     while stay > 0 and len(received) < 79:
-                        events = await reader.next(5) or []
+                        events = await reader.next(60) or []
                         received += [event.seq for event in events]
                         stay -= len(events)
                 if len(received) >= 79:
@@ -240,12 +240,12 @@ async def test_readers_in_two_loops_both_hear(lines: Lines) -> None:
     thread = threading.Thread(target=asyncio.run, args=(follow_there(),))
     async with feed.follow(line.tenant, line.session, 0) as reader:
         thread.start()
-        await asyncio.to_thread(following.wait, 5)
+        await asyncio.to_thread(following.wait, 60)
         stored: list[int] = []
         for number in range(20):
             stored += seqs(await line.tell(str(number)))
         assert await collect(reader, 20) == stored
-        await asyncio.to_thread(thread.join, 10)
+        await asyncio.to_thread(thread.join, 60)
     assert elsewhere == stored
 
 
@@ -282,7 +282,7 @@ async def test_a_slow_reader_is_told_when_what_it_missed_is_gone(lines: Lines) -
         await database.run(_prune, line, stored[-1].seq)
         await collect(reader, 1000)
         with pytest.raises(PositionPruned):
-            await reader.next(5)
+            await reader.next(60)
 
 
 # Positions that are gone
@@ -322,7 +322,7 @@ def _crash(line: Line, survived: int) -> None:
 
 
 async def _is_closed(reader: feed.SessionReader) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(PositionPruned):
             await collect(reader, 10**6)
 
@@ -340,7 +340,7 @@ async def test_a_reader_that_was_given_what_a_crash_took_is_closed(lines: Lines)
         await _is_closed(inside)
         received: list[int] = []
         while not received or received[-1] < after[0].seq:
-            received += [event.seq for event in await outside.next(5) or []]
+            received += [event.seq for event in await outside.next(60) or []]
         assert [seq for seq in received if seq not in seqs(lost)] == seqs(kept + after)
     with pytest.raises(PositionPruned):
         async with feed.follow(line.tenant, line.session, lost[0].seq):
@@ -381,12 +381,12 @@ async def test_streams_go_on_while_redis_is_away_and_when_it_is_back(lines: Line
                 server.stop()
                 await wait_until(lambda: not web.carrier_up() and not worker.carrier_up(), "Redis is away")
                 stored = seqs(await line.tell("away"))
-                assert await collect(reader, 1, bound=3) == stored
+                assert await collect(reader, 1) == stored
                 # A stream can be opened meanwhile as well.
                 async with feed.follow(line.tenant, line.session, stored[0]) as another:
                     stored = seqs(await line.tell("away still"))
-                    assert await collect(another, 1, bound=3) == stored
-                    assert await collect(reader, 1, bound=3) == stored
+                    assert await collect(another, 1) == stored
+                    assert await collect(reader, 1) == stored
 
                 server.start()
                 await wait_until(lambda: web.carrier_up() and worker.carrier_up(), "Redis is back")
@@ -417,7 +417,7 @@ async def test_the_last_reader_of_a_tenant_leaves_its_group(lines: Lines, monkey
                     async with feed.follow(line.tenant, line.session, 0):
                         assert len(await admin.pubsub_channels(group)) == 1
                     assert len(await admin.pubsub_channels(group)) == 1
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     while await admin.pubsub_channels(group):
                         pass
         finally:
@@ -425,13 +425,12 @@ async def test_the_last_reader_of_a_tenant_leaves_its_group(lines: Lines, monkey
             server.stop()
 
 
+@pytest.mark.usefixtures("no_look_at_the_counters")
 async def test_what_is_too_big_to_announce_arrives_at_once_all_the_same(lines: Lines) -> None:
     line = await database.run(lines.line)
     async with feed.follow(line.tenant, line.session, 0) as reader:
-        began = time.monotonic()
         stored = await line.tell("x" * 2 * 1024 * 1024)
         assert await collect(reader, 1) == seqs(stored)
-        assert time.monotonic() - began < 1
 
 
 async def test_a_stream_outlives_a_database_that_is_away_for_a_moment(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,7 +476,7 @@ async def test_readers_leave_no_tasks_behind(lines: Lines, monkeypatch: pytest.M
     for _ in range(3):
         async with feed.follow(line.tenant, line.session, 0) as reader:
             await line.tell("x")
-            await reader.next(5)
+            await reader.next(60)
     await wait_until(lambda: asyncio.all_tasks() <= before, "all tasks ended")
     assert broadcast.carrier_up()
 

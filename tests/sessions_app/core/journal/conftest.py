@@ -22,7 +22,7 @@ from sessions_app.models import AgentDefinition, Session, Tenant, ToolCall, Turn
 
 T = TypeVar("T")
 
-WAIT = 20.0
+WAIT = 60.0
 
 _numbers = itertools.count(1)
 
@@ -44,7 +44,7 @@ class Announced:
         with self.changed:
             return [each for some in self.lists for each in some]
 
-    def wait(self, enough: Callable[[], bool], timeout: float = 5) -> None:
+    def wait(self, enough: Callable[[], bool], timeout: float = 60) -> None:
         with self.changed:
             assert self.changed.wait_for(enough, timeout), "nothing was announced"
 
