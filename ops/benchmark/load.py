@@ -177,6 +177,20 @@ class Ours:
         body = {"messages": [{"role": "user", "content": "go"}], "stream": "delta"}
         return request("POST", f"/aap/v3/sessions/{session}/turns", self._key, body)
 
+    async def start(self, session: str) -> None:
+        """A turn that is accepted and left to itself."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._ports[0])
+        try:
+            writer.write(self.turn(session))
+            head = await asyncio.wait_for(reader.readline(), _ANSWER_SECONDS)
+            if b" 200 " not in head:
+                raise LoadError(f"a turn was not accepted: {head.decode(errors='replace').strip()}")
+        finally:
+            writer.close()
+
+    def deletion(self, session: str) -> bytes:
+        return request("DELETE", f"/aap/v3/sessions/{session}", self._key)
+
     def get(self, path: str) -> bytes:
         return request("GET", f"/aap/v3/{path}", self._key)
 

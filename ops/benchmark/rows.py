@@ -38,6 +38,7 @@ class Size:
     histories: tuple[int, ...] = (10, 1_000, 10_000)
     history_requests: int = 10
     workers: tuple[int, ...] = (1, 2, 4)
+    crowd: int = 1000
 
 
 FULL = Size()
@@ -59,6 +60,8 @@ _BURST_TOKENS, _BURST_STREAMS = 400, 50
 _BURST = model(_BURST_TOKENS, 0)
 _HOT_TOKENS, _HOT_STREAMS = 200, 200
 _HOT = model(_HOT_TOKENS, 0)
+_SLOW = model(60, 0.1)
+"""For as long as anything is measured beside it, and next to no work."""
 
 
 def _paced(rate: int, size: Size) -> tuple[str, int]:
@@ -68,7 +71,7 @@ def _paced(rate: int, size: Size) -> tuple[str, int]:
 
 def models(size: Size) -> list[str]:
     """All that the rows ask for: the server needs an agent for each."""
-    return list(dict.fromkeys([_SINGLE, _BURST, _HOT, _paced(50, size)[0], _paced(20, size)[0]]))
+    return list(dict.fromkeys([_SINGLE, _BURST, _HOT, _SLOW, _paced(50, size)[0], _paced(20, size)[0]]))
 
 
 @dataclass
@@ -364,6 +367,60 @@ async def _workers(bench: Bench) -> list[Figure]:
     return figures
 
 
+async def _fairness(bench: Bench) -> list[Figure]:
+    """A tenant's turns, one at a time, alone and beside another's crowd that has all the places it can get."""
+    key = bench.kept.get("other tenant")
+    if key is None:
+        key = bench.kept["other tenant"] = bench.installation.issue_key("bench-other")
+    async with _lines(bench.installation.target(key), 1, _SINGLE) as lines:
+        await load.in_turn(lines[0], 3)
+        alone = await load.in_turn(lines[0], bench.size.single_turns)
+        sessions = await _stand_in_line(bench)
+        try:
+            beside = await load.in_turn(lines[0], bench.size.single_turns)
+        finally:
+            await _delete(bench, sessions)
+    for watched in (alone, beside):
+        load.check(watched, 5)
+    what = f"beside {bench.size.crowd:,} queued turns of another tenant (floor: without them)"
+    return [_first_figure(f"p50, {what}", 0.5, beside, alone), _first_figure(f"p95, {what}", 0.95, beside, alone)]
+
+
+async def _stand_in_line(bench: Bench) -> list[str]:
+    """Sessions with an accepted turn each, of which nobody listens to what it says."""
+    ours, waiting = bench.ours, bench.size.crowd
+    sessions: list[str] = []
+
+    async def one(connection: load.Connection) -> None:
+        nonlocal waiting
+        while waiting > 0:
+            waiting -= 1
+            sessions.append(await ours.session(connection, _SLOW))
+            await ours.start(sessions[-1])
+
+    await _by_16(ours, one)
+    return sessions
+
+
+async def _delete(bench: Bench, sessions: Sequence[str]) -> None:
+    ours, left = bench.ours, list(sessions)
+
+    async def one(connection: load.Connection) -> None:
+        while left:
+            await connection.ask(ours.deletion(left.pop()))
+
+    await _by_16(ours, one)
+
+
+async def _by_16(ours: Ours, one: Callable[[load.Connection], Awaitable[None]]) -> None:
+    connections = await ours.connections(16)
+    try:
+        await asyncio.gather(*(one(connection) for connection in connections))
+    finally:
+        for connection in connections:
+            connection.close()
+
+
 async def _slow_disk(bench: Bench) -> list[Figure]:
     installation = await asyncio.to_thread(_on_slow_disk, bench)
     if installation is None:
@@ -407,5 +464,6 @@ ROWS = (
     Row("idle", "ever more streams on which nothing happens", _idle),
     Row("history", "ever longer histories", _history),
     Row("workers", "1 to 4 workers on one tenant", _workers),
+    Row("fairness", "one tenant's turns beside another's crowd", _fairness),
     Row("slow-disk", "a disk that takes 3 ms for an fsync", _slow_disk),
 )
