@@ -161,4 +161,6 @@ def _go_on_with(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:
     prepared.execute([Statement(_TAKE_OVER, (worker, fence, lease, takeovers, turn.pk))])
     claimed = Claimed(turn.pk, turn.tenant_id, turn.session_id, fence)
     _append_start(tx, claimed, turn.public_id, turn.run, takeovers)
+    if (abandoned := stopping.abandon_step(turn)) is not None:
+        tx.append(NewEvent(turn.tenant_id, turn.session_id, abandoned, fence=fence))
     return claimed

@@ -70,7 +70,12 @@ class _Partial:
                     partial.parts.append(by_id[payload["part"]])
                 case Kind.CALL_OPENED:
                     title, client = payload.get("title", ""), payload.get("client")
-                    partial.parts.append(history.given_up(payload["part"], payload["call"], payload["name"], title, client))
+                    call = history.given_up(payload["part"], payload["call"], payload["name"], title, client)
+                    by_id[payload["call"]] = call
+                    partial.parts.append(call)
+                case Kind.CALL_ARGUMENTS:
+                    call = by_id.get(payload["call"], {})
+                    call["partial"] = f"{call.get('partial', '')}{payload['delta']}"
                 case Kind.TEXT_DELTA | Kind.THINKING_DELTA:
                     part = by_id.get(payload["part"])
                     if part is not None:
@@ -80,6 +85,25 @@ class _Partial:
                     elif not payload.get("late"):
                         partial.thinking += payload["delta"]
         return partial
+
+
+def abandon_step(turn: Turn) -> Happening | None:
+    """Close a step in which a model has begun to speak and said nothing; the turn is locked and has a new run.
+
+    Clients may have seen parts open, so these stay in the turn, and the next step has another number. None: nothing
+    was begun.
+    """
+    partial = _Partial.of(open_step(turn))
+    if not partial.parts:
+        return None
+    parts = exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts])
+    Turn.objects.filter(pk=turn.pk).update(parts=parts, step=partial.step)
+    usage = {
+        "input_tokens": turn.input_tokens,
+        "output_tokens": turn.output_tokens,
+        "cache_read_tokens": turn.cache_read_tokens,
+    }
+    return Happening(Kind.STEP_DONE, {"turn": turn.public_id, "step": partial.step, "usage": usage})
 
 
 def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dispatched | None = None) -> Stopped:
