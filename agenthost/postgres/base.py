@@ -1,7 +1,10 @@
-"""Django's Postgres backend, its pool's check aside.
+"""Django's Postgres backend, its pool aside.
 
 Django's pool sends an empty statement before it gives out a connection: a round trip for every request. A server
 that has hung up, or is going to, has said so: the connection's socket can be read although nothing was asked.
+
+And whoever waits for a connection while there is no server to connect to waits in vain: in a process that answers
+requests it is told so soon, and comes again.
 """
 
 from __future__ import annotations
@@ -10,10 +13,47 @@ import select
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.db.backends.postgresql import base
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
-Pool = ConnectionPool[psycopg.Connection[Any]]
+_TOLD_AFTER = 0.5
+"""Seconds after which it is asked whether there is a server at all. Short restarts are waited for."""
+
+
+class Pool(ConnectionPool[psycopg.Connection[Any]]):
+    """``is_away``: the last attempt to connect failed."""
+
+    def __init__(self, **options: Any) -> None:
+        self.is_away = False
+        super().__init__(connection_class=_telling(self), **options)
+
+    def getconn(self, timeout: float | None = None) -> psycopg.Connection[Any]:
+        if timeout is not None or self.timeout <= _TOLD_AFTER or settings.AGENTHOST_ROLE == "worker":
+            return super().getconn(timeout)
+        try:
+            return super().getconn(_TOLD_AFTER)
+        except PoolTimeout:
+            if self.is_away:
+                raise
+        return super().getconn(self.timeout - _TOLD_AFTER)
+
+
+def _telling(pool: Pool) -> type[psycopg.Connection[Any]]:
+    class Telling(psycopg.Connection[Any]):
+        """Tells its pool whether there was a server."""
+
+        @classmethod
+        def connect(cls, *arguments: Any, **options: Any) -> Any:
+            try:
+                made = super().connect(*arguments, **options)
+            except psycopg.OperationalError:
+                pool.is_away = True
+                raise
+            pool.is_away = False
+            return made
+
+    return Telling
 
 
 def check(connection: psycopg.Connection[Any]) -> None:
@@ -34,7 +74,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if known is not None or not options or self.settings_dict["NAME"] is None:
             return known
         parameters = {**self.get_connection_params(), "autocommit": True}
-        made: Pool = ConnectionPool(
+        made = Pool(
             kwargs=parameters,
             open=False,
             configure=self._configure_connection,  # type: ignore[attr-defined]  # the stubs lack it

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import psycopg
 import pytest
 from django.db import connection, connections
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
+from agenthost.postgres.base import Pool
+from ops.services import free_port
 from sessions_app.core import database
 
 pytestmark = [
@@ -46,3 +53,44 @@ def test_a_connection_that_is_well_is_given_out_without_a_question(monkeypatch: 
         assert _backend()
         database.release()
     assert asked == []
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    """Of a server that nobody is: its port is kept, and does not listen."""
+    made = Pool(
+        kwargs={"host": "127.0.0.1", "port": free_port(), "dbname": "x", "connect_timeout": "5"},
+        open=False,
+        min_size=1,
+        max_size=2,
+        timeout=3600.0,
+    )
+    made.open()
+    yield made
+    made.close(0)
+
+
+def test_who_waits_for_a_connection_is_told_soon_that_there_is_no_server(pool: Pool, settings: Any) -> None:
+    settings.AGENTHOST_ROLE = "web"
+    # Until an attempt has failed nobody knows; then nobody waits for the hour.
+    until = time.monotonic() + 90
+    while not pool.is_away:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    with pytest.raises(PoolTimeout):
+        pool.getconn()
+
+
+def test_a_pool_that_is_merely_busy_is_waited_for() -> None:
+    parameters = connections["default"].get_connection_params()
+    wanted = {name: parameters[name] for name in ("dbname", "user", "password", "host", "port") if name in parameters}
+    with Pool(kwargs=wanted, min_size=1, max_size=1, timeout=3600.0) as busy:
+        taken = busy.getconn()
+        waiting = ThreadPoolExecutor(1)
+        got = waiting.submit(busy.getconn)
+        with pytest.raises(TimeoutError):
+            # Longer than whoever waits is told that there is no server.
+            got.result(1.5)
+        busy.putconn(taken)
+        busy.putconn(got.result(90))
+        waiting.shutdown()

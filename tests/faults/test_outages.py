@@ -184,7 +184,7 @@ def test_while_postgres_is_away_every_question_is_refused_in_time(cluster: Clust
     server = cluster.server
     alice = server.alice
     session = alice.create()
-    in_time = pace.bound(8, lambda: alice.turn(session, "hello"))
+    in_time = pace.bound(3, lambda: alice.turn(session, "hello"))
     cluster.postgres.stop()
     try:
         asked: list[tuple[str, str, object]] = [
