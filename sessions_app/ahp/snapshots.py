@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents_app import registry
 from sessions_app.ahp.projection.v0_1.agents import agent_info
+from sessions_app.ahp.projection.v0_1.sessions import state_of
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, agents, journal
+from sessions_app.core import addresses, agents, journal, state
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import SessionNotFound
 from sessions_app.models import Session
@@ -49,17 +51,18 @@ def read(caller: Caller, target: Target) -> dict[str, Any]:
     """A snapshot. SessionNotFound if the session has gone since."""
     if target.session is None:
         seq, sessions = journal.standing(caller.tenant)
-        state: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "agents": [agent_info(spec) for spec in agents.visible(caller)],
             "activeSessions": sessions,
         }
     else:
-        seq, state = _session(caller, target)
-    return {"resource": target.uri, "state": state, "fromSeq": seq}
+        seq, shown = _session(caller, target.session)
+    return {"resource": target.uri, "state": shown, "fromSeq": seq}
 
 
-def _session(_caller: Caller, _target: Target) -> tuple[int, dict[str, Any]]:
-    raise SessionNotFound
+def _session(caller: Caller, session: Session) -> tuple[int, dict[str, Any]]:
+    found = state.read(caller, session, SHOWN_TURNS)
+    return found.seq, state_of(found, registry.find(session.agent_name))
 
 
 def read_all(caller: Caller, targets: Sequence[Target]) -> tuple[list[dict[str, Any]], dict[int, int]]:

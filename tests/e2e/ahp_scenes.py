@@ -28,7 +28,7 @@ async def made(client: Watcher, agent: str = "echo", uri: str | None = None, **p
 
 
 def starting(uri: str, text: str, turn: str | None = None, **members: Any) -> dict[str, Any]:
-    turn = turn or f"turn-{next(_numbers)}"
+    turn = f"turn-{next(_numbers)}" if turn is None else turn
     return {"type": "session/turnStarted", "session": uri, "turnId": turn, "userMessage": {"text": text}, **members}
 
 

@@ -41,7 +41,8 @@ class Watcher(Client):
 
     def compare(self, uri: str, folded: State, told: State) -> None:
         self.judged += 1
-        assert without_clock(folded) == without_clock(told), f"the law is broken for {uri}"
+        found = differences(without_clock(folded), without_clock(told))
+        assert not found, f"the law is broken for {uri}: {'; '.join(found[:5])}"
 
     async def judge(self, uri: str) -> State:
         """Hold what was folded here against what the host says now."""
@@ -56,6 +57,22 @@ def without_clock(state: Mapping[str, Any]) -> dict[str, Any]:
     if "summary" not in state:
         return dict(state)
     return {**state, "summary": {**state["summary"], "modifiedAt": 0}}
+
+
+def differences(folded: Any, told: Any, place: str = "") -> list[str]:
+    """Where two states differ, what was folded first."""
+    if isinstance(folded, dict) and isinstance(told, dict):
+        found = []
+        for name in dict.fromkeys([*folded, *told]):
+            if name not in folded or name not in told:
+                found.append(f"{place}.{name}: {folded.get(name, 'nothing')!r} | {told.get(name, 'nothing')!r}")
+            else:
+                found += differences(folded[name], told[name], f"{place}.{name}")
+        return found
+    if isinstance(folded, list) and isinstance(told, list) and len(folded) == len(told):
+        pairs = enumerate(zip(folded, told, strict=True))
+        return [each for index, pair in pairs for each in differences(*pair, f"{place}[{index}]")]
+    return [] if folded == told else [f"{place}: {folded!r} | {told!r}"]
 
 
 def url_of(server: Server, index: int = 0) -> str:

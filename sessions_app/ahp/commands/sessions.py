@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1 import agents as agent_words
 from sessions_app.ahp.projection.v0_1 import values
-from sessions_app.ahp.projection.v0_1.sessions import summary_of
+from sessions_app.ahp.projection.v0_1.sessions import summary_of, turn_of
 from sessions_app.ahp.wire import uris
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, agents, clients, content, creation, summaries
+from sessions_app.core import addresses, agents, clients, content, creation, state, summaries
 from sessions_app.core import sessions as core_sessions
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentUnknown
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection
+
+_TURNS = 50
+_MOST_TURNS = 200
 
 
 async def create(connection: Connection, params: Any) -> None:
@@ -87,3 +90,17 @@ async def listed(connection: Connection, _params: Any) -> Any:
 
 def _listed(caller: Caller) -> list[dict[str, Any]]:
     return [summary_of(summary) for summary in summaries.listed(caller)]
+
+
+async def fetch_turns(connection: Connection, params: Any) -> Any:
+    limit = params.get("limit", _TURNS)
+    if limit <= 0:
+        raise jsonrpc.invalid_params("params.limit must be positive")
+    return await connection.in_database(
+        _turns, connection.caller, params["session"], params.get("before"), min(limit, _MOST_TURNS)
+    )
+
+
+def _turns(caller: Caller, uri: str, before: str | None, limit: int) -> dict[str, Any]:
+    page = state.page(caller, addresses.find(caller, uri), before, limit)
+    return {"turns": [turn_of(turn) for turn in page.turns], "hasMore": page.older}

@@ -112,6 +112,17 @@ class Shape(Generic[T]):
         return faults
 
 
+_OPEN: set[Any] = set()
+
+Declared = TypeVar("Declared", bound=type)
+
+
+def open_ended(declared: Declared) -> Declared:
+    """The host may say members beyond the declared ones: another standard owns them."""
+    _OPEN.add(declared)
+    return declared
+
+
 @cache
 def members(declared: Any) -> Mapping[str, Member]:
     """The members of a ``TypedDict``, inherited ones first."""
@@ -212,7 +223,7 @@ class _Compiler:
             (name, self.reader(member.declared), member.required, types.NoneType in variants(member.declared))
             for name, member in names.items()
         ]
-        strict = self._strict
+        strict, is_open = self._strict, declared in _OPEN
 
         def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
             if not isinstance(value, dict):
@@ -238,7 +249,7 @@ class _Compiler:
                     if understood is value:
                         understood = dict(value)
                     understood[name] = got
-            if strict:
+            if strict and not is_open:
                 for name in value:
                     if name not in names:
                         _add(faults, here, name, "is not a member that this version knows")

@@ -146,6 +146,12 @@ def confirmation_of(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"confirmationTitle": f"Run {invocation(call)}?", "editable": True, "options": options}
 
 
+def selected(option: str) -> dict[str, Any]:
+    """The option that was chosen, as a member of its call; nothing if none was."""
+    found = next((dict(each) for each in OPTIONS if each["id"] == option), None)
+    return {} if found is None else {"selectedOption": found}
+
+
 def confirmed_by(by: str) -> str:
     return "setting" if by == "setting" else "user-action"
 
@@ -200,5 +206,5 @@ def model_selection(model: str, config: Mapping[str, Any] | None) -> dict[str, A
 
 
 def config_values(options: Mapping[str, str], approval: str | None) -> dict[str, Any]:
-    values: dict[str, Any] = {name: value for name, value in options.items() if name != "model"}
+    values: dict[str, Any] = dict(options)
     return values if approval is None else {**values, APPROVAL: approval}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from sessions_app.ahp.wire.shapes import Number
+from sessions_app.ahp.wire.shapes import Number, open_ended
 from sessions_app.ahp.wire.v0_1.enumerations import (
     URI,
     ConfirmationOptionKind,
@@ -22,6 +22,7 @@ class ToolAnnotations(TypedDict):
     openWorldHint: NotRequired[bool]
 
 
+@open_ended
 class ToolSchema(TypedDict):
     """The JSON Schema of what a tool takes or gives (A5); keywords beside these are kept."""
 
