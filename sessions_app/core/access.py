@@ -10,6 +10,7 @@ from typing import Any
 from sessions_app.core import prepared
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import SessionNotFound
+from sessions_app.core.prepared import Statement
 from sessions_app.models import Session
 
 # Written out, because every request begins with one of these. Times are left out: nobody who comes this way needs
@@ -22,10 +23,13 @@ _LOCKED = f"{_SESSION} and id = %s {{for_change}}"
 
 
 def _read(sql: str, *params: Any) -> Session:
-    row = prepared.row(sql, params)
-    if row is None:
+    return _made(prepared.rows(sql, params))
+
+
+def _made(rows: list[tuple[Any, ...]]) -> Session:
+    if not rows:
         raise SessionNotFound
-    return Session.from_db("default", _FIELDS, row)
+    return Session.from_db("default", _FIELDS, rows[0])
 
 
 def session(caller: Caller, public_id: str) -> Session:
@@ -45,3 +49,9 @@ def lock_session(caller: Caller, row: Session) -> Session:
     Without the key: rows that refer to the session are stored by transactions that do not lock it.
     """
     return _read(_LOCKED, caller.tenant, row.pk)
+
+
+def lock_session_and(caller: Caller, row: Session, question: Statement) -> tuple[Session, list[tuple[Any, ...]]]:
+    """``lock_session`` with the answer to a question that is put once the row is locked."""
+    locked, answer = prepared.answers([Statement(_LOCKED, (caller.tenant, row.pk)), question])
+    return _made(locked), answer

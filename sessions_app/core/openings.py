@@ -71,6 +71,6 @@ def _open(
         )
         definition = definitions.resolve(spec)
         begun = turns.begin(tx, caller, session, turn_id, content=content, definition=definition, deadline=deadline)
-        asking.admit_session()
-        asking.admit_turn()
+        asking.admit_session(tx.write)
+        asking.admit_turn(tx.write)
     return Opened(session, begun.accepted(tx, asking.standings))

@@ -72,6 +72,16 @@ def row(sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
+def answers(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
+    """The rows of each, one statement after the other; on Postgres they go together in one round trip."""
+    if connection.vendor != "postgresql":
+        return [rows(statement.sql, statement.params) for statement in statements]
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        cursors = [_run(statement.sql, statement.params) for statement in statements]
+    return [cursor.fetchall() for cursor in cursors]
+
+
 def execute(statements: Sequence[Statement]) -> None:
     """One after the other, nothing answered; on Postgres they go together in one round trip."""
     if connection.vendor == "postgresql":
@@ -87,6 +97,21 @@ def execute(statements: Sequence[Statement]) -> None:
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(_written(statement.sql, connection.vendor), adapted(statement.params))
+
+
+def finish(statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+    """On Postgres: the statements that end the open transaction and its COMMIT, in one round trip.
+
+    Answers the last one's rows. Whatever fails, nothing is committed. Inside another transaction COMMIT is that one's.
+    """
+    outermost = len(connection.atomic_blocks) == 1
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        for statement in statements:
+            cursor = _run(statement.sql, statement.params)
+        if outermost:
+            # Django's own COMMIT finds nothing left to do.
+            connection.connection.execute("commit")
+    return cursor.fetchall()
 
 
 def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:

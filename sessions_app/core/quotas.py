@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
@@ -146,11 +146,15 @@ class Asking:
             if limit is not None and used(self._caller.tenant, Measure.TOKENS, self._key(of_key)) >= limit:
                 raise QuotaExceeded(Quota.TOKENS_PER_DAY, limit, seconds_to_midnight(), of_key=of_key, window=_DAY_SECONDS)
 
-    def admit_turn(self) -> None:
-        """After everything is written, before the journal's locks: turns at once and bytes, this one's included."""
+    def admit_turn(self, write: Callable[[], object] = lambda: None) -> None:
+        """After everything is written, before the journal's locks: turns at once and bytes, this one's included.
+
+        ``write`` writes what has been put off.
+        """
         both = self._both()
         if all(limits.turns_at_once is None and limits.stored_bytes is None for _, limits in both):
             return
+        write()
         self._gate()
         for of_key, limits in both:
             if limits.turns_at_once is not None:
@@ -161,11 +165,15 @@ class Asking:
                     raise QuotaExceeded(Quota.TURNS_AT_ONCE, limits.turns_at_once, _SOON, of_key=of_key)
         self._check_bytes()
 
-    def admit_session(self) -> None:
-        """After everything is written, before the journal's locks: sessions and bytes, this one's included."""
+    def admit_session(self, write: Callable[[], object] = lambda: None) -> None:
+        """After everything is written, before the journal's locks: sessions and bytes, this one's included.
+
+        ``write`` writes what has been put off.
+        """
         both = self._both()
         if all(limits.sessions is None and limits.stored_bytes is None for _, limits in both):
             return
+        write()
         self._gate()
         for of_key, limits in both:
             if limits.sessions is not None and self._used(Measure.SESSIONS, of_key) > limits.sessions:

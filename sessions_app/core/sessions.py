@@ -98,7 +98,7 @@ def _create(
         public_id = new_id("sess")
         idempotency.remember(caller, once, session=public_id)
         make(tx, caller, spec, public_id, tool_refs=tool_refs, options=options, client_tools=client_tools, seed=seed)
-        asking.admit_session()
+        asking.admit_session(tx.write)
     return public_id
 
 
@@ -144,7 +144,7 @@ def make(
     session_options.store(session, spec, options)
     if seed:
         history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
-    prepared.execute([journal.new_tail(session.pk), quotas.session_made(session, bare=not options and not seed)])
+    tx.last([journal.new_tail(session.pk), quotas.session_made(session, bare=not options and not seed)])
     created = events.Happening(
         events.Kind.SESSION_CREATED,
         {"session": public_id, "agent": spec.name, "uri": uri or addresses.default(spec.name, public_id)},

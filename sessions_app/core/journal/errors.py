@@ -33,6 +33,13 @@ class CounterHeld(JournalError):
         super().__init__(f"the counters of {len(self.tenants)} tenants are held")
 
 
+class NoEra(JournalError):
+    """The database has crashed, and somebody is just beginning its new era."""
+
+    def __init__(self) -> None:
+        super().__init__("the database has just come back")
+
+
 class BadUnit(JournalError):
     """The database refuses this unit's data; nothing of it is stored. The cause is the database's error."""
 

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-from django.db import connection, transaction
+import psycopg
+from django.db import DatabaseError, connection, transaction
 
 from sessions_app.core import prepared
-from sessions_app.core.journal.rows import Appended, Landed, Row
+from sessions_app.core.journal.errors import NoEra
+from sessions_app.core.journal.rows import Appended, Landed, Row, Status
+from sessions_app.core.prepared import Statement
 
 ERA = "(select id from journal_era)"
 """Which life of the database this is: a crash empties the table, and the next append begins a new one."""
 
-ENSURE_ERA = (
-    "insert into journal_era(id) values ((extract(epoch from clock_timestamp()) * 1000000)::bigint) on conflict do nothing"
-)
+_NEW_ERA = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+ENSURE_ERA = f"insert into journal_era(id) values ({_NEW_ERA}) on conflict do nothing"
 
 LEAP = 1 << 20
 """After a crash a counter goes on at the next multiple of this, beyond whatever was shown and lost."""
@@ -32,10 +34,11 @@ LOCK_TIMEOUT_MS = 50
 REFUSED = "JN001"
 """The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
 
-# Names: r rows as given, e those with their session's highest fence, c how many a tenant has, l the locked
+# Names: a the era, r rows as given, e those with their session's highest fence, c how many a tenant has, l the locked
 # counters, u the counters moved on, g jumps over what a crash lost, n rows with numbers, s tails moved on.
 _APPEND = """
 with m as materialized (select set_config('synchronous_commit', 'off', true)),
+ {era},
  r as materialized (select *, max(fence) over (partition by sid) as mf
    from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])
    with ordinality r(tid, sid, kind, data, fence, step, o)),
@@ -46,7 +49,7 @@ with m as materialized (select set_config('synchronous_commit', 'off', true)),
    order by tenant_id for update {wait}),
  u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
    seq = c.n + case when t.era = a.id then t.seq else (t.seq / {leap} + 1) * {leap} end
-   from journal_era a, c join l on l.tenant_id = c.tid where t.tenant_id = c.tid
+   from a, c join l on l.tenant_id = c.tid where t.tenant_id = c.tid
    returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
  g as (insert into journal_gap(tenant_id, after, upto)
    select u.tenant_id, l.seq, u.base from u join l using (tenant_id) where u.base > l.seq),
@@ -74,16 +77,27 @@ _SAY_WHICH = "journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order 
 _ALL_OR_NOTHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.status <> 'stored') > 0) as refusal"
 _SOMETHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.status = 'stored') = 0) as refusal"
 
-APPEND = _APPEND.format(wait="", leap=LEAP, refusal="")
-"""Answers for every row; its caller rolls back unless all are stored."""
-APPEND_AT_ONCE = _APPEND.format(wait="skip locked", leap=LEAP, refusal="")
-"""The same, and waits for no counter."""
-APPEND_ALL = _APPEND.format(wait="", leap=LEAP, refusal=_ALL_OR_NOTHING)
+_ERA_THERE_IS = "a as materialized (select id from journal_era)"
+_ERA_BEGUN_HERE = f"""
+ b as (insert into journal_era(id) select {_NEW_ERA} where not exists (select 1 from journal_era)
+   on conflict do nothing returning id),
+ a as materialized (select id from journal_era union all select id from b)"""
+
+
+def _append(wait: str, refusal: str, era: str = _ERA_THERE_IS) -> str:
+    return _APPEND.format(wait=wait, leap=LEAP, refusal=refusal, era=era)
+
+
+APPEND_ALL = _append("", _ALL_OR_NOTHING)
 """Raises unless all rows are stored, so that a COMMIT already on its way does nothing."""
-APPEND_ALL_AT_ONCE = _APPEND.format(wait="skip locked", leap=LEAP, refusal=_ALL_OR_NOTHING)
+APPEND_ALL_AT_ONCE = _append("skip locked", _ALL_OR_NOTHING)
 """The same, and a counter that somebody holds is a refusal instead of a wait."""
-APPEND_WHAT_IS_FREE = _APPEND.format(wait="skip locked", leap=LEAP, refusal=_SOMETHING)
+APPEND_WHAT_IS_FREE = _append("skip locked", _SOMETHING)
 """Stores what it can lock and raises if that is nothing: for a flush of nothing but deltas."""
+
+# A transaction of Django's cannot be tried again from here, so it begins the era itself if it is the first after a crash.
+_LAST = _append("", _ALL_OR_NOTHING, _ERA_BEGUN_HERE)
+_LAST_AT_ONCE = _append("skip locked", _ALL_OR_NOTHING, _ERA_BEGUN_HERE)
 
 
 def numbers(values: Sequence[int | None]) -> str:
@@ -130,17 +144,38 @@ def appended(rows: Sequence[Row], answer: Sequence[Sequence[Any]]) -> Appended:
     return Appended(landed, before, upto, era)
 
 
-def append(rows: Sequence[Row], *, waiting: bool = True) -> Appended:
-    """APPEND on Django's connection, as the last statement of the open transaction.
+def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended:
+    """The last statements of the open transaction, the append and COMMIT, in one round trip: all of it or nothing.
 
-    Without ``waiting``, rows of tenants whose counter somebody holds are answered with "skipped".
+    Without ``waiting`` a counter that somebody holds is a refusal too.
     """
-    statement, parameters = APPEND if waiting else APPEND_AT_ONCE, append_parameters(rows)
-    answer = appended(rows, prepared.rows(statement, parameters))
-    if any(line.status == "no era" for line in answer.lines):
-        prepared.execute([prepared.Statement(ENSURE_ERA)])
-        answer = appended(rows, prepared.rows(statement, parameters))
-    return answer
+    append = Statement(_LAST if waiting else _LAST_AT_ONCE, append_parameters(rows))
+    try:
+        return appended(rows, prepared.finish([*statements, append]))
+    except DatabaseError as error:
+        refused = _refused(error, rows)
+        if refused is None:
+            raise
+    # The transaction has to be rolled back, and its caller does.
+    refused.check(rows)
+    raise NoEra
+
+
+def _refused(error: DatabaseError, rows: Sequence[Row]) -> Appended | None:
+    """What the append has said by raising; None: it was not the append."""
+    cause = error.__cause__
+    if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
+        return None
+    lines = [Landed("stored", 0, 0, "") for _ in rows]
+    for each in (cause.diag.message_detail or "").split(","):
+        ordinal, _, status = each.partition(":")
+        lines[int(ordinal) - 1] = Landed(cast(Status, status), 0, 0, "")
+    return Appended(lines, {}, {}, None)
+
+
+def begin_era() -> None:
+    """After a crash, which has emptied the table; whoever comes second changes nothing."""
+    prepared.execute([Statement(ENSURE_ERA)])
 
 
 def create_counter(tenant_id: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sessions_app.core.events import Happening
+from sessions_app.core.journal.errors import CounterHeld, MissingTail, StaleFence
 from sessions_app.core.journal.types import Announcement, Event, NewEvent, SessionItem, Stored
 
 Status = Literal["stored", "stale", "missing", "skipped", "no era"]
@@ -77,9 +78,14 @@ class Appended:
         """The sessions of rows that ended so."""
         return sorted({row.session for row, line in zip(rows, self.lines, strict=True) if line.status in statuses})
 
-    def skipped(self, rows: Sequence[Row]) -> set[int]:
-        """The tenants whose counter somebody held."""
-        return {row.tenant for row, line in zip(rows, self.lines, strict=True) if line.status == "skipped"}
+    def check(self, rows: Sequence[Row]) -> None:
+        """Raises what stood in the way of a row, if there was anything."""
+        if held := {row.tenant for row, line in zip(rows, self.lines, strict=True) if line.status == "skipped"}:
+            raise CounterHeld(held)
+        if missing := self.with_status(rows, "missing"):
+            raise MissingTail(missing)
+        if stale := self.with_status(rows, "stale"):
+            raise StaleFence(stale)
 
 
 def announcements(rows: Sequence[Row], appended: Appended, groups: Iterable[range]) -> list[list[Announcement]]:

@@ -13,13 +13,28 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from sessions_app.core import prepared
 from sessions_app.core.journal.rows import Appended, Landed, Row
+from sessions_app.core.prepared import Statement
 
 ERA = "null"
 """What was read is on disk: a reader has nothing to wait for."""
 
 
-def append(rows: Sequence[Row], *, waiting: bool = True) -> Appended:  # noqa: ARG001 - its counters need no lock
+def finish(
+    statements: Sequence[Statement],
+    rows: Sequence[Row],
+    *,
+    waiting: bool,  # noqa: ARG001 - its counters need no lock
+) -> Appended:
+    """The last statements of the open transaction, the append behind them; COMMIT is its opener's."""
+    prepared.execute(statements)
+    answer = append(rows)
+    answer.check(rows)
+    return answer
+
+
+def append(rows: Sequence[Row]) -> Appended:
     """Append on Django's connection, as the last statements of the open transaction."""
     highest: dict[int, int] = {}
     for row in rows:
@@ -73,6 +88,10 @@ def _rows_by_key(cursor: Any, sql: str, keys: set[int]) -> dict[int, list[int]]:
         cursor.execute(f"{sql} in ({','.join(['%s'] * len(some))})", some)
         found.update((key, [first, second]) for key, first, second in cursor.fetchall())
     return found
+
+
+def begin_era() -> None:
+    """Nothing to do: there are none."""
 
 
 def create_counter(tenant_id: int) -> None:

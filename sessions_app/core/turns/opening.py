@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from sessions_app.core import journal, prepared
+from sessions_app.core import access, journal, prepared
+from sessions_app.core.caller import Caller
 from sessions_app.core.errors import TurnAlreadyRunning
 from sessions_app.core.events import Happening
 from sessions_app.core.idempotency import Earlier
 from sessions_app.core.journal.types import NewEvent
+from sessions_app.core.prepared import Statement
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.values import Accepted
 from sessions_app.models import TURN_FORMAT, Session, ToolCall, Turn, TurnState
+
+Looked = list[tuple[Any, ...]]
 
 _ANYTHING_OPEN = """
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
@@ -20,15 +25,20 @@ select exists (select 1 from sessions_app_turn where session_id = %s and state i
 """
 
 
-def what_is_open(session: Session) -> tuple[Turn | None, list[ToolCall]]:
+def lock_and_look(caller: Caller, session: Session) -> tuple[Session, Looked]:
+    """The session as it is now, locked, and whether anything is open in it: one round trip."""
+    return access.lock_session_and(caller, session, Statement(_ANYTHING_OPEN, (session.pk, session.pk)))
+
+
+def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn | None, list[ToolCall]]:
     """A locked session's waiting turn and its calls without a result, locked too.
 
     TurnAlreadyRunning if its turn does not wait. Most sessions have neither, and one look says so: while
     the session is locked no turn begins, and without a turn no call is made.
     """
-    found = prepared.row(_ANYTHING_OPEN, (session.pk, session.pk))
-    assert found is not None
-    any_turn, any_call = found
+    if looked is None:
+        looked = prepared.rows(_ANYTHING_OPEN, (session.pk, session.pk))
+    ((any_turn, any_call),) = looked
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
         raise TurnAlreadyRunning(session.public_id)

@@ -29,10 +29,13 @@ MAX_TAKEOVERS = 2
 _CLAIM_QUEUED = """
 with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
  line as (select t.id, t.queued_at,
-   coalesce(live.runs, 0) + row_number() over (partition by t.tenant_id order by t.queued_at, t.id) as place
-   from sessions_app_turn t join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
-   where t.state = 'queued' and t.format <= %s and t.queued_at <= {moment} and x.suspended_at is null
-   and exists (select 1 from session_tail s where s.session_id = t.session_id) and not t.tenant_id {among}),
+   coalesce(live.runs, 0) + t.nth as place
+   from (select id, tenant_id, session_id, queued_at,
+     row_number() over (partition by tenant_id order by queued_at, id) as nth from sessions_app_turn
+     where state = 'queued' and format <= %s and queued_at <= {moment}) t
+   join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
+   where t.nth <= %s and x.suspended_at is null and not t.tenant_id {among}
+   and exists (select 1 from session_tail s where s.session_id = t.session_id)),
  next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.place <= %s
    order by line.place, line.queued_at, line.id limit %s {for_change_of_turn})
 update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = {moment}, provider_closed_at = null,
@@ -50,6 +53,9 @@ _LATER = 3600.0
 """Whoever queues a turn may have a clock that is ahead of the database's."""
 
 _FIRST, _ANY = 1, 2**31 - 1
+
+_LOOKED_AT = 200
+"""A tenant's oldest turns, more than anybody claims at once: of a long queue the rest is not even looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ def _claim_queued(
 ) -> list[Claimed]:
     until = _LATER if older_than == 0 else -older_than
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    found = prepared.rows(_CLAIM_QUEUED, (TURN_FORMAT, until, list(besides), place, most, worker, lease))
+    found = prepared.rows(_CLAIM_QUEUED, (TURN_FORMAT, until, _LOOKED_AT, list(besides), place, most, worker, lease))
     runs = []
     for turn_id, public_id, tenant, session, fence, run, takeovers in found:
         claimed = Claimed(turn_id, tenant, session, fence)

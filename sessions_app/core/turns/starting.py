@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, agents, dispatches, history, idempotency, journal, prepared, quotas, session_settings, tasks
+from sessions_app.core import agents, dispatches, history, idempotency, journal, quotas, session_settings, tasks
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import unstorable
 from sessions_app.core.dispatches import Dispatched
@@ -24,7 +24,7 @@ from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns.closing import close_calls, void_forms
 from sessions_app.core.turns.deferred import take_deferred
-from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, what_is_open
+from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, lock_and_look, what_is_open
 from sessions_app.core.turns.values import Accepted
 from sessions_app.core.user_messages import UserMessage, title_of
 from sessions_app.models import Origin, Session, ToolCall, Turn, TurnState
@@ -53,13 +53,13 @@ def start(
     ``turn_id``: the client's own name for the turn. ``said``: the message as the client wrote it.
     """
     with quotas.asking(caller) as asking, journal.transaction() as tx:
-        session = access.lock_session(caller, session)
+        session, looked = lock_and_look(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:
             return accepted_before(session, earlier)
         dispatches.remember(caller, dispatched)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
-        live, calls = what_is_open(session)
+        live, calls = what_is_open(session, looked)
         if live is not None and alone:
             raise TurnAlreadyRunning(session.public_id)
         if turn_id is None:
@@ -72,7 +72,7 @@ def start(
         idempotency.remember(caller, once, session=session.public_id, turn=turn_id, run=1)
         message = Message(content, said, dispatched=dispatched)
         begun = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
-        asking.admit_turn()
+        asking.admit_turn(tx.write)
     return begun.accepted(tx, asking.standings)
 
 
@@ -162,7 +162,7 @@ def begin_locked(
     if title is not None:
         happenings.append(Happening(Kind.TITLE_CHANGED, {"title": title}))
     line = history.message(place, "user", message.content, now, origin=Origin.CLIENT)
-    prepared.execute([session_settings.begun(session, title, now), *line])
+    tx.last([session_settings.begun(session, title, now), *line])
     first = append_all(tx, session, happenings)
     tx.after_commit(tasks.wake)
     return Begun(turn, turn_id, first)

@@ -107,4 +107,4 @@ def test_removing_one_session_leaves_the_next_alone(alice: World, model: ModelSe
     assert access.session(alice.caller, stays.public_id) == stays
     assert Turn.objects.get(pk=accepted.turn_id).state == "queued"
     events = journal.read_session(stays.tenant_id, stays.pk, 0).events
-    assert [event.kind for event in events] == ["session_created", "turn_started"]
+    assert [event.kind for event in events] == ["session_created", "turn_started", "title_changed"]
