@@ -40,25 +40,27 @@ class Outbox:
         return self._bytes > self._most // 2
 
     def put(self, text: str) -> None:
-        """An answer or a notification, which is bound to no number."""
+        """An answer. Who asks waits while it is crowded here, so there are never many."""
         if not self.overflowed:
+            self._push(text)
+            self._on_news()
+
+    def put_notice(self, text: str) -> None:
+        """A notification, which is bound to no number."""
+        if self._fits(text):
             self._push(text)
             self._on_news()
 
     def put_action(self, seq: int, key: int | None, text: str) -> None:
         """An envelope. ``key``: the resource it changes; None: it is a rejection, which no snapshot holds."""
-        if self.overflowed:
+        if not self._fits(text):
             return
-        if self._bytes and self._bytes + len(text) > self._most:
-            self.overflowed = True
-            self._let_go()
-        elif self._holding:
+        if self._holding:
             self._held.append(_Held(seq, key, text))
             self._bytes += len(text) + _FRAME_BYTES
-            return
         else:
             self._push(text)
-        self._on_news()
+            self._on_news()
 
     def take(self) -> list[str]:
         """Everything that may go out now."""
@@ -98,11 +100,18 @@ class Outbox:
                 self._push(each.text)
         self._on_news()
 
+    def _fits(self, text: str) -> bool:
+        """What does not fit is the end: nothing may come after it."""
+        if self.overflowed:
+            return False
+        if self._bytes and self._bytes + len(text) > self._most:
+            self.overflowed = True
+            self._ready.clear()
+            self._held.clear()
+            self._bytes = 0
+            self._on_news()
+        return not self.overflowed
+
     def _push(self, text: str) -> None:
         self._ready.append(text)
         self._bytes += len(text) + _FRAME_BYTES
-
-    def _let_go(self) -> None:
-        self._ready.clear()
-        self._held.clear()
-        self._bytes = 0

@@ -152,7 +152,7 @@ class Switchboard:
     def _notify(self, text: str) -> None:
         for connection in self._connections.values():
             if connection.is_open:
-                connection.outbox.put(text)
+                connection.outbox.put_notice(text)
 
     def _close_subscribers(self, key: int) -> None:
         for connection in list(self._subscribers.get(key, ())):

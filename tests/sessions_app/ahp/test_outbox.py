@@ -67,6 +67,18 @@ def test_a_peer_that_does_not_read_overflows_it_and_then_costs_nothing() -> None
     for seq in range(3, 50):
         outbox.put_action(seq, 7, "z")
         outbox.put("z")
+        outbox.put_notice("z")
+    assert outbox.take() == []
+
+
+@pytest.mark.rule("R6")
+def test_notifications_that_nobody_reads_overflow_it_too() -> None:
+    outbox = _outbox(1000)
+    for _ in range(20):
+        outbox.put_notice("n" * 100)
+    assert outbox.overflowed
+    outbox.hold()
+    outbox.release("an answer that comes too late", {7: 4})
     assert outbox.take() == []
 
 

@@ -1,0 +1,201 @@
+"""Each kind of event is one action of AHP 0.1 that fits its schema, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agents_app import exact_json
+from sessions_app.ahp.projection.v0_1 import actions
+from sessions_app.ahp.wire.v0_1.envelopes import envelope_faults
+from sessions_app.core.events import Kind
+from sessions_app.core.journal.types import Event
+
+URI = "echo:/one"
+CALL = {"turn": "t", "call": "c"}
+ENTRY = {
+    "id": "me",
+    "name": "Bridge",
+    "tools": [{"name": "signal", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}],
+    "customizations": [{"uri": "file:///x", "displayName": "X"}],
+}
+CUSTOMIZATION = {"customization": {"uri": "file:///x", "displayName": "X"}, "enabled": True, "client": "me", "status": "loaded"}
+OUTCOME = {"success": False, "message": "Dropped", "content": [], "structured": {"a": 1}, "error": {"message": "wet"}}
+FORM = {"id": "f", "message": "Which?", "questions": [{"id": "q", "kind": "text", "message": "Name?"}]}
+ANSWER = {"state": "submitted", "value": {"kind": "text", "value": "Bree"}}
+
+EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
+    (Kind.TITLE_CHANGED, {"title": "Log"}, "titleChanged"),
+    (Kind.READ_CHANGED, {"read": True}, "isReadChanged"),
+    (Kind.ARCHIVED_CHANGED, {"archived": False}, "isArchivedChanged"),
+    (Kind.MODEL_CHANGED, {"model": "m"}, "modelChanged"),
+    (Kind.MODEL_CHANGED, {"model": "m", "config": {"a": "b"}}, "modelChanged"),
+    (Kind.SETTINGS_CHANGED, {"options": {"tone": "dry"}, "approval": "auto", "replace": True}, "configChanged"),
+    (Kind.SETTINGS_CHANGED, {"options": {}, "approval": None, "replace": False}, "configChanged"),
+    (Kind.SERVER_TOOLS_CHANGED, {"tools": [{"name": "t", "description": "d", "parameters": {}}]}, "serverToolsChanged"),
+    (Kind.CUSTOMIZATIONS_CHANGED, {"customizations": [CUSTOMIZATION]}, "customizationsChanged"),
+    (Kind.CUSTOMIZATION_TOGGLED, {"uri": "file:///x", "enabled": False}, "customizationToggled"),
+    (Kind.ACTIVITY_CHANGED, {"activity": "Running"}, "activityChanged"),
+    (Kind.ACTIVITY_CHANGED, {"activity": None}, "activityChanged"),
+    (Kind.HISTORY_CUT, {"turn": "t", "found": True}, "truncated"),
+    (Kind.HISTORY_CUT, {"turn": None, "found": True}, "truncated"),
+    (Kind.CLIENT_JOINED, {"client": ENTRY}, "activeClientChanged"),
+    (Kind.CLIENT_LEFT, {"client": "me", "cause": "gone"}, "activeClientChanged"),
+    (Kind.CLIENT_TOOLS_CHANGED, {"client": "me", "tools": ENTRY["tools"]}, "activeClientToolsChanged"),
+    (Kind.MESSAGE_PENDING, {"kind": "queued", "id": "m", "message": {"text": "later"}}, "pendingMessageSet"),
+    (Kind.MESSAGE_NOT_PENDING, {"kind": "steering", "id": "m", "taken": True}, "pendingMessageRemoved"),
+    (Kind.MESSAGES_REORDERED, {"order": ["b", "a"]}, "queuedMessagesReordered"),
+    (Kind.TURN_STARTED, {"turn": "t", "run": 1, "message": None}, "turnStarted"),
+    (Kind.TURN_STARTED, {"turn": "t", "run": 1, "message": {"content": "hi"}, "queued": "m"}, "turnStarted"),
+    (
+        Kind.TURN_STARTED,
+        {
+            "turn": "t",
+            "run": 1,
+            "message": {
+                "content": [
+                    {"type": "text", "text": "see"},
+                    {"type": "image", "url": "data:image/png;base64,AAAA"},
+                    {"type": "image", "url": "https://example.org/x.png"},
+                ]
+            },
+        },
+        "turnStarted",
+    ),
+    (Kind.TURN_ENDED, {"turn": "t", "run": 1, "in_run": True, "reason": "max_tokens"}, "turnComplete"),
+    (Kind.TURN_FAILED, {"turn": "t", "run": 1, "in_run": True, "error": "interrupted"}, "error"),
+    (Kind.TURN_FAILED, {"turn": "t", "run": 1, "in_run": True, "error": "of a later release"}, "error"),
+    (Kind.TURN_CANCELLED, {"turn": "t", "run": 1, "in_run": True, "reason": "end_turn", "cause": "client"}, "turnCancelled"),
+    (Kind.TEXT_OPENED, {"turn": "t", "step": 1, "part": "1.0"}, "responsePart"),
+    (Kind.THINKING_OPENED, {"turn": "t", "step": 1, "part": "1.1", "late": True}, "responsePart"),
+    (Kind.TEXT_DELTA, {"turn": "t", "step": 1, "part": "1.0", "delta": "é"}, "delta"),
+    (Kind.THINKING_DELTA, {"turn": "t", "step": 1, "part": "1.1", "delta": "hm"}, "reasoning"),
+    (
+        Kind.STEP_DONE,
+        {"turn": "t", "step": 1, "usage": {"input_tokens": 1, "output_tokens": 2, "cache_read_tokens": 0}},
+        "usage",
+    ),
+    (Kind.CALL_OPENED, {**CALL, "step": 1, "part": "1.2", "name": "tide", "title": "Tide", "client": "me"}, "toolCallStart"),
+    (Kind.CALL_ARGUMENTS, {**CALL, "delta": '{"a"'}, "toolCallDelta"),
+    (
+        Kind.CALL_READY,
+        {**CALL, "step": 1, "name": "tide", "input": {}, "arguments": "{ }", "runner": "server", "asks": True, "why": ""},
+        "toolCallReady",
+    ),
+    (
+        Kind.CALL_READY,
+        {**CALL, "step": 1, "name": "tide", "input": {}, "runner": "client", "asks": False},
+        "toolCallReady",
+    ),
+    (Kind.CALL_GRANTED, {**CALL, "by": "key:ah_x", "option": "allow-once", "input": ""}, "toolCallConfirmed"),
+    (
+        Kind.CALL_DENIED,
+        {**CALL, "reason": "no", "content": "", "shown": True, "how": "skipped", "suggestion": {"text": "try"}},
+        "toolCallConfirmed",
+    ),
+    (Kind.CALL_FINISHED, {**CALL, "content": "ok", "failed": False, "by": "server", "shown": True}, "toolCallComplete"),
+    (
+        Kind.CALL_FINISHED,
+        {**CALL, "content": [{"type": "text", "text": "x"}], "failed": True, "by": "server", "shown": True, "reviewed": True},
+        "toolCallComplete",
+    ),
+    (
+        Kind.CALL_FINISHED,
+        {**CALL, "content": "x", "failed": True, "by": "client", "shown": False, "outcome": OUTCOME},
+        "toolCallComplete",
+    ),
+    (Kind.CALL_CONTENT_CHANGED, {**CALL, "content": [{"type": "text", "text": "half"}]}, "toolCallContentChanged"),
+    (Kind.CALL_RESULT_CONFIRMED, {**CALL, "approved": False, "content": "", "shown": True}, "toolCallResultConfirmed"),
+    (Kind.FORM_OPENED, {**CALL, "form": FORM}, "inputRequested"),
+    (Kind.FORM_ANSWER_CHANGED, {"turn": "t", "form": "f", "question": "q", "answer": ANSWER}, "inputAnswerChanged"),
+    (Kind.FORM_ANSWER_CHANGED, {"turn": "t", "form": "f", "question": "q", "answer": None}, "inputAnswerChanged"),
+    (Kind.FORM_CLOSED, {"turn": "t", "form": "f", "response": "accept", "answers": {"q": ANSWER}}, "inputCompleted"),
+]
+
+SILENT: list[tuple[Kind, dict[str, Any]]] = [
+    (Kind.CALL_DENIED, {**CALL, "reason": "cancelled", "content": "", "shown": True, "closing": True}),
+    (Kind.TURN_CANCELLED, {"turn": "t", "run": 1, "in_run": True, "reason": "error", "cause": "cut"}),
+    (Kind.TURN_RESUMED, {"turn": "t", "run": 2}),
+    (Kind.RUN_STARTED, {"turn": "t", "run": 1, "takeover": 0}),
+    (Kind.RUN_PAUSED, {"turn": "t", "run": 1}),
+    (Kind.RUN_RELEASED, {"turn": "t", "run": 1}),
+    (Kind.STEP_STARTED, {"turn": "t", "step": 1}),
+    (Kind.TEXT_DONE, {"turn": "t", "step": 1, "text": "x"}),
+    (Kind.THINKING_DONE, {"turn": "t", "step": 1, "thinking": "x"}),
+    (Kind.CALL_RUNNING, CALL),
+    (Kind.CALL_STORED, CALL),
+    (Kind.TURN_STEERED, {"turn": "t", "step": 2, "id": "m", "content": "x"}),
+    (Kind.SESSION_CREATED, {"session": "s", "agent": "echo", "uri": URI}),
+    (Kind.SESSION_DELETED, {"session": "s", "uri": URI}),
+]
+
+
+def _event(kind: str, payload: dict[str, Any], session: int = 7) -> Event:
+    return Event(12, session, kind, exact_json.dumps(payload))
+
+
+@pytest.mark.rule("R37", "R66", "R68", "R87", "R370")
+@pytest.mark.parametrize(("kind", "payload", "word"), EVENTS, ids=lambda value: str(value)[:40])
+def test_an_event_is_one_action_that_fits(kind: Kind, payload: dict[str, Any], word: str) -> None:
+    text = actions.envelope_of(_event(kind, payload), URI)
+    assert text is not None
+    envelope = exact_json.loads(text)
+    assert envelope_faults(envelope) == []
+    assert (envelope["serverSeq"], envelope["action"]["type"]) == (12, f"session/{word}")
+    assert envelope["action"]["session"] == URI
+    assert "origin" not in envelope
+
+
+@pytest.mark.parametrize(("kind", "payload"), SILENT, ids=lambda value: str(value)[:40])
+def test_what_this_version_has_no_word_for_is_silent(kind: Kind, payload: dict[str, Any]) -> None:
+    assert actions.envelope_of(_event(kind, payload), URI) is None
+
+
+def test_a_kind_of_a_newer_release_is_passed_over() -> None:
+    assert actions.envelope_of(_event("of_tomorrow", {}), URI) is None
+
+
+def test_every_kind_of_event_is_looked_at_here() -> None:
+    here = {kind for kind, _, _ in EVENTS} | {kind for kind, _ in SILENT}
+    of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.DISPATCH_REFUSED}
+    assert here | of_tenant == set(Kind)
+
+
+@pytest.mark.rule("R82", "R83", "R68")
+def test_an_echo_says_the_action_as_it_came_with_its_origin() -> None:
+    said = {"type": "session/titleChanged", "session": URI, "title": "Log", "unknown": [1]}
+    origin = {"client": "me", "seq": 4, "protocol": actions.PROTOCOL, "said": said}
+    text = actions.envelope_of(_event(Kind.TITLE_CHANGED, {"title": "Log", "origin": origin}), URI)
+    assert text is not None
+    envelope = exact_json.loads(text)
+    assert envelope == {"action": said, "serverSeq": 12, "origin": {"clientId": "me", "clientSeq": 4}}
+
+
+def test_an_action_of_another_version_is_said_in_our_own_words() -> None:
+    origin = {"client": "me", "seq": 4, "protocol": "ahp/1.0", "said": {"kind": "rename"}}
+    text = actions.envelope_of(_event(Kind.TITLE_CHANGED, {"title": "Log", "origin": origin}), URI)
+    assert text is not None
+    assert exact_json.loads(text)["action"] == {"type": "session/titleChanged", "session": URI, "title": "Log"}
+
+
+@pytest.mark.rule("R83")
+def test_a_rejection_is_for_one_connection() -> None:
+    said = {"type": "session/dance", "session": URI}
+    origin = {"client": "me", "seq": 4, "protocol": actions.PROTOCOL, "said": said}
+    event = _event(Kind.DISPATCH_REFUSED, {"connection": "conn_1", "reason": "no", "origin": origin}, session=-1)
+    rejection = actions.rejection_of(event)
+    assert rejection is not None
+    assert (rejection.connection, rejection.client) == ("conn_1", "me")
+    envelope = exact_json.loads(rejection.envelope)
+    assert envelope_faults(envelope) == []
+    assert envelope["rejectionReason"] == "no"
+
+
+@pytest.mark.rule("R71")
+def test_the_root_hears_how_many_sessions_there_are() -> None:
+    text = actions.root_envelope_of(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1))
+    assert text is not None
+    envelope = exact_json.loads(text)
+    assert envelope["action"] == {"type": "root/activeSessionsChanged", "activeSessions": 3}
+    assert envelope_faults(envelope) == []
