@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sessions_app.core import access, addresses, agents, clients, journal, quotas, session_changes, sessions
+from agents_app import exact_json
+from sessions_app.core import access, addresses, agents, clients, forking, journal, quotas, session_changes, sessions
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.identifiers import new_id
@@ -39,18 +41,29 @@ def create(
     spec = agents.known(caller, name)
     given = dict(options or {})
     session_changes.check_options(spec, given)
+    refs: list[dict[str, Any]] = [{"name": tool.name} for tool in spec.exposed_tools]
+    if fork is not None:
+        given = {**forking.options_of(fork.session, spec), **given}
+        if fork.session.agent_name == spec.name:
+            approval = approval or ("auto" if fork.session.approval == "auto" else None)
+            refs = [ref for ref in exact_json.loads(fork.session.tool_refs or "[]") if spec.tool(ref["name"]) is not None]
     if model is not None:
         session_changes.check_model(spec, model, None)
         if agents.has_models(spec):
             given[agents.MODEL] = model
-    refs = [{"name": tool.name} for tool in spec.exposed_tools]
     if client is not None:
         clients.check_tools(None, name, client.tools)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
+        end: tuple[int, int] | None = None
+        if fork is not None:
+            source = access.lock_session(caller, fork.session)
+            end = forking.place_of(source, fork.turn)
         session = sessions.make(
             tx, caller, spec, new_id("sess"), tool_refs=refs, options=given, client_tools=[], seed=[], uri=uri
         )
         addresses.take(caller, session, uri)
+        if end is not None:
+            forking.copy(source, session, end)
         if approval is not None:
             Session.objects.filter(pk=session.pk).update(approval=approval)
         if client is not None:
@@ -58,5 +71,5 @@ def create(
             adopted = clients.adopted([], client.id, client.customizations or [])
             if adopted:
                 clients.keep_customizations(session, adopted)
-        asking.admit_session()
+        asking.admit_session(tx.write)
     return access.session_of_row(caller, session.pk)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import dispatches, idempotency, journal, presence, quotas, retention
+from sessions_app.core import connections, dispatches, idempotency, journal, presence, quotas, retention
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ def run() -> None:
     )
     sessions = _remove_deleted()
     presence.forget_dead(_DEAD_WORKERS_AFTER)
+    connections.forget_dead(_DEAD_WORKERS_AFTER)
     while idempotency.forget_old(BATCH) == BATCH:
         pass
     while dispatches.forget_old(now - _DISPATCHES_KEPT, BATCH) == BATCH:

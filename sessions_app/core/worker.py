@@ -27,7 +27,20 @@ from django.db.models.functions import Now
 
 from agents_app.errors import RunLost
 from agents_app.tools.threads import FairPool
-from sessions_app.core import broadcast, database, faults, journal, loading, logcontext, presence, quotas, runner, sweep, turns
+from sessions_app.core import (
+    broadcast,
+    connections,
+    database,
+    faults,
+    journal,
+    loading,
+    logcontext,
+    presence,
+    quotas,
+    runner,
+    sweep,
+    turns,
+)
 from sessions_app.core.errors import NotReady
 from sessions_app.core.loading import Loaded
 from sessions_app.core.turns import Claimed, Stop
@@ -191,6 +204,8 @@ class Worker:
         if message.get("what") == "stopped":
             self._drop(live)
         elif live.run is not None:
+            if message.get("what") == "news":
+                live.run.notice()
             live.run.tell()
 
     def _is_stale(self, turn_id: int) -> None:
@@ -335,7 +350,7 @@ class Worker:
     async def _sweep_for_ever(self) -> None:
         while True:
             # One after the other, but none of them may keep the next from its work.
-            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._fold_usage):
+            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._look_after_clients, self._fold_usage):
                 if not self._stopping.is_set():
                     await self._attempt(part)
             await self._attempt(self._look_after_own)
@@ -365,6 +380,9 @@ class Worker:
     async def _stop_overdue(self) -> None:
         await database.run(turns.stop_overdue)
         await database.run(turns.stop_suspended)
+
+    async def _look_after_clients(self) -> None:
+        await database.run(connections.sweep)
 
     async def _fold_usage(self) -> None:
         await database.run(quotas.fold, quotas.FOLDED_AT_ONCE)

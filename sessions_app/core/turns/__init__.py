@@ -5,7 +5,7 @@ that ends with the events it caused. The order of locks is session, turn, call, 
 """
 
 from sessions_app.core.session_settings import Overrides
-from sessions_app.core.turns.answering import answer, answering, decide
+from sessions_app.core.turns.answering import answer, answering, decide, fail_calls_of
 from sessions_app.core.turns.closing import lock_live_turn
 from sessions_app.core.turns.deciding import Decision, Outcome, complete, confirm, confirm_result, fail_unknown, show_content
 from sessions_app.core.turns.following import finish, look, take_first, take_steering
@@ -66,6 +66,7 @@ __all__ = [
     "confirm",
     "confirm_result",
     "decide",
+    "fail_calls_of",
     "fail_unknown",
     "finish",
     "give_back",

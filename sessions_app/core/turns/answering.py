@@ -161,6 +161,28 @@ def go_on(live: Turn, key: int | None, now: datetime) -> Happening:
     return Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run})
 
 
+def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: str) -> Stopped | None:
+    """Fail what a client of a locked session has left open, and let the turn go on; tell the worker after it."""
+    live = lock_live_turn(session)
+    calls = [] if live is None else lock_open_calls(session)
+    theirs = [call for call in calls if call.client == client and call.state == CallState.PENDING]
+    if live is None or not theirs:
+        return None
+    now, waiting = timezone.now(), live.state == TurnState.WAITING
+    message = text.partition(": ")[2]
+    outcome = {"success": False, "message": message, "error": {"message": message}}
+    results = [ClientResult(0, call.call_id, text, failed=True, outcome=outcome) for call in theirs]
+    happenings = [go_on(live, live.api_key_id, now)] if waiting else []
+    place = Place(session.tenant_id, session.pk, live.pk, live.run, step=0)
+    happenings += _store_answers(
+        place, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting
+    )
+    append_all(tx, session, happenings)
+    if waiting:
+        tx.after_commit(tasks.wake)
+    return None if waiting else Stopped(live.pk, live.worker)
+
+
 @contextmanager
 def answering(caller: Caller, session: Session, dispatched: Dispatched | None = None) -> Iterator[Answering]:
     """The transaction around an answer; the run's worker is told after it."""

@@ -1,0 +1,114 @@
+"""Connections of clients: a row each, renewed by the process that holds it; the sweep sees who is gone.
+
+A client is there while one of its connections is. When the last one is gone, or its process is, the client
+has left its sessions and has a grace; after that its open calls fail and others may take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from sessions_app.core import broadcast, clients, journal, turns
+from sessions_app.core.caller import Caller
+from sessions_app.core.identifiers import new_id
+from sessions_app.models import ClientPresence, DispatchRecord, Session, SessionClient
+
+GRACE_SECONDS = 30.0
+PRESENT_SECONDS = 15.0
+"""A connection that was not renewed for so long is gone, with its process."""
+
+GONE = "Tool execution failed: the client that owns this tool has gone"
+
+
+def connected(caller: Caller, client: str, connection: str, *, resumed: bool) -> str:
+    """A connection is there; answers the life that its dispatches belong to.
+
+    ``resumed``: the client goes on where another connection of its stopped, and may send again what it sent there.
+    """
+    life = (_life(caller.tenant, client) if resumed else None) or new_id("life")
+    ClientPresence.objects.create(
+        connection=connection, tenant_id=caller.tenant, client=client, life=life, seen_at=timezone.now()
+    )
+    ClientPresence.objects.filter(pk=connection).update(seen_at=Now())
+    return life
+
+
+def _life(tenant: int, client: str) -> str | None:
+    there = ClientPresence.objects.filter(tenant_id=tenant, client=client).order_by("-seen_at").values_list("life", flat=True)
+    said = DispatchRecord.objects.filter(tenant_id=tenant, client=client).order_by("-pk").values_list("life", flat=True)
+    return there.first() or said.first()
+
+
+def renew(connections: Collection[str]) -> set[str]:
+    """Say that these are there still. Answers those that were taken for gone: they have to be ``connected`` again."""
+    wanted = list(connections)
+    rows = ClientPresence.objects.filter(pk__in=wanted)
+    if rows.update(seen_at=Now()) == len(wanted):
+        return set()
+    return set(wanted) - set(rows.values_list("pk", flat=True))
+
+
+def disconnected(tenant: int, client: str, connection: str) -> None:
+    """A connection is gone. If it was its client's last one, the client has left its sessions."""
+    # Not in one transaction: of two last ones that go at once, one sees that nothing is left.
+    ClientPresence.objects.filter(pk=connection).delete()
+    if not ClientPresence.objects.filter(tenant_id=tenant, client=client).exists():
+        for row in SessionClient.objects.filter(tenant_id=tenant, client=client, left_at=None).values_list("pk", flat=True):
+            _leave(row)
+
+
+def _is_there() -> Exists:
+    alive = Now() - timedelta(seconds=PRESENT_SECONDS)
+    return Exists(ClientPresence.objects.filter(tenant=OuterRef("tenant"), client=OuterRef("client"), seen_at__gt=alive))
+
+
+def _leave(row: int) -> bool:
+    with journal.transaction() as tx:
+        session = _lock_session_of(row)
+        client = SessionClient.objects.filter(~_is_there(), pk=row, left_at=None).first()
+        if session is None or client is None:
+            return False
+        clients.left(tx, session, client, "gone")
+    return True
+
+
+def _lock_session_of(row: int) -> Session | None:
+    wanted = SessionClient.objects.filter(pk=row).values("session")
+    return Session.objects.select_for_update(no_key=True).filter(pk__in=wanted).first()
+
+
+# --- the sweep -----------------------------------------------------------------------------------
+
+
+def sweep() -> int:
+    """Clients whose connections are gone leave; those whose grace is over are let go. How many there were."""
+    gone = SessionClient.objects.filter(~_is_there(), left_at=None).order_by("pk").values_list("pk", flat=True)[:100]
+    left = sum(_leave(row) for row in list(gone))
+    since = timezone.now() - timedelta(seconds=GRACE_SECONDS)
+    over = SessionClient.objects.filter(left_at__lt=since).order_by("pk").values_list("pk", flat=True)[:100]
+    return left + sum(_let_go(row) for row in list(over))
+
+
+def _let_go(row: int) -> bool:
+    """Fail the open calls of a client that did not come back; the turn goes on without it."""
+    with journal.transaction() as tx:
+        session = _lock_session_of(row)
+        since = timezone.now() - timedelta(seconds=GRACE_SECONDS)
+        client = SessionClient.objects.filter(pk=row, left_at__lt=since).first()
+        if client is None:
+            return False
+        client.delete()
+        told = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
+    if told is not None and told.worker:
+        broadcast.tell_worker(told.worker, {"turn": told.turn_id, "what": "answered"})
+    return True
+
+
+def forget_dead(after: timedelta) -> int:
+    """Delete what was not renewed for so long."""
+    return ClientPresence.objects.filter(seen_at__lt=Now() - after).delete()[0]
