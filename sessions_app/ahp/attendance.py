@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from django.db import Error as DatabaseError
 
-from sessions_app.core import database, keys
+from sessions_app.core import connections, database, keys
 from sessions_app.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 REVOKED = 1008
 _LOOK_SECONDS = 1.0
+_LOOKS_A_RENEWAL = 5
 
 
 class _Watch:
@@ -47,10 +48,15 @@ class _Watch:
 
     async def _watch(self) -> None:
         failing = False
+        looks = 0
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            looks += 1
             try:
                 await self._look()
+                if looks >= _LOOKS_A_RENEWAL:
+                    await self._renew()
+                    looks = 0
             except (DatabaseError, NotReady) as error:
                 # Keys stay as good as they were: without the database nothing can be done with them either.
                 if not failing:
@@ -59,10 +65,24 @@ class _Watch:
             else:
                 failing = False
 
+    @property
+    def _connections(self) -> list[Connection]:
+        return [connection for board in self._boards for connection in board.connections]
+
+    async def _renew(self) -> None:
+        present = {connection.id: connection for connection in self._connections if connection.client}
+        if not present:
+            return
+        for lost in await database.run(connections.renew, list(present)):
+            # Taken for gone while this process, or the database, stood still.
+            connection = present[lost]
+            if connection.close_code is None:
+                await came(connection, connection.client, resumed=True)
+
     async def _look(self) -> None:
-        connections = [connection for board in self._boards for connection in board.connections]
-        callers = await database.run(keys.callers, {connection.caller.key for connection in connections})
-        for connection in connections:
+        watched = self._connections
+        callers = await database.run(keys.callers, {connection.caller.key for connection in watched})
+        for connection in watched:
             caller = callers.get(connection.caller.key)
             if caller is None or not caller.may("ahp"):
                 connection.close(REVOKED)
@@ -87,9 +107,18 @@ async def watched(board: Switchboard) -> AsyncIterator[None]:
 
 
 async def came(connection: Connection, client: str, *, resumed: bool) -> None:
-    """The connection is this client's from now on."""
-    connection.client, connection.life = client, connection.id if not resumed else client
+    """The connection is this client's from now on. ``resumed``: it goes on where another one of the client's ended."""
+    connection.life = await connection.in_database(
+        connections.connected, connection.caller, client, connection.id, resumed=resumed
+    )
+    connection.client = client
 
 
 async def gone(connection: Connection) -> None:
-    """The connection is over."""
+    """The connection is over. If nobody can be told now, the sweep finds out."""
+    if not connection.client:
+        return
+    try:
+        await database.run(connections.disconnected, connection.caller.tenant, connection.client, connection.id)
+    except (DatabaseError, NotReady) as error:
+        log.warning("the end of a connection could not be stored: %s", error)

@@ -132,7 +132,7 @@ class Connection:
             if isinstance(result, AsOf):
                 text = f'{{"jsonrpc":"2.0","id":{jsonrpc.encode(request.id)},"result":{result.result}}}'
                 await self.switchboard.reached(max(result.floors.values(), default=0))
-                self.outbox.release(text, result.floors)
+                self.outbox.release(text, result.floors, result.known)
             else:
                 self._put_answer(jsonrpc.response(request.id, result), held=held)
         except Exception as error:

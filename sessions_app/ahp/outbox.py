@@ -7,7 +7,7 @@ order; around a snapshot they are held, so that the snapshot stands at its own n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 _FRAME_BYTES = 100
@@ -76,11 +76,12 @@ class Outbox:
         assert not self._holding, "one snapshot at a time"
         self._holding = True
 
-    def release(self, answer: str, floors: Mapping[int, int] | None = None) -> None:
+    def release(self, answer: str, floors: Mapping[int, int] | None = None, known: Collection[int] = ()) -> None:
         """Send ``answer``, at its place among the actions that were held.
 
         ``floors``: for each resource that the answer tells of, the number it tells everything up to. All actions up
-        to the highest of them are here by now. Without floors the answer is bound to no number.
+        to the highest of them are here by now. Without floors the answer is bound to no number. ``known``: those of
+        them that the peer followed before; it is told the actions too, and then the state that they lead to.
         """
         self._holding = False
         held, self._held = self._held, []
@@ -90,14 +91,16 @@ class Outbox:
             self._bytes -= len(each.text) + _FRAME_BYTES
         if self.overflowed:
             return
+        after: list[_Held] = []
         for each in held:
-            if each.seq <= upto and each.key not in floors:
+            floor = -1 if each.key is None else floors.get(each.key, -1)
+            if each.seq > upto or (floor >= 0 and each.seq > floor):
+                after.append(each)
+            elif floor < 0 or each.key in known:
                 self._push(each.text)
         self._push(answer)
-        for each in held:
-            told = each.key is not None and each.seq <= floors.get(each.key, -1)
-            if not told and not (each.seq <= upto and each.key not in floors):
-                self._push(each.text)
+        for each in after:
+            self._push(each.text)
         self._on_news()
 
     def _fits(self, text: str) -> bool:

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 class AsOf:
     """A result that tells of resources at numbers: it stands among the actions where they say.
 
-    ``floors``: for each resource's key, the number up to which the result tells of it.
+    ``floors``: for each resource's key, the number up to which the result tells of it. ``known``: those that the
+    connection was subscribed to before.
     """
 
     result: str = field(repr=False)
     """JSON text: states are large, and are encoded by the thread that has read them."""
     floors: Mapping[int, int]
+    known: frozenset[int] = frozenset()
 
 
 Answer = Callable[["Connection", Any], Awaitable[Any]]

@@ -145,6 +145,25 @@ max_steps = 3
 python = "tests.fakes.tools:tide_table"
 
 [[agents]]
+name = "mate"
+title = "First Mate"
+version = "1.0.0"
+model = "openai-chat:{{model}}"
+base_url = "{model}"
+api_key = "sk-mate"
+{full}
+[[agents.options]]
+type = "select"
+name = "model"
+options = ["gpt-test", "gpt-other"]
+default = "gpt-test"
+[[agents.tools]]
+builtin = "ask_user"
+[[agents.tools]]
+python = "tests.fakes.tools:order_rope"
+confirm_result = true
+
+[[agents]]
 name = "unreachable"
 version = "1.0.0"
 model = "openai-chat:gpt-test"

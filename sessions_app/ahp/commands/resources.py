@@ -31,7 +31,7 @@ async def subscribe(connection: Connection, params: Any) -> AsOf:
         # Agents' sessions are looked for under the agent's scheme; everything else is some other thing (R62).
         is_session = uri.partition(":")[0] in {spec.name for spec in agents.visible(caller)}
         raise errors.session_not_found() if is_session else errors.not_found() from None
-    return AsOf(result, {target.key: seq})
+    return AsOf(result, {target.key: seq}, frozenset() if is_new else frozenset({target.key}))
 
 
 def _snapshot(caller: Caller, target: Target) -> tuple[str, int]:

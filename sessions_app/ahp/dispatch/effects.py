@@ -8,7 +8,7 @@ from sessions_app.ahp.commands.sessions import entry_of
 from sessions_app.ahp.dispatch.facts import Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
-from sessions_app.core import agents, clients, forms, inbox, session_changes, turns
+from sessions_app.core import agents, clients, forms, inbox, session_changes, truncating, turns
 from sessions_app.core.errors import NotPossible
 from sessions_app.core.turns import Decision, Outcome
 from sessions_app.core.user_messages import UserMessage, content_of
@@ -76,6 +76,10 @@ def _turn_started(judged: Judged) -> None:
 
 def _turn_cancelled(judged: Judged) -> None:
     turns.cancel_turn(judged.caller, judged.session, judged.action["turnId"], dispatched=judged.dispatched)
+
+
+def _truncated(judged: Judged) -> None:
+    truncating.truncate(judged.caller, judged.session, judged.action.get("turnId"), dispatched=judged.dispatched)
 
 
 # --- tool calls ---
@@ -218,6 +222,7 @@ def _client_tools(judged: Judged) -> None:
 EFFECTS: Mapping[str, Callable[[Judged], None]] = {
     "session/turnStarted": _turn_started,
     "session/turnCancelled": _turn_cancelled,
+    "session/truncated": _truncated,
     "session/toolCallConfirmed": _confirmed,
     "session/toolCallComplete": _completed,
     "session/toolCallContentChanged": _content_changed,

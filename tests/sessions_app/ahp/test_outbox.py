@@ -38,6 +38,32 @@ def test_a_snapshot_stands_at_its_number_among_the_actions_that_were_held() -> N
     ]
 
 
+@pytest.mark.rule("R64", "R65")
+def test_a_snapshot_of_what_was_followed_already_comes_after_the_actions_it_holds() -> None:
+    outbox = _outbox()
+    outbox.hold()
+    outbox.put_action(2, 7, "two")
+    outbox.put_action(3, 7, "three")
+    outbox.release("snapshot at 2", {7: 2}, {7})
+    assert outbox.take() == ["two", "snapshot at 2", "three"]
+
+
+@pytest.mark.rule("R45", "R65")
+def test_several_snapshots_in_one_answer_have_each_its_own_number() -> None:
+    outbox = _outbox()
+    outbox.hold()
+    outbox.put_action(3, 7, "three of seven")
+    outbox.put_action(4, 8, "four of eight")
+    outbox.put_action(5, 7, "five of seven")
+    outbox.release("seven at 3, eight at 4", {7: 3, 8: 4})
+    assert outbox.take() == ["seven at 3, eight at 4", "five of seven"]
+    outbox.hold()
+    outbox.put_action(6, 7, "six of seven")
+    outbox.put_action(7, 8, "seven of eight")
+    outbox.release("seven at 5, eight at 7", {7: 5, 8: 7})
+    assert outbox.take() == ["seven at 5, eight at 7", "six of seven"]
+
+
 @pytest.mark.rule("R64", "R83")
 def test_a_rejection_is_in_no_snapshot_and_goes_out_with_it() -> None:
     outbox = _outbox()
