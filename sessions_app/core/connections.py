@@ -15,10 +15,13 @@ from django.utils import timezone
 
 from sessions_app.core import broadcast, clients, journal, turns
 from sessions_app.core.caller import Caller
+from sessions_app.core.content import UNSTORABLE
+from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.identifiers import new_id
 from sessions_app.models import ClientPresence, DispatchRecord, Session, SessionClient
 
 GRACE_SECONDS = 30.0
+LONGEST_CLIENT = 256
 PRESENT_SECONDS = 15.0
 """A connection that was not renewed for so long is gone, with its process."""
 
@@ -30,6 +33,8 @@ def connected(caller: Caller, client: str, connection: str, *, resumed: bool) ->
 
     ``resumed``: the client goes on where another connection of its stopped, and may send again what it sent there.
     """
+    if not client or len(client) > LONGEST_CLIENT or UNSTORABLE.search(client):
+        raise InvalidInput([Fault(("clientId",), f"a client's id has 1 to {LONGEST_CLIENT} characters that can be stored")])
     life = (_life(caller.tenant, client) if resumed else None) or new_id("life")
     ClientPresence.objects.create(
         connection=connection, tenant_id=caller.tenant, client=client, life=life, seen_at=timezone.now()

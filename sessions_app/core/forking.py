@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agents_app.spec import AgentSpec
 from sessions_app.core import options, prepared, quotas, truncating
+from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import TurnAlreadyRunning, TurnUnknown
 from sessions_app.core.prepared import Statement
 from sessions_app.models import LIVE_STATES, Measure, Session, Turn
@@ -51,7 +52,7 @@ def place_of(source: Session, turn: str) -> tuple[int, int]:
     """Where the copy ends; the source is locked. TurnAlreadyRunning if the turn has not ended."""
     end = truncating.end_of(source, turn)
     if end is None:
-        if Turn.objects.filter(session=source, public_id=turn, state__in=LIVE_STATES).exists():
+        if not UNSTORABLE.search(turn) and Turn.objects.filter(session=source, public_id=turn, state__in=LIVE_STATES).exists():
             raise TurnAlreadyRunning(source.public_id)
         raise TurnUnknown
     return end

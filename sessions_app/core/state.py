@@ -14,6 +14,7 @@ from agents_app import exact_json, registry
 from agents_app.runtime.messages import Content, text_of
 from sessions_app.core import access, clients, journal, options, seed_turns, session_settings, summaries
 from sessions_app.core.caller import Caller
+from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import SessionNotFound, TurnUnknown
 from sessions_app.core.events import Kind
 from sessions_app.core.seed_turns import SeedTurn
@@ -188,6 +189,8 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
     rows = Turn.objects.filter(session=session, cut_at=None).exclude(state__in=LIVE_STATES).order_by("-pk")
     seeds: list[SeedTurn] | None = None
     if before is not None:
+        if UNSTORABLE.search(before):
+            raise TurnUnknown
         end = rows.filter(public_id=before).values_list("pk", flat=True).first()
         if end is not None:
             rows = rows.filter(pk__lt=end)

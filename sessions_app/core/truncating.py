@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from sessions_app.core import access, dispatches, journal, seed_turns, turns
 from sessions_app.core.caller import Caller
+from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
@@ -18,6 +19,8 @@ def end_of(session: Session, turn: str) -> tuple[int, int] | None:
 
     A turn of the seed has no row: 0.
     """
+    if UNSTORABLE.search(turn):
+        return None
     row = Turn.objects.filter(session=session, public_id=turn, cut_at=None).exclude(state__in=LIVE_STATES).first()
     if row is not None:
         # A turn may have stored nothing; what stands before it is kept all the same.

@@ -122,7 +122,9 @@ class PostgresStore:
         screened = await self._lock_turns(flight, units)
         flight.fates, flight.good = screened.fates, screened.good
         good = [units[index] for index in screened.good]
-        if not any(unit.is_commit_point for unit in good):
+        # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
+        answered = "answered" in flight.fates
+        if not good or not (answered or any(unit.is_commit_point for unit in good)):
             # Nothing is left to commit; deltas go a way that waits for nobody.
             await connection.execute("rollback")
             for index in screened.good:
@@ -199,7 +201,7 @@ class PostgresStore:
         raise BadData(f"{type(error).__name__} {state} {error.diag.constraint_name or ''}".strip()) from None
 
     async def _by_detail(self, flight: _Flight, detail: str) -> Written:
-        fates: list[Fate] = list(flight.fates)
+        fates: list[Fate] = ["again" if fate == "answered" else fate for fate in flight.fates]
         for index in flight.good:
             fates[index] = "again"
         kind, _, number = detail.partition(":")

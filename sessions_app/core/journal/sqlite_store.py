@@ -142,8 +142,10 @@ class SqliteStore:
         """Nothing was committed: name what was refused; the rest is to be tried again without it."""
         named: dict[str, Fate] = {"stale": "stale", "missing": "missing"}
         good = [index for index, fate in enumerate(written.fates) if fate == "stored"]
-        for index in good:
-            written.fates[index] = "again"
+        for index, fate in enumerate(written.fates):
+            # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
+            if good and fate in ("stored", "answered"):
+                written.fates[index] = "again"
         if written.layout is None or written.appended is None:
             return
         for place, rows in enumerate(written.layout.places):

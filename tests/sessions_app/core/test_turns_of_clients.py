@@ -502,6 +502,22 @@ def test_a_client_that_comes_back_in_its_grace_completes_its_call(alice: World, 
     assert said(session)[-2] == ("tool", '{"a":1}')
 
 
+def test_a_client_needs_an_id_that_can_be_stored(alice: World) -> None:
+    for wrong in ("", "a\0b", "x" * 257):
+        with pytest.raises(InvalidInput):
+            connections.connected(alice.caller, wrong, "w1", resumed=False)
+
+
+def test_a_client_that_comes_back_goes_on_with_its_life_and_a_new_handshake_begins_another(alice: World) -> None:
+    first = connections.connected(alice.caller, "c1", "w1", resumed=False)
+    assert connections.connected(alice.caller, "c1", "w2", resumed=True) == first
+    second = connections.connected(alice.caller, "c1", "w3", resumed=False)
+    assert second != first
+    for connection_id in ("w1", "w2", "w3"):
+        connections.disconnected(alice.caller.tenant, "c1", connection_id)
+    assert connections.connected(alice.caller, "c1", "w4", resumed=True) not in (first, second)
+
+
 def test_a_client_whose_process_died_has_left(alice: World) -> None:
     session = make(alice, client=clients.Entry("c1", None, []))
     connections.connected(alice.caller, "c1", "w1", resumed=False)
@@ -546,6 +562,27 @@ def test_the_first_queued_message_starts_when_the_turn_ends(alice: World, start_
         ("turn_started", "m1"),
         ("turn_ended", None),
     ]
+
+
+@pytest.mark.rule("R143")
+def test_an_end_that_something_follows_comes_after_all_that_was_said(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = make(alice)
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
+    clients.join(alice.caller, session, clients.Entry("c1", None, []), dispatched=action())
+    for number in range(10):
+        start(alice, session, model.script([text(*(f"{number}.{word} " for word in range(40)))]), f"t{number}")
+        ends(session, f"t{number}")
+    seen: list[str] = []
+    for kind, payload in events(session):
+        if kind == "text_opened":
+            seen.append("")
+        elif kind == "text_delta":
+            assert seen, "said before it was opened"
+            seen[-1] += payload["delta"]
+        elif kind == "text_done":
+            assert seen[-1] == payload["text"]
+    assert len(seen) == 10
 
 
 @pytest.mark.rule("R213")
