@@ -7,7 +7,7 @@ off for its transaction, and whoever needs it waits for a barrier after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -34,48 +34,41 @@ LOCK_TIMEOUT_MS = 50
 REFUSED = "JN001"
 """The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
 
-# Names: a the era, r rows as given, e those with their session's highest fence, c how many a tenant has, l the locked
-# counters, u the counters moved on, g jumps over what a crash lost, n rows with numbers, s tails moved on.
+# Names: m the commit that waits for no disk, a the era, x the sessions, l the locked counters, u the counters moved on,
+# g jumps over what a crash lost, s the tails moved on, i the events, z what became of each session. The database sorts
+# and counts nothing here: what can be worked out before is (Append).
 _APPEND = """
 with m as materialized (select set_config('synchronous_commit', 'off', true)),
  {era},
- r as materialized (select *, max(fence) over (partition by sid) as mf
-   from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])
-   with ordinality r(tid, sid, kind, data, fence, step, o)),
- e as materialized (select *, row_number() over (partition by tid order by o) as rn,
-   sum(step) over (partition by tid order by o) as sofar from r where fence is null or fence = mf),
- c as (select tid, count(*) as n, sum(step) as step from e group by tid),
+ x as materialized (select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[]) as x(tid, sid, last, fence)),
  l as materialized (select tenant_id, seq, sessions from tenant_counter where tenant_id = any(%s::bigint[])
    order by tenant_id for update {wait}),
  u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
    seq = c.n + case when t.era = a.id then t.seq else (t.seq / {leap} + 1) * {leap} end
-   from a, c join l on l.tenant_id = c.tid where t.tenant_id = c.tid
-   returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
+   from a, unnest(%s::bigint[], %s::bigint[], %s::bigint[]) as c(tid, n, step) join l on l.tenant_id = c.tid
+   where t.tenant_id = c.tid returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
  g as (insert into journal_gap(tenant_id, after, upto)
    select u.tenant_id, l.seq, u.base from u join l using (tenant_id) where u.base > l.seq),
- n as materialized (select e.tid, e.sid, e.kind, e.fence, e.o, e.step, u.base + e.rn as seq,
-   case when e.step = 0 then e.data else '{{"count":' || (l.sessions + e.sofar)::text || '}}' end as data
-   from e join u on u.tenant_id = e.tid join l on l.tenant_id = e.tid),
- s as (update session_tail t set prev = t.seq, seq = x.seq, fence = greatest(t.fence, x.fence)
-   from (select sid, max(seq) as seq, max(fence) as fence from n group by sid) x
-   where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence) returning t.session_id, t.prev),
+ s as (update session_tail t set prev = t.seq, seq = u.base + x.last, fence = greatest(t.fence, x.fence)
+   from x join u on u.tenant_id = x.tid where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence)
+   returning t.session_id, t.prev, u.tenant_id, u.base),
  i as (insert into event(tenant_id, seq, session_id, kind, data, fence)
-   select n.tid, n.seq, n.sid, n.kind, n.data, n.fence from n join s on s.session_id = n.sid, m order by n.o),
- z as materialized (select r.o, n.seq, s.prev, l.seq as before, u.upto, u.era, case when n.step <> 0 then n.data end as data,
-   case when l.tenant_id is null then
-          case when exists (select 1 from tenant_counter k where k.tenant_id = r.tid) then 'skipped' else 'missing' end
-        when u.tenant_id is null and exists (select 1 from c where c.tid = r.tid) then 'no era'
-        when s.session_id is null or n.o is null then
-          case when exists (select 1 from session_tail k where k.session_id = r.sid) then 'stale' else 'missing' end
-        else 'stored' end as status
-   from r left join l on l.tenant_id = r.tid left join u on u.tenant_id = r.tid
-   left join n on n.o = r.o left join s on s.session_id = n.sid)
-select z.status, z.seq, z.prev, z.before, z.upto, z.era, z.data{refusal} from z order by z.o
+   select s.tenant_id, s.base + r.place, s.session_id, r.kind,
+     case when r.sofar is null then r.data else '{{"count":' || (l.sessions + r.sofar)::text || '}}' end, r.fence
+   from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])
+     as r(sid, place, kind, data, fence, sofar)
+   join s on s.session_id = r.sid join l on l.tenant_id = s.tenant_id, m),
+ z as materialized (select x.tid, x.sid, l.seq as before, l.sessions, u.base, u.upto, u.era, s.prev,
+   case when s.session_id is not null then 'stored'
+        when l.tenant_id is null then
+          case when exists (select 1 from tenant_counter k where k.tenant_id = x.tid) then 'skipped' else 'missing' end
+        when u.tenant_id is null then 'no era'
+        when exists (select 1 from session_tail k where k.session_id = x.sid) then 'stale' else 'missing' end as status
+   from x left join l on l.tenant_id = x.tid left join u on u.tenant_id = x.tid left join s on s.session_id = x.sid)
+select z.tid, z.sid, z.status, z.before, z.sessions, z.base, z.upto, z.era, z.prev, y.refusal
+from z, (select case when count(*) filter (where z.status = 'stored') < %s then journal_refuse(coalesce(
+   string_agg(z.sid::text || ':' || z.status, ',') filter (where z.status <> 'stored'), '')) end as refusal from z) y
 """
-
-_SAY_WHICH = "journal_refuse(string_agg(x.o::text || ':' || x.status, ',' order by x.o) filter (where x.status <> 'stored'))"
-_ALL_OR_NOTHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.status <> 'stored') > 0) as refusal"
-_SOMETHING = f", (select {_SAY_WHICH} from z x having count(*) filter (where x.status = 'stored') = 0) as refusal"
 
 _ERA_THERE_IS = "a as materialized (select id from journal_era)"
 _ERA_BEGUN_HERE = f"""
@@ -84,23 +77,22 @@ _ERA_BEGUN_HERE = f"""
  a as materialized (select id from journal_era union all select id from b)"""
 
 
-def _append(wait: str, refusal: str, era: str = _ERA_THERE_IS) -> str:
-    return _APPEND.format(wait=wait, leap=LEAP, refusal=refusal, era=era)
+def _append(wait: str, era: str = _ERA_THERE_IS) -> str:
+    return _APPEND.format(wait=wait, leap=LEAP, era=era)
 
 
-APPEND_ALL = _append("", _ALL_OR_NOTHING)
-"""Raises unless all rows are stored, so that a COMMIT already on its way does nothing."""
-APPEND_ALL_AT_ONCE = _append("skip locked", _ALL_OR_NOTHING)
-"""The same, and a counter that somebody holds is a refusal instead of a wait."""
-APPEND_WHAT_IS_FREE = _append("skip locked", _SOMETHING)
-"""Stores what it can lock and raises if that is nothing: for a flush of nothing but deltas."""
+APPEND = _append("")
+"""Waits for its counters. It raises if it can store fewer sessions' events than it is to (``Append.parameters``), so that
+a COMMIT already on its way does nothing."""
+APPEND_AT_ONCE = _append("skip locked")
+"""The same; a counter that somebody holds is passed over."""
 
 # A transaction of Django's cannot be tried again from here, so it begins the era itself if it is the first after a crash.
-_LAST = _append("", _ALL_OR_NOTHING, _ERA_BEGUN_HERE)
-_LAST_AT_ONCE = _append("skip locked", _ALL_OR_NOTHING, _ERA_BEGUN_HERE)
+_LAST = _append("", _ERA_BEGUN_HERE)
+_LAST_AT_ONCE = _append("skip locked", _ERA_BEGUN_HERE)
 
 
-def numbers(values: Sequence[int | None]) -> str:
+def numbers(values: Iterable[int | None]) -> str:
     """An array as text, so that a statement's parameter types, and with them its prepared plan, never vary."""
     return "{" + ",".join("null" if value is None else str(value) for value in values) + "}"
 
@@ -110,38 +102,94 @@ def _texts(values: Sequence[str]) -> str:
     return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"
 
 
-def append_parameters(rows: Sequence[Row]) -> tuple[Any, ...]:
-    tenants = [row.tenant for row in rows]
-    return (
-        numbers(tenants),
-        numbers([row.session for row in rows]),
-        _texts([row.kind for row in rows]),
-        _texts([row.data for row in rows]),
-        numbers([row.fence for row in rows]),
-        numbers([row.sessions for row in rows]),
-        numbers(sorted(set(tenants))),
-    )
+class Append:
+    """Rows on their way: what the statement takes, and what its answer says of each of them.
 
+    A row's place is its number beyond its tenant's counter. Of one session only rows with its highest fence get one.
+    """
 
-def appended(rows: Sequence[Row], answer: Sequence[Sequence[Any]]) -> Appended:
-    """The append's lines as values."""
-    before: dict[int, int] = {}
-    upto: dict[int, int] = {}
-    era: int | None = None
-    lines = []
-    for row, (status, seq, prev, counter, after, its_era, data, *_) in zip(rows, answer, strict=True):
-        if after is not None:
-            before[row.tenant], upto[row.tenant], era = counter, after, its_era
-        lines.append((row, status, seq, prev, data))
-    last: dict[int, int] = {}
-    landed = []
-    for row, status, seq, prev, data in lines:
-        if status == "stored":
-            landed.append(Landed("stored", seq, last.get(row.session, prev), row.data if data is None else data))
-            last[row.session] = seq
-        else:
-            landed.append(Landed(status, 0, 0, row.data))
-    return Appended(landed, before, upto, era)
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self._fences: dict[int, int] = {}
+        for row in rows:
+            if row.fence is not None:
+                self._fences[row.session] = max(row.fence, self._fences.get(row.session, row.fence))
+        self._places: list[int | None] = []
+        self._sofar: list[int | None] = []
+        self._counts: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
+        self._last: dict[int, tuple[int, int]] = {}
+        for row in rows:
+            place = sofar = None
+            if row.fence is None or row.fence == self._fences[row.session]:
+                place = self._counts[row.tenant] = self._counts.get(row.tenant, 0) + 1
+                self._last[row.session] = (row.tenant, place)
+                if row.sessions:
+                    sofar = self._steps[row.tenant] = self._steps.get(row.tenant, 0) + row.sessions
+            self._places.append(place)
+            self._sofar.append(sofar)
+
+    def parameters(self, at_least: int | None = None) -> tuple[Any, ...]:
+        """``at_least`` so many sessions are to be stored, or nothing is; None: every row."""
+        rows, places, sofar = self.rows, self._places, self._sofar
+        sessions, tenants = self._last, sorted(self._counts)
+        if None in places:
+            kept = [index for index, place in enumerate(places) if place is not None]
+            rows, places, sofar = [rows[n] for n in kept], [places[n] for n in kept], [sofar[n] for n in kept]
+            # A row without a place can never be stored.
+            at_least = len(sessions) + 1 if at_least is None else at_least
+        return (
+            numbers([tenant for tenant, _ in sessions.values()]),
+            numbers(sessions),
+            numbers([place for _, place in sessions.values()]),
+            numbers([self._fences.get(session) for session in sessions]),
+            numbers(tenants),
+            numbers(tenants),
+            numbers([self._counts[tenant] for tenant in tenants]),
+            numbers([self._steps.get(tenant, 0) for tenant in tenants]),
+            numbers([row.session for row in rows]),
+            numbers(places),
+            _texts([row.kind for row in rows]),
+            _texts([row.data for row in rows]),
+            numbers([row.fence for row in rows]),
+            numbers(sofar),
+            len(sessions) if at_least is None else at_least,
+        )
+
+    def appended(self, answer: Sequence[Sequence[Any]]) -> Appended:
+        """The append's lines, one a session, as values."""
+        found = {}
+        before: dict[int, int] = {}
+        upto: dict[int, int] = {}
+        its_era: int | None = None
+        for tenant, session, status, counter, sessions, base, after, era, prev, _ in answer:
+            found[session] = (status, sessions, base, prev)
+            if era is not None:
+                before[tenant], upto[tenant], its_era = counter, after, era
+        lines = []
+        last: dict[int, int] = {}
+        for row, place, sofar in zip(self.rows, self._places, self._sofar, strict=True):
+            status, sessions, base, prev = found[row.session]
+            if status == "stored" and place is not None:
+                seq = base + place
+                data = row.data if sofar is None else f'{{"count":{sessions + sofar}}}'
+                lines.append(Landed("stored", seq, last.get(row.session, prev), data))
+                last[row.session] = seq
+            else:
+                lines.append(Landed("stale" if status == "stored" else status, 0, 0, row.data))
+        return Appended(lines, before, upto, its_era)
+
+    def refused(self, detail: str) -> Appended:
+        """What became of the rows by the append's own word, when it raised: nothing is stored, this says why."""
+        statuses: dict[int, Status] = {}
+        for each in detail.split(",") if detail else ():
+            session, _, status = each.partition(":")
+            statuses[int(session)] = cast(Status, status)
+        lines = []
+        for row, place in zip(self.rows, self._places, strict=True):
+            status = statuses.get(row.session, "stored")
+            lines.append(Landed("stale" if place is None and status == "stored" else status, 0, 0, row.data))
+        return Appended(lines, {}, {}, None)
 
 
 def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended:
@@ -149,28 +197,19 @@ def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: boo
 
     Without ``waiting`` a counter that somebody holds is a refusal too.
     """
-    append = Statement(_LAST if waiting else _LAST_AT_ONCE, append_parameters(rows))
+    append = Append(rows)
     try:
-        return appended(rows, prepared.finish([*statements, append]))
+        return append.appended(
+            prepared.finish([*statements, Statement(_LAST if waiting else _LAST_AT_ONCE, append.parameters())])
+        )
     except DatabaseError as error:
-        refused = _refused(error, rows)
-        if refused is None:
+        cause = error.__cause__
+        if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
             raise
+        refused = append.refused(cause.diag.message_detail or "")
     # The transaction has to be rolled back, and its caller does.
     refused.check(rows)
     raise NoEra
-
-
-def _refused(error: DatabaseError, rows: Sequence[Row]) -> Appended | None:
-    """What the append has said by raising; None: it was not the append."""
-    cause = error.__cause__
-    if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
-        return None
-    lines = [Landed("stored", 0, 0, "") for _ in rows]
-    for each in (cause.diag.message_detail or "").split(","):
-        ordinal, _, status = each.partition(":")
-        lines[int(ordinal) - 1] = Landed(cast(Status, status), 0, 0, "")
-    return Appended(lines, {}, {}, None)
 
 
 def begin_era() -> None:

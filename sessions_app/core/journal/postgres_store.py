@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 
 from sessions_app.core.journal import barriers, postgres
 from sessions_app.core.journal.layout import Layout
-from sessions_app.core.journal.postgres import append_parameters, appended, numbers
+from sessions_app.core.journal.postgres import Append, numbers
 from sessions_app.core.journal.rows import Appended, Landed, Row
 from sessions_app.core.journal.store import Away, BadData, Fate, LayOut, Locked, Screened, Written, screen
 from sessions_app.core.journal.types import Unit
@@ -57,6 +57,7 @@ class _Flight:
         self.fates: list[Fate] = ["again"] * count
         self.good: list[int] = []
         self.layout: Layout | None = None
+        self.append: Append | None = None
         self.transaction = ""
         """The transaction's number; empty for a flush of deltas, which is a statement of its own."""
         self.sent = False
@@ -108,9 +109,10 @@ class PostgresStore:
     async def _append_deltas(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut) -> Written:
         flight.good = list(range(len(units)))
         layout = flight.layout = lay_out(units)
+        append = flight.append = Append(layout.rows)
         flight.sent = True
-        cursor = await self._running.execute(postgres.APPEND_WHAT_IS_FREE, append_parameters(layout.rows))
-        answer = appended(layout.rows, await cursor.fetchall())
+        cursor = await self._running.execute(postgres.APPEND_AT_ONCE, append.parameters(at_least=1))
+        answer = append.appended(await cursor.fetchall())
         fates: dict[str, Fate] = {"stored": "stored", "stale": "stale", "missing": "missing"}
         for index, places in enumerate(layout.places):
             # All of a unit's rows are of one session and fence, so they end alike.
@@ -131,6 +133,7 @@ class PostgresStore:
                 flight.fates[index] = "again"
             return Written(flight.fates)
         layout = flight.layout = lay_out(good)
+        append = flight.append = Append(layout.rows)
         cursor = None
         flight.sent = True
         async with connection.pipeline():
@@ -140,10 +143,10 @@ class PostgresStore:
                 if unit.unless_answered:
                     await connection.execute(_UNLESS_ANSWERED, (index, unit.turn))
             if layout.rows:
-                append = postgres.APPEND_ALL_AT_ONCE if at_once else postgres.APPEND_ALL
-                cursor = await connection.execute(append, append_parameters(layout.rows))
+                sql = postgres.APPEND_AT_ONCE if at_once else postgres.APPEND
+                cursor = await connection.execute(sql, append.parameters())
             await connection.execute("commit")
-        answer = None if cursor is None else appended(layout.rows, await cursor.fetchall())
+        answer = None if cursor is None else append.appended(await cursor.fetchall())
         return self._written(flight, layout, answer)
 
     async def _lock_turns(self, flight: _Flight, units: Sequence[Unit]) -> Screened:
@@ -209,17 +212,14 @@ class PostgresStore:
             fates[flight.good[int(number)]] = "answered"
             return Written(fates)
         assert flight.layout is not None
+        assert flight.append is not None
         named: dict[str, Fate] = {"stale": "stale", "missing": "missing", "skipped": "deferred"}
-        rows: dict[Fate, list[int]] = {}
-        for each in detail.split(","):
-            ordinal, _, status = each.partition(":")
-            if status in named:
-                rows.setdefault(named[status], []).append(int(ordinal) - 1)
-            elif status == "no era":
-                await self.look()
-                return Written(fates)
-        for fate, some in rows.items():
-            for place in flight.layout.units_of(some):
+        lines = flight.append.refused(detail).lines
+        if any(line.status == "no era" for line in lines):
+            await self.look()
+            return Written(fates)
+        for status, fate in named.items():
+            for place in flight.layout.units_of([row for row, line in enumerate(lines) if line.status == status]):
                 fates[flight.good[place]] = fate
         return Written(fates)
 
