@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from django.db import connection, transaction
@@ -216,6 +217,38 @@ def test_calls_made_just_before_count_when_a_turn_is_left_waiting(writer: InLoop
     ToolCall.objects.filter(pk=call).update(state="done", stored=True)
     pending = Statement("update sessions_app_toolcall set state = 'pending', stored = %s where id = %s", (False, call))
     assert writer.submit(run.commit(1, pending), run.commit(2, unless_answered=True)) == ["stored", "stored"]
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_an_end_that_something_follows_is_handed_back_when_all_before_it_is_stored(
+    writer: InLoop, make_run: MakeRun, others: bool
+) -> None:
+    run, other, dead = make_run(), make_run(), make_run()
+    assert writer.submit(run.commit(1)) == ["stored"]
+    Turn.objects.filter(pk=run.turn).update(attention=True)
+    Turn.objects.filter(pk=dead.turn).update(state="cancelled")
+    end = replace(run.commit(2, kind=Kind.TURN_ENDED), unless_attention=True)
+    units = [run.delta("one"), run.delta("two", "p2"), end]
+    if others:
+        # A refusal among them makes the whole attempt be tried again.
+        twice = Statement("insert into sessions_app_turn (id) values (%s)", (other.turn,))
+        units += [other.commit(1, twice), dead.commit(1)]
+    answers = writer.begin_submit(*units)
+    assert answers[2].result(WAIT) == "answered"
+    assert run.said == [("step_done", "1"), ("text_delta", "one"), ("text_delta", "two")]
+    assert (run.step, end.attention) == (1, True)
+    assert writer.submit(replace(end, unless_attention=False)) == ["stored"]
+
+
+def test_a_commit_point_tells_whether_there_is_something_to_look_at(writer: InLoop, make_run: MakeRun) -> None:
+    run = make_run()
+    first, second = run.commit(1), run.commit(2)
+    assert writer.submit(first) == ["stored"]
+    Turn.objects.filter(pk=run.turn).update(attention=True)
+    assert writer.submit(second) == ["stored"]
+    assert (first.attention, second.attention) == (False, True)
+    end = replace(make_run().commit(1), unless_attention=True)
+    assert writer.submit(end) == ["stored"]
 
 
 # --- bad data ---
