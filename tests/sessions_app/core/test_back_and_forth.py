@@ -10,14 +10,16 @@ from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import creation, history, options, sessions, state, summaries, truncating, turns
+from sessions_app.core import creation, history, journal, options, sessions, state, summaries, truncating, turns
 from sessions_app.core.creation import Fork
 from sessions_app.core.errors import DomainError, TurnAlreadyRunning, TurnUnknown
+from sessions_app.core.events import Happening, Kind
+from sessions_app.core.journal.types import NewEvent
 from sessions_app.models import Compaction, Message, Session, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, status, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World
+from tests.sessions_app.core.conftest import World, claim_one, lease_is_over, wait_for
 from tests.sessions_app.core.dispatching import action, events
 from tests.sessions_app.core.test_turns_of_clients import at_once, ends, make, put, said, start, state_of, waiting_call
 
@@ -255,8 +257,6 @@ def test_a_seed_is_shown_as_turns_that_ended(alice: World, start_worker: Any, mo
     start_worker()
     session = alice.session(seed=SEED)
     alice.say(session, model.script([text("third")]))
-    from tests.sessions_app.core.conftest import wait_for
-
     wait_for(lambda: Turn.objects.filter(session=session, state="done").first(), "the turn's end")
     shown = state.read(alice.caller, session)
     assert [(turn.id, turn.text, turn.ending) for turn in shown.turns[:2]] == [
@@ -308,7 +308,6 @@ def test_the_state_has_what_the_model_has_said_so_far_and_its_number(alice: Worl
     session = make(alice)
     start(alice, session, model.script([text("Half ", "an answer"), call("add_one", {"n": 1}), gate("hold")]))
     model.wait_gate("hold")
-    from tests.sessions_app.core.conftest import wait_for
 
     def has_said_all() -> Any:
         shown = state.read(alice.caller, session)
@@ -328,6 +327,47 @@ def test_the_state_has_what_the_model_has_said_so_far_and_its_number(alice: Worl
     assert ended is not None
     assert (ended.status, ended.how, ended.has_input) == ("ended", "skipped", False)
     assert after.turns[0].parts[0].text == "Half an answer"
+
+
+@pytest.mark.rule("R149")
+def test_parts_of_a_dead_run_stay_and_the_next_run_goes_on_beside_them(
+    alice: World, start_worker: Any, model: ModelServer
+) -> None:
+    session = make(alice)
+    accepted = start(alice, session, model.script([text("said by the second")]))
+    claimed = claim_one("the first")
+    assert claimed is not None
+    begun = [
+        Happening(Kind.STEP_STARTED, {"turn": "t1", "step": 1}),
+        Happening(Kind.TEXT_OPENED, {"turn": "t1", "step": 1, "part": "1.0"}),
+        Happening(Kind.CALL_OPENED, {"turn": "t1", "step": 1, "part": "1.1", "call": "c1", "name": "add_one"}),
+        Happening(Kind.CALL_ARGUMENTS, {"turn": "t1", "call": "c1", "delta": '{"n"'}),
+    ]
+    with journal.transaction() as tx:
+        for happening in begun:
+            tx.append(NewEvent(session.tenant_id, session.pk, happening, fence=claimed.fence))
+    lease_is_over(accepted)
+    before = state.read(alice.caller, session).live
+    assert before is not None
+    taken = turns.take_over("the second")
+    assert isinstance(taken, turns.Claimed)
+    after = state.read(alice.caller, session).live
+    assert after is not None
+    assert [(part.id, part.kind) for part in after.parts] == [("1.0", "text"), ("1.1", "call")]
+    view = after.parts[1].call
+    assert view is not None
+    assert (view.status, view.input) == ("streaming", '{"n"')
+    assert (before.usage, after.usage) == (None, (0, 0, 0))
+    lease_is_over(accepted)
+    start_worker()
+    ends(session, "t1")
+    parts = state.read(alice.caller, session).turns[0].parts
+    assert [(part.id, part.kind, part.text) for part in parts] == [
+        ("1.0", "text", ""),
+        ("1.1", "call", ""),
+        ("2.0", "text", "said by the second"),
+    ]
+    assert [payload["step"] for _, payload in events(session, "step_done")] == [1, 2]
 
 
 def test_of_a_cut_and_a_start_at_once_each_is_whole(alice: World, start_worker: Any, model: ModelServer) -> None:
