@@ -1,0 +1,215 @@
+"""AHP 0.1: processes that die and clients that go, with servers of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.ahp.client import Client, Disconnected
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from tests.e2e import server as servers
+from tests.e2e.ahp_scenes import about_call, call_in, made, over, refused, said, started, text_of
+from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
+from tests.e2e.server import ROOT as CHECKOUT
+from tests.e2e.server import Server
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+
+
+@pytest.fixture(params=servers.shapes())
+def own(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
+    """A server that a test may kill."""
+    webs = 2 if request.param == "production" else 1
+    with servers.running(request.param, tmp_path, model.url, webs=webs, environment={"AGENTHOST_AHP_PING_SECONDS": "0.5"}) as one:
+        yield one
+
+
+async def back_at(client: Watcher, server: Server, index: int) -> str:
+    """Reconnected, wherever that is now."""
+    client.url = url_of(server, index)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await client.reconnect()
+            except (OSError, Disconnected):
+                await asyncio.sleep(0.05)
+
+
+def _text(client: Client, uri: str) -> str:
+    return text_of(client.state(uri).get("activeTurn", {"responseParts": []}))
+
+
+@pytest.mark.rule("R384", "R280", "R281", "R67")
+async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(own: Server, model: ModelServer) -> None:
+    prompt = model.script([steps.text(*"abcdef"), steps.gate("killed"), steps.text(*"ghi")])
+    elsewhere = len(own.webs) - 1
+    async with watching(own, own.keys.alice, "one") as one:
+        uri = await made(one)
+        turn = await started(one, uri, prompt)
+        await one.until(lambda: _text(one, uri) == "abcdef")
+        own.webs[0].kill()
+        await one.ended()
+        if own.shape == "embedded":
+            await asyncio.to_thread(own.start_web, 0)
+            await asyncio.to_thread(own.wait_ready)
+        assert await back_at(one, own, elsewhere) == "replay"
+        model.open_gate("killed")
+        ended = await over(one, uri, turn)
+        if own.shape == "production":
+            assert (ended["state"], text_of(ended)) == ("complete", "abcdefghi")
+        else:
+            # The worker died with it, and what was said cannot be said again in other words.
+            assert (ended["state"], text_of(ended)) == ("error", "abcdef")
+        await one.judge(uri)
+        await one.judge(ROOT)
+
+
+@pytest.mark.rule("R384")
+async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(own: Server, model: ModelServer) -> None:
+    async with watching(own, own.keys.alice, "one") as one:
+        uri = await made(one)
+        await said(one, uri, model.script([steps.text("before")]))
+        own.webs[0].terminate()
+        assert await one.ended() == 1012
+        if own.shape == "embedded":
+            await asyncio.to_thread(own.webs[0].stop)
+            await asyncio.to_thread(own.start_web, 0)
+            await asyncio.to_thread(own.wait_ready)
+        assert await back_at(one, own, len(own.webs) - 1) == "replay"
+        assert text_of(await said(one, uri, model.script([steps.text("after")]))) == "after"
+        await one.judge(uri)
+
+
+@pytest.mark.rule("R163", "R149")
+async def test_what_waits_for_a_person_survives_a_restart_of_everything(own: Server, model: ModelServer) -> None:
+    ask = {"questions": [{"id": "port", "kind": "text", "message": "Where to?"}]}
+    asking = model.script([steps.call("ask_user", ask)], [steps.text("sailed")])
+    roping = model.script([steps.call("order_rope", {"metres": 4})], [steps.text("roped")])
+    async with watching(own, own.keys.alice, "one") as one:
+        form, call = await made(one, "mate"), await made(one, "pilot")
+        turns = [await started(one, form, asking), await started(one, call, roping)]
+        await one.until(lambda: one.state(form).get("inputRequests"), 60)
+        rope = await call_in(one, call, "order_rope", "pending-confirmation")
+        before = {uri: without_clock(one.state(uri)) for uri in (form, call)}
+        await asyncio.to_thread(own.kill)
+        await asyncio.to_thread(own.start)
+        await back_at(one, own, 0)
+        assert {uri: without_clock(one.state(uri)) for uri in (form, call)} == before
+        for uri in (form, call):
+            await one.judge(uri)
+        request = one.state(form)["inputRequests"][0]["id"]
+        answers = {"port": {"state": "submitted", "value": {"kind": "text", "value": "Bree"}}}
+        completed = {"type": "session/inputCompleted", "session": form, "requestId": request, "response": "accept"}
+        await one.dispatch({**completed, "answers": answers})
+        await one.dispatch(
+            about_call("toolCallConfirmed", call, turns[1], rope["toolCallId"], approved=True, confirmed="user-action")
+        )
+        assert text_of(await over(one, form, turns[0])) == "sailed"
+        assert text_of(await over(one, call, turns[1])) == "roped"
+
+
+@pytest.mark.rule("R188", "R189", "R48")
+async def test_an_active_client_that_goes_leaves_and_may_come_back_for_its_calls(own: Server, model: ModelServer) -> None:
+    prompt = model.script([steps.call("signal", {"flag": "Q"})], [steps.text("hoisted")])
+    tool = {"name": "signal", "description": "Hoists a flag"}
+    entry = {"clientId": "owner", "tools": [tool]}
+    async with watching(own, own.keys.alice, "stays") as stays, watching(own, own.keys.alice, "owner") as owner:
+        uri = await made(owner, activeClient=entry)
+        await stays.subscribe(uri)
+        turn = await started(stays, uri, prompt)
+        call = await call_in(owner, uri, "signal", "running")
+        owner.cut()
+        await stays.until(lambda: "activeClient" not in stays.state(uri), 60)
+        claim = {"type": "session/activeClientChanged", "session": uri, "activeClient": {"clientId": "stays", "tools": []}}
+        assert await refused(stays, claim), "within the grace nobody else may"
+        await stays.judge(uri)
+        assert await owner.reconnect() == "replay"
+        await owner.echo(await owner.dispatch({**claim, "activeClient": entry}))
+        result = {"success": True, "pastTenseMessage": "Hoisted", "content": [{"type": "text", "text": "up"}]}
+        await owner.dispatch(about_call("toolCallComplete", uri, turn, call["toolCallId"], result=result))
+        assert text_of(await over(stays, uri, turn)) == "hoisted"
+        await stays.judge(uri)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("R190")
+async def test_after_its_grace_a_clients_calls_fail_and_the_turn_goes_on(own: Server, model: ModelServer) -> None:
+    prompt = model.script([steps.call("signal", {"flag": "Q"})], [steps.text("never mind")])
+    entry = {"clientId": "owner", "tools": [{"name": "signal", "description": "Hoists a flag"}]}
+    async with watching(own, own.keys.alice, "stays") as stays, watching(own, own.keys.alice, "owner") as owner:
+        uri = await made(owner, activeClient=entry)
+        await stays.subscribe(uri)
+        turn = await started(stays, uri, prompt)
+        await call_in(owner, uri, "signal", "running")
+        owner.cut()
+        ended = await stays.until(lambda: stays.state(uri)["turns"], 90)
+        call = ended[0]["responseParts"][0]["toolCall"]
+        assert (ended[0]["id"], call["status"], call["success"]) == (turn, "completed", False)
+        assert text_of(ended[0]) == "never mind"
+        await stays.judge(uri)
+
+
+@pytest.mark.rule("R5")
+async def test_a_peer_that_answers_no_ping_is_dropped_and_one_that_does_is_not(own: Server) -> None:
+    async with watching(own, own.keys.alice, "alive") as alive:
+        reader, writer = await asyncio.open_connection("127.0.0.1", own.ports[0])
+        head = [
+            "GET /ahp HTTP/1.1",
+            "Host: x",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            f"Authorization: Bearer {own.keys.alice}",
+        ]
+        writer.write("\r\n".join([*head, "", ""]).encode())
+        async with asyncio.timeout(30):
+            assert b"101" in await reader.readuntil(b"\r\n\r\n")
+            await reader.read()  # Until the server ends it.
+        writer.close()
+        await alive.request("ping")
+
+
+# --- the transcript in a terminal ---
+
+
+def _tail(server: Server, uri: str, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "manage.py", "ahp_tail", url_of(server), uri, *options]
+    environment = {**os.environ, **server.environment, "AGENTHOST_KEY": server.keys.alice, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(command, env=environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _until(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stdout is not None
+    read: list[str] = []
+    for line in process.stdout:
+        read.append(line)
+        if words in line:
+            return "".join(read)
+    raise AssertionError(f"{words!r} was not printed: {''.join(read)}")
+
+
+async def test_a_session_is_printed_live_in_a_terminal(own: Server, model: ModelServer) -> None:
+    prompt = model.script([steps.text("tide is \x1b[2J"), steps.call("tide_table", {"harbour": "Bree"})], [steps.text("high")])
+    async with watching(own, own.keys.alice, "one") as one:
+        uri = await made(one, "pilot", config={"approval": "auto"})
+        await said(one, uri, model.script([steps.text("earlier")]))
+        with _tail(own, uri) as tail:
+            printed = await asyncio.to_thread(_until, tail, "-- complete")
+            assert "earlier" in printed
+            await said(one, uri, prompt)
+            printed = await asyncio.to_thread(_until, tail, "-- complete")
+            assert "high 06:12" in printed
+            assert "\x1b" not in printed
+            await one.request("disposeSession", {"session": uri})
+            await asyncio.to_thread(_until, tail, "gone")
+            assert await asyncio.to_thread(tail.wait, 30) == 0
+        missing: Any = await asyncio.to_thread(_tail(own, uri).communicate)
+        assert "no such session" in missing[0].lower()
