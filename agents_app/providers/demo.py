@@ -16,7 +16,7 @@ from agents_app.runtime.interface import Finish, ModelRequest, ProviderEvent, Te
 from agents_app.runtime.messages import Message, ToolSchema, calls_of, text_of
 
 OWN_TOOLS = ("calculator", "current_time")
-MAX_COUNT = 200
+MAX_COUNT = 1000
 
 _WORD = re.compile(r"\s*\S+\s*")
 _SPOKEN = {"times": "*", "multiplied by": "*", "plus": "+", "minus": "-", "divided by": "/"}

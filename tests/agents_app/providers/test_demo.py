@@ -105,4 +105,4 @@ async def test_the_demo_agent_is_served_with_everything_switched_on() -> None:
     assert spec.client_tools
     assert spec.images == ("http", "data")
     assert [tool.name for tool in spec.exposed_tools] == ["calculator", "current_time"]
-    assert sorted(option.type for option in spec.options) == ["select", "text"]
+    assert sorted(option.type for option in spec.options) == ["secret", "select", "text"]
