@@ -51,41 +51,63 @@ def _number(text: str) -> float | LongNumber:
     return value
 
 
+# Made once: the module's own functions make a codec at each call, which takes longer than most of our texts.
+_EXACT = json.JSONDecoder(parse_float=_number, parse_constant=_refuse_constant)
+_PLAIN = json.JSONDecoder(parse_float=float, parse_constant=_refuse_constant)
+
+
 def loads(text: str | bytes) -> Any:
     """Parse strict JSON; ``NotJSON`` for anything else, nesting too deep for the parser included."""
-    return _loads(text, _number)
+    return _loads(text, _EXACT)
 
 
 def loads_plain(text: str | bytes) -> Any:
     """The same with every decimal as a float: for code that calculates with it, not for keeping it."""
-    return _loads(text, float)
+    return _loads(text, _PLAIN)
 
 
-def _loads(text: str | bytes, parse_float: Any) -> Any:
+def _loads(text: str | bytes, decoder: json.JSONDecoder) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
+        return decoder.decode(text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass"))
     except NotJSON:
         raise
     except (ValueError, RecursionError) as error:
         raise NotJSON("not JSON") from error
 
 
+class _NeedsPlace(Exception):
+    """There is a number in it that the fast encoder cannot write."""
+
+
+def _needs_place(item: Any) -> NoReturn:
+    if isinstance(item, LongNumber):
+        raise _NeedsPlace
+    raise TypeError(f"{type(item).__name__} is no JSON value")
+
+
+_FORM: Any = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+_ENCODER = json.JSONEncoder(**_FORM, default=_needs_place)
+
+
 def dumps(value: Any) -> str:
     """One line of JSON, compact, text unescaped, keys in their own order."""
+    try:
+        return _ENCODER.encode(value)
+    except _NeedsPlace:
+        return _dumps_with_places(value)
+
+
+def _dumps_with_places(value: Any) -> str:
+    """A place is held for each number that the encoder cannot write."""
     long: list[str] = []
-    mark = ""
+    mark = secrets.token_hex(16)
 
     def written_later(item: Any) -> str:
-        nonlocal mark
         if not isinstance(item, LongNumber):
             raise TypeError(f"{type(item).__name__} is no JSON value")
-        # The fast encoder has no way to write a number it does not know, so a place is held for it.
-        mark = mark or secrets.token_hex(16)
         long.append(item.text)
         return mark
 
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=written_later)
-    if long:
-        texts = iter(long)
-        text = re.sub(f'"{mark}"', lambda _: next(texts), text)
-    return text
+    text = json.dumps(value, **_FORM, default=written_later)
+    texts = iter(long)
+    return re.sub(f'"{mark}"', lambda _: next(texts), text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sessions_app.core.events import Happening, joined
+from sessions_app.core.events import Happening
 from sessions_app.core.journal.rows import Appended, Row, text_of
 from sessions_app.core.journal.types import Stored, Unit
 
@@ -41,12 +41,23 @@ class Layout:
 
 @dataclass(slots=True)
 class _Joined:
-    """A row to be: one happening, made of one or several, and who said them."""
+    """A row to be: one happening, the texts of those that are one with it, and who said them."""
 
     happening: Happening
     tenant: int
     fence: int
+    texts: list[str]
     sources: list[tuple[int, int]]
+
+    def takes(self, happening: Happening, fence: int) -> bool:
+        """Neighbouring deltas of one part are one event."""
+        mine = self.happening
+        return mine.join is not None and mine.join == happening.join and mine.kind is happening.kind and self.fence == fence
+
+    def text(self) -> str:
+        if len(self.texts) == 1:
+            return text_of(self.happening)
+        return text_of(Happening(self.happening.kind, {**self.happening.payload, "delta": "".join(self.texts)}))
 
 
 def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) -> Layout:
@@ -55,13 +66,12 @@ def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) 
     for index, unit in enumerate(units):
         said = by_session.setdefault(unit.session, [])
         for place, happening in enumerate(unit.happenings):
-            last = said[-1] if said else None
-            both = joined(last.happening, happening) if last is not None and last.fence == unit.fence else None
-            if last is not None and both is not None:
-                last.happening = both
-                last.sources.append((index, place))
+            text = happening.payload.get("delta", "")
+            if said and said[-1].takes(happening, unit.fence):
+                said[-1].texts.append(text)
+                said[-1].sources.append((index, place))
             else:
-                said.append(_Joined(happening, unit.tenant, unit.fence, [(index, place)]))
+                said.append(_Joined(happening, unit.tenant, unit.fence, [text], [(index, place)]))
     layout = Layout(units, places=[[0] * len(unit.happenings) for unit in units])
     sessions: list[list[int]] = [[] for _ in range(groups)]
     for session in by_session:
@@ -72,6 +82,6 @@ def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) 
             for each in by_session[session]:
                 for index, place in each.sources:
                     layout.places[index][place] = len(layout.rows)
-                layout.rows.append(Row(each.tenant, session, each.happening.kind.value, text_of(each.happening), each.fence))
+                layout.rows.append(Row(each.tenant, session, each.happening.kind.value, each.text(), each.fence))
         layout.groups.append(range(begin, len(layout.rows)))
     return layout

@@ -94,7 +94,7 @@ _LAST_AT_ONCE = _append("skip locked", _ERA_BEGUN_HERE)
 
 def numbers(values: Iterable[int | None]) -> str:
     """An array as text, so that a statement's parameter types, and with them its prepared plan, never vary."""
-    return "{" + ",".join("null" if value is None else str(value) for value in values) + "}"
+    return "{" + ",".join(map(str, values)).replace("None", "null") + "}"
 
 
 def _texts(values: Sequence[str]) -> str:

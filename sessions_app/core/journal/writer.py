@@ -18,7 +18,9 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.conf import settings
 from django.db import connections
@@ -66,10 +68,14 @@ _READY = _Ready()
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A unit on its way. ``ticket`` is its place in line; ``future`` None: nobody waits for it."""
+    """A unit on its way. ``ticket`` is its place in line; ``future`` None: nobody waits for it.
+
+    ``durable``: it waits for the barrier.
+    """
 
     unit: Unit
     size: int
+    durable: bool
     ticket: int
     future: asyncio.Future[Outcome] | None = None
 
@@ -90,8 +96,8 @@ class _Record:
     followers: list[Announcement] = field(default_factory=list)
 
 
-def _size_of(unit: Unit) -> int:
-    return sum(64 + len(happening.payload.get("delta", "")) for happening in unit.happenings)
+_SIZE = 64
+"""What an event takes beside its text, roughly."""
 
 
 def _store() -> Store:
@@ -149,12 +155,12 @@ class Writer:
         Raises BadUnit when the database refuses its data, WriterClosed when the writer ends before.
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._take(_Entry(unit, _size_of(unit), next(self._tickets), future))
+        self._take(unit, future)
         return await future
 
     def put(self, unit: Unit) -> Awaitable[None]:
         """Store deltas some time soon. The answer is ready when the session's unsent text is small enough."""
-        self._take(_Entry(unit, _size_of(unit), next(self._tickets)))
+        self._take(unit, None)
         if self._closed or self._unsent.get(unit.session, 0) < UNSENT_BYTES:
             return _READY
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -189,12 +195,17 @@ class Writer:
 
     # --- the queue ---
 
-    def _take(self, entry: _Entry) -> None:
+    def _take(self, unit: Unit, future: asyncio.Future[Outcome] | None) -> None:
+        size, durable = 0, self._all_durable or bool(unit.statements)
+        for happening in unit.happenings:
+            size += _SIZE + len(happening.payload.get("delta", ""))
+            durable = durable or happening.durable
+        entry = _Entry(unit, size, durable, next(self._tickets), future)
         if self._closed:
             self._fail(entry, WriterClosed())
             return
-        session = entry.unit.session
-        self._unsent[session] = self._unsent.get(session, 0) + entry.size
+        session = unit.session
+        self._unsent[session] = self._unsent.get(session, 0) + size
         self._queue.append(entry)
         if entry.future is not None:
             self._hurry.set()
@@ -308,7 +319,8 @@ class Writer:
             tenants = list(dict.fromkeys(entry.unit.tenant for entry in entries))
             at_once = tenants[0] in self._slow_tenants
             try:
-                written = await self._store.attempt([entry.unit for entry in entries], self._lay_out, at_once=at_once)
+                lay_out = partial(self._lay_out, {entry.unit.session for entry in entries if entry.durable})
+                written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=at_once)
             except Locked:
                 if len(tenants) > 1:
                     companies.extendleft([each for each in entries if each.unit.tenant == t] for t in reversed(tenants))
@@ -360,11 +372,8 @@ class Writer:
         self._sent(entry)
         self._fail(entry, BadUnit(code))
 
-    def _is_durable(self, unit: Unit) -> bool:
-        return self._all_durable or unit.is_commit_point or any(happening.durable for happening in unit.happenings)
-
-    def _lay_out(self, units: Sequence[Unit]) -> Layout:
-        durable = {unit.session for unit in units if self._is_durable(unit)}
+    def _lay_out(self, durable: AbstractSet[int], units: Sequence[Unit]) -> Layout:
+        """``durable``: the sessions of which something waits for the barrier."""
 
         def group_of(session: int) -> int:
             if session in durable:
@@ -399,17 +408,18 @@ class Writer:
         layout = written.layout
         assert layout is not None
         for place, entry in enumerate(entries):
-            entry.unit.stored = layout.stored(place, written.appended)
+            if entry.future is not None:
+                entry.unit.stored = layout.stored(place, written.appended)
             self._sent(entry)
         made: list[list[Announcement]] = [[], [], []]
         if written.appended is not None:
             made = announcements(layout.rows, written.appended, layout.groups)
-        waiting = [entry for entry in entries if self._is_durable(entry.unit)]
+        waiting = [entry for entry in entries if entry.durable]
         sessions = {item.session for each in made[_DURABLE] for item in each.items}
         record = _Record(written, entries, waiting, made[_DURABLE], sessions)
         at_once = [each for each in made[_FOLLOWING] if not self._follow(each)] + made[_FREE]
         for entry in entries:
-            if not self._is_durable(entry.unit):
+            if not entry.durable:
                 self._answer(entry, "stored")
         if written.era is None:
             self._confirmed(record)
@@ -498,7 +508,7 @@ class Writer:
                     del self._last_record[session]
             unanswered = {id(entry) for entry in record.waiting}
             for entry in record.entries:
-                again = entry if id(entry) in unanswered else _Entry(entry.unit, entry.size, entry.ticket)
+                again = entry if id(entry) in unanswered else _Entry(entry.unit, entry.size, entry.durable, entry.ticket)
                 self._unsent[entry.unit.session] = self._unsent.get(entry.unit.session, 0) + entry.size
                 lost.append(again)
         if lost:
