@@ -219,14 +219,14 @@ def call_stored(place: Place, call_id: str) -> Statement:
 
 
 def call_granted(
-    place: Place, call_id: str, by: str, at: datetime, *, option: str = "", arguments: str | None = None
+    place: Place, call_id: str, by: str, at: datetime, *, option: str = "", arguments: str | None = None, why: str = "user-action"
 ) -> Statement:
     """``arguments``: what a client has made of the call's; the model's own stay in its message."""
     return Statement(
         "update sessions_app_toolcall set state = 'granted', decided_by = %s, decided_at = %s, turn_id = %s,"
-        " why = 'user-action', option = %s, arguments = coalesce(%s, arguments)"
+        " why = %s, option = %s, arguments = coalesce(%s, arguments)"
         " where session_id = %s and call_id = %s and state = 'pending'",
-        (by, at, place.turn, option, arguments, place.session, call_id),
+        (by, at, place.turn, why, option, arguments, place.session, call_id),
     )
 
 

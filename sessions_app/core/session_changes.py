@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from django.db.models import Max
 from django.utils import timezone
 
 from agents_app import exact_json
@@ -20,7 +21,7 @@ from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import Fault, InvalidInput, NotPossible
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
-from sessions_app.models import DeferredModel, Measure, OptionValue, Session
+from sessions_app.models import DeferredModel, Form, Measure, OptionValue, Session
 
 Approval = Literal["ask", "auto"]
 
@@ -44,7 +45,8 @@ def mark_read(caller: Caller, session: Session, *, read: bool, dispatched: Dispa
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
-        Session.objects.filter(pk=session.pk).update(read=read)
+        newest = Form.objects.filter(session=session).aggregate(last=Max("pk"))["last"]
+        Session.objects.filter(pk=session.pk).update(read=read, read_forms=newest or 0)
         _tell(tx, session, Happening(Kind.READ_CHANGED, {"read": read}), dispatched)
 
 

@@ -59,7 +59,7 @@ class CallView:
     why: str = ""
     option: str = ""
     how: str = ""
-    reason: str = ""
+    reason: Any = ""
     suggestion: dict[str, Any] | None = None
     content: Content | None = None
     failed: bool = False
@@ -282,6 +282,7 @@ def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, lives: bool
 
 def _call(row: ToolCall) -> CallView:
     done = row.state in (CallState.DONE, CallState.REVIEW)
+    advice = {} if row.suggestion is None else exact_json.loads(row.suggestion)
     return CallView(
         id=row.call_id,
         name=row.name,
@@ -292,8 +293,8 @@ def _call(row: ToolCall) -> CallView:
         why=row.why or "not-needed",
         option=row.option,
         how=row.how or ("denied" if row.state == CallState.DENIED else ""),
-        reason=row.reason,
-        suggestion=None if row.suggestion is None else exact_json.loads(row.suggestion),
+        reason=advice.get("reason", row.reason),
+        suggestion=advice.get("suggestion"),
         content=exact_json.loads(row.result) if done and row.result is not None else None,
         failed=row.failed,
         outcome=None if row.outcome is None else exact_json.loads(row.outcome),

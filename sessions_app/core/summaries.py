@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Max, OuterRef, Q, Subquery
 
 from agents_app import registry
 from sessions_app.core import addresses, agents, options
@@ -35,12 +35,13 @@ class Summary:
     activity: str | None
 
 
-_OF_PERSON = Q(state=CallState.REVIEW) | Q(state=CallState.PENDING, runner=CallRunner.SERVER)
+# Calls of a seed have no step, and are in no turn's parts.
+_OF_PERSON = Q(state=CallState.REVIEW) | Q(state=CallState.PENDING, runner=CallRunner.SERVER, step__gt=0)
 
 
 def activity_of(titles: Sequence[str]) -> str | None:
     """What goes on while these tools of the server run, in words."""
-    return f"Running {', '.join(titles)}" if titles else None
+    return f"Running {', '.join(sorted(titles))}" if titles else None
 
 
 def listed(caller: Caller, limit: int = 1000) -> list[Summary]:
@@ -67,6 +68,7 @@ def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
     turns = _last_turns(ids)
     live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
     waiting, running = _what_they_do(live)
+    asked = _newest_forms([row.pk for row in rows if row.read])
     return {
         row.pk: Summary(
             session=row.pk,
@@ -75,7 +77,7 @@ def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
             agent=row.agent_name,
             title=row.title or "",
             state=_state(row, turns.get(row.pk), waiting),
-            read=row.read,
+            read=row.read and asked.get(row.pk, 0) <= row.read_forms,
             archived=row.archived,
             created_at=row.created_at,
             modified_at=_modified(row, turns.get(row.pk)),
@@ -107,6 +109,14 @@ def _what_they_do(live: Sequence[int]) -> tuple[set[int], dict[int, list[str]]]:
     for turn, title, name in calls.order_by("step", "ordinal", "pk").values_list("turn_id", "title", "name"):
         running.setdefault(turn or 0, []).append(title or name)
     return waiting, running
+
+
+def _newest_forms(sessions: Sequence[int]) -> dict[int, int]:
+    """A form that comes makes its session unread; it is written by a run, which does not lock the session."""
+    if not sessions:
+        return {}
+    newest = Form.objects.filter(session_id__in=sessions).values("session_id").annotate(newest=Max("pk"))
+    return dict(newest.values_list("session_id", "newest"))
 
 
 def _state(row: Session, turn: Turn | None, waiting: Collection[int]) -> State:

@@ -29,6 +29,9 @@ class Session(models.Model):
     deleted_at = models.DateTimeField(null=True)
     title = models.TextField(null=True, help_text="Made from the first message or set by a client; null: neither yet.")
     read = models.BooleanField(default=False, db_default=False)
+    read_forms = models.BigIntegerField(
+        default=0, db_default=0, help_text="The newest form when it was read: one that came later makes it unread."
+    )
     archived = models.BooleanField(default=False, db_default=False)
     approval = models.CharField(
         max_length=8,

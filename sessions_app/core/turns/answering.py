@@ -289,9 +289,11 @@ def _decided(
         return [_reviewed(place, turn, call, approved=word.granted, by=by, now=now, stored=stored)]
     option = {"option": word.option} if word.option else {}
     if word.granted and call.name in grantable:
-        prepared.execute([history.call_granted(place, call.call_id, by, now, option=word.option, arguments=word.arguments)])
+        prepared.execute(
+            [history.call_granted(place, call.call_id, by, now, option=word.option, arguments=word.arguments, why=word.why)]
+        )
         edited = {} if word.arguments is None else {"input": word.arguments}
-        return [Happening(Kind.CALL_GRANTED, {"turn": turn, "call": call.call_id, "by": by, **option, **edited})]
+        return [Happening(Kind.CALL_GRANTED, {"turn": turn, "call": call.call_id, "by": by, "why": word.why, **option, **edited})]
     happenings: list[Happening] = []
     if word.granted or call.runner == CallRunner.CLIENT:
         # A call that nobody waits to be asked about cannot be denied, it fails.
@@ -307,10 +309,8 @@ def _decided(
         )
         prepared.execute([final])
         suggestion = {} if word.suggestion is None else {"suggestion": word.suggestion}
-        if word.option or suggestion:
-            prepared.execute(
-                [history.call_told(place, call.call_id, option=word.option, suggestion=word.suggestion, outcome=None)]
-            )
+        if word.option or word.advice:
+            prepared.execute([history.call_told(place, call.call_id, option=word.option, suggestion=word.advice, outcome=None)])
         happenings.append(history.denied(turn, call.call_id, word.reason, text, shown=True, how=word.how, **suggestion, **option))
     if stored:
         prepared.execute(history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))

@@ -29,6 +29,10 @@ class Decision:
     how: Literal["denied", "skipped"] = "denied"
     reason: str = ""
     suggestion: dict[str, Any] | None = field(default=None, repr=False)
+    why: Literal["not-needed", "user-action", "setting"] = "user-action"
+    """What the client says made it approve."""
+    shown_reason: Any = None
+    """The reason in the client's own form, if that is more than its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def confirm(caller: Caller, session: Session, turn: str, call: str, decision: De
                 raise NotPossible("the call offers no such option")
             if (kind == "approve") is not decision.approved:
                 raise NotPossible("the option says something else than the decision")
-        _check_storable([decision.input, decision.reason, decision.suggestion])
+        _check_storable([decision.input, decision.reason, decision.suggestion, decision.shown_reason])
         word = Permission(
             0,
             call,
@@ -80,6 +84,8 @@ def confirm(caller: Caller, session: Session, turn: str, call: str, decision: De
             arguments=decision.input,
             how=decision.how,
             suggestion=decision.suggestion,
+            why=decision.why,
+            shown_reason=decision.shown_reason,
         )
         open_calls.answer([word], dispatched)
         if decision.option == call_options.SESSION:

@@ -84,7 +84,8 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
     except InvalidInput:
         # The agent has changed, and takes nothing of what it says.
         return False
-    row.delete()
+    # A steering message of the same id goes with it: clients take both for the message that the turn begins with.
+    PendingMessage.objects.filter(session=session, message_id=row.message_id).delete()
     gone = {"kind": PendingKind.QUEUED.value, "id": row.message_id, "taken": True}
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, gone)))
     message = Message(content, said, queued=row.message_id)

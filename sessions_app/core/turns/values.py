@@ -61,6 +61,15 @@ class Permission:
     arguments: str | None = field(default=None, repr=False)
     how: Literal["denied", "skipped"] = "denied"
     suggestion: dict[str, Any] | None = field(default=None, repr=False)
+    why: Literal["not-needed", "user-action", "setting"] = "user-action"
+    shown_reason: Any = None
+
+    @property
+    def advice(self) -> dict[str, Any] | None:
+        """What of a denial is kept for other clients besides its words."""
+        members = {"suggestion": self.suggestion, "reason": self.shown_reason}
+        there = {name: value for name, value in members.items() if value is not None}
+        return there or None
 
     @property
     def told(self) -> str:
