@@ -130,7 +130,7 @@ async def test_subscriptions_begin_and_end_and_do_not_double(server: Server) -> 
         assert titles == ["one", "three"]
 
 
-@pytest.mark.rule("R65", "R148")
+@pytest.mark.rule("R65", "R70", "R148")
 async def test_many_sessions_stream_at_once_and_their_numbers_never_fall(server: Server, model: ModelServer) -> None:
     async with watching(server, server.keys.alice, "watcher") as client:
         uris = [await made(client) for _ in range(6)]

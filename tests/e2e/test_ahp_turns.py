@@ -13,7 +13,7 @@ from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
 
-@pytest.mark.rule("R112", "R114")
+@pytest.mark.rule("R112", "R114", "R173")
 async def test_a_new_session_is_ready_and_empty(server: Server) -> None:
     async with watching(server, server.keys.alice) as client:
         uri = await made(client, "pilot")
@@ -73,7 +73,7 @@ async def test_a_second_turn_and_a_used_turn_id_are_rejected(server: Server, mod
         await first.judge(uri)
 
 
-@pytest.mark.rule("R81", "R83", "R85", "R86")
+@pytest.mark.rule("R81", "R83", "R85", "R86", "R234")
 async def test_what_clients_may_not_dispatch_is_rejected_and_what_is_not_there_is_ignored(server: Server) -> None:
     async with watching(server, server.keys.alice, "bold") as client:
         uri = await made(client)
