@@ -17,9 +17,6 @@ QUEUE = Queue("agenthost", Exchange("agenthost", type="direct"), routing_key="ag
 WAKE, HOUSEKEEPING = "agenthost.wake_worker", "agenthost.housekeeping"
 
 
-THREADS = 4
-"""A wake-up returns at once; housekeeping, which takes its time, is to keep none of them waiting."""
-
 # Whoever publishes is answering a client: one look at a broker that is away, no second one after a pause.
 # The consumer has its own, patient way to connect again.
 _ONE_LOOK = {"max_retries": 0, "interval_start": 0, "interval_step": 0, "interval_max": 0}
@@ -63,8 +60,9 @@ app.conf.update(
     task_queues=[QUEUE],
     task_routes={WAKE: {"queue": QUEUE.name}, HOUSEKEEPING: {"queue": QUEUE.name}},
     task_create_missing_queues=True,
-    worker_pool="threads",
-    worker_concurrency=THREADS,
+    # Tasks run where they are received: they return at once, and a thread of their own would only be one more to wake.
+    worker_pool="solo",
+    task_annotations={"*": {"Request": "agenthost.workforce:Uncounted"}},
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_send_task_events=False,

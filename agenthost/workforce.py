@@ -17,9 +17,10 @@ from celery.beat import Scheduler, Service
 from celery.platforms import EX_OK
 from celery.worker import WorkController
 from celery.worker import state as consumer_state
+from celery.worker.request import Request
 
 from agenthost import memory_broker
-from agenthost.celery import THREADS, app
+from agenthost.celery import app
 from sessions_app.core import worker as workers
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,15 @@ log = logging.getLogger(__name__)
 CELERY_STOPS_WITHIN = 10.0
 
 
+class Uncounted(Request):
+    """A task of a queue that keeps no count of what it gave out: there is nobody to thank for it."""
+
+    def acknowledge(self) -> None:
+        self.acknowledged = True
+
+
 class Consumer:
-    """Celery's worker in a thread: takes tasks from the broker into its pool of threads."""
+    """Celery's worker in a thread, in which its tasks run too."""
 
     def __init__(self) -> None:
         self._controller: Any = None
@@ -43,8 +51,7 @@ class Consumer:
         self._controller = WorkController(
             app=app,
             hostname=f"agenthost-{os.getpid()}@{socket.gethostname()}",
-            pool_cls="threads",
-            concurrency=THREADS,
+            pool_cls="solo",
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
@@ -53,12 +60,12 @@ class Consumer:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more tasks. Those that run are waited for by ``join``."""
+        """Take no more tasks."""
         consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # its stub knows only how it begins
         memory_broker.hurry(hurrying=True)
 
     def join(self, timeout: float) -> bool:
-        """Whether it has stopped; its pool waits for the tasks that it began."""
+        """Whether it has stopped."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

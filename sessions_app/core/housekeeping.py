@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import connections, dispatches, idempotency, journal, presence, quotas, retention
+from sessions_app.core import connections, database, dispatches, faults, idempotency, journal, presence, quotas, retention
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,25 @@ _RETENTION_SECONDS = 20.0
 _REMOVAL_SECONDS = 20.0
 _DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
+
+
+_at_work = threading.Lock()
+
+
+def start() -> None:
+    """One round in a thread of its own, unless one is under way here: whoever asks has others to wake meanwhile."""
+    if _at_work.acquire(blocking=False):
+        threading.Thread(target=_run_and_release, name="housekeeping", daemon=True).start()
+
+
+def _run_and_release() -> None:
+    try:
+        run()
+    except Exception as error:  # an edge: the next round tries again
+        log.error("housekeeping failed: %s", faults.described(error))
+    finally:
+        database.release()
+        _at_work.release()
 
 
 def run() -> None:

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 @shared_task(name="agenthost.wake_worker", ignore_result=True)
 def wake_worker() -> None:
-    """Claim the next queued turn, if there is one, and run it."""
+    """Have this process's worker look at the queue."""
     from sessions_app.core import worker
 
     worker.wake()
@@ -22,7 +22,7 @@ def do_housekeeping() -> None:
     """Prune, and remove what was deleted. No promise depends on it."""
     from sessions_app.core import housekeeping
 
-    housekeeping.run()
+    housekeeping.start()
 
 
 def wake() -> None:
