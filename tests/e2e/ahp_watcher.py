@@ -20,6 +20,8 @@ class Watcher(Client):
     def __init__(self, url: str, key: str, client_id: str, **options: Any) -> None:
         super().__init__(url, key, client_id, on_frame=self._judge, **options)
         self.judged = 0
+        self.codes: set[int] = set()
+        """Of all errors that came."""
         self._audit = Audit()
         self._last = 0
 
@@ -38,11 +40,17 @@ class Watcher(Client):
             seq = message["params"]["serverSeq"]
             assert seq > self._last, f"envelope {seq} came after {self._last}"
             self._last = seq
+        if "error" in message:
+            self.codes.add(message["error"]["code"])
 
     def compare(self, uri: str, folded: State, told: State) -> None:
         self.judged += 1
         found = differences(without_clock(folded), without_clock(told))
         assert not found, f"the law is broken for {uri}: {'; '.join(found[:5])}"
+
+    def all_answered(self) -> None:
+        """Everything that was asked before the last answer."""
+        self._audit.all_answered()
 
     async def judge(self, uri: str) -> State:
         """Hold what was folded here against what the host says now."""

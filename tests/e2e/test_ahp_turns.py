@@ -154,7 +154,7 @@ async def test_a_tool_asks_runs_when_approved_and_its_result_is_shown(server: Se
             await client.judge(uri)
 
 
-@pytest.mark.rule("R164", "R165", "R166", "R170")
+@pytest.mark.rule("R164", "R165", "R166", "R170", "R174")
 async def test_calls_are_edited_denied_and_approved_for_good(server: Server, model: ModelServer) -> None:
     prompt = model.script(
         [
@@ -180,7 +180,7 @@ async def test_calls_are_edited_denied_and_approved_for_good(server: Server, mod
             rope["toolCallId"],
             approved=False,
             reason="denied",
-            reasonMessage="too dear",
+            reasonMessage={"markdown": "*too* dear"},
             userSuggestion={"text": "ask the chandler"},
         )
         await client.echo(await client.dispatch(denial))
@@ -202,7 +202,11 @@ async def test_calls_are_edited_denied_and_approved_for_good(server: Server, mod
         assert calls[0]["content"][0]["text"].endswith("in Harwich")
         assert calls[0]["toolInput"] == '{"harbour": "Harwich"}'
         assert calls[0]["selectedOption"]["id"] == for_good
-        assert (calls[1]["status"], calls[1]["reason"], calls[1]["reasonMessage"]) == ("cancelled", "denied", "too dear")
+        assert (calls[1]["status"], calls[1]["reason"], calls[1]["reasonMessage"]) == (
+            "cancelled",
+            "denied",
+            {"markdown": "*too* dear"},
+        )
         assert (calls[2]["status"], calls[2]["confirmed"]) == ("completed", "setting")
         await client.judge(uri)
 

@@ -89,14 +89,20 @@ def _confirmed(judged: Judged) -> None:
     action = judged.action
     turn, call = action["turnId"], action["toolCallId"]
     if action["approved"]:
-        decision = Decision(approved=True, option=action.get("selectedOptionId"), input=action.get("editedToolInput"))
+        decision = Decision(
+            approved=True,
+            option=action.get("selectedOptionId"),
+            input=action.get("editedToolInput"),
+            why=action["confirmed"],
+        )
     else:
-        suggestion = action.get("userSuggestion")
+        suggestion, reason = action.get("userSuggestion"), action.get("reasonMessage", "")
         decision = Decision(
             approved=False,
             option=action.get("selectedOptionId"),
             how=action["reason"],
-            reason=_plain(action.get("reasonMessage", "")),
+            reason=reason if isinstance(reason, str) else reason["markdown"],
+            shown_reason=None if isinstance(reason, str) else reason,
             suggestion=None if suggestion is None else UserMessage.of(suggestion).document(),
         )
         try:
@@ -109,10 +115,6 @@ def _confirmed(judged: Judged) -> None:
         else:
             return
     turns.confirm(judged.caller, judged.session, turn, call, decision, dispatched=judged.dispatched)
-
-
-def _plain(text: str | Mapping[str, str]) -> str:
-    return text if isinstance(text, str) else text["markdown"]
 
 
 def _completed(judged: Judged) -> None:

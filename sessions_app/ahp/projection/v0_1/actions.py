@@ -240,7 +240,7 @@ def _call_ready(payload: Payload) -> Made:
 
 
 def _call_granted(payload: Payload) -> Made:
-    members = {**_of_call(payload), "approved": True, "confirmed": values.confirmed_by(payload["by"])}
+    members = {**_of_call(payload), "approved": True, "confirmed": payload.get("why") or "user-action"}
     if payload.get("input") is not None:
         members["editedToolInput"] = payload["input"]
     if payload.get("option") is not None:

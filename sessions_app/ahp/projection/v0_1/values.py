@@ -152,10 +152,6 @@ def selected(option: str) -> dict[str, Any]:
     return {} if found is None else {"selectedOption": found}
 
 
-def confirmed_by(by: str) -> str:
-    return "setting" if by == "setting" else "user-action"
-
-
 def _blocks(content: Any) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
