@@ -94,6 +94,8 @@ class Run:
         """Whether there may be something to look at between two steps."""
         self._running: dict[str, str] = {}
         """The server's tools that are at work, by call, as people know them."""
+        self._started: set[str] = set()
+        """The calls that are, or were, among them."""
         self._decided = planning.Decided(loaded.settings, loaded.approval)
         self._plan = planning.make(loaded, self._decided, pool, claimed.tenant, self._provider_failed)
 
@@ -308,6 +310,7 @@ class Run:
         await self._hand_over_if_asked()
 
     async def call_running(self, call: Call) -> None:
+        self._started.add(call.call_id)
         self._running[call.call_id] = self._plan.titles.get(call.name) or call.name
         happenings = [Happening(Kind.CALL_RUNNING, {"turn": self._loaded.public_id, "call": call.call_id}), self._activity()]
         await self._commit(happenings, [history.call_running(self._place(self._step), call.call_id, timezone.now())])
@@ -351,9 +354,10 @@ class Run:
         for row in rows:
             if row.state not in OPEN_CALL_STATES:
                 await self._store_answer(row)
-            elif row.state == CallState.RUNNING:
-                # Another run's, maybe: what it leaves behind is this one's to clear.
-                self._running.setdefault(row.call_id, row.title or row.name)
+            elif row.state == CallState.RUNNING and row.call_id not in self._started:
+                # A dead run's: what it leaves behind is this one's to clear.
+                self._started.add(row.call_id)
+                self._running[row.call_id] = row.title or row.name
         return [
             Call(
                 call_id=row.call_id,

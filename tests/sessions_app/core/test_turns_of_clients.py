@@ -18,6 +18,7 @@ from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 from agents_app.tools import questions
 from sessions_app.core import (
     access,
+    broadcast,
     call_options,
     clients,
     connections,
@@ -388,8 +389,8 @@ def test_a_result_that_waits_is_released_by_a_permission_over_aap(
 @pytest.mark.rule("R184")
 def test_the_active_clients_tool_is_called_and_answered_by_it_alone(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
-    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     script = model.script([call("open_file", {"path": "a"})], [text("ok")])
     start(alice, session, script)
     row = waiting_call(session, "open_file")
@@ -422,6 +423,7 @@ def test_the_active_clients_tool_is_called_and_answered_by_it_alone(alice: World
 @pytest.mark.rule("R190")
 def test_without_an_active_client_its_tools_are_not_offered(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
     session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     clients.leave(alice.caller, session, "c1", dispatched=action())
     script = model.script([text("ok")])
@@ -449,8 +451,8 @@ def test_new_tools_of_a_client_count_from_the_next_model_call(alice: World, star
 @pytest.mark.rule("R187")
 def test_a_client_that_does_not_know_its_tool_fails_the_call(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
-    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     start(alice, session, model.script([call("open_file")], [text("ok")]))
     row = waiting_call(session, "open_file")
     turns.fail_unknown(alice.caller, session, "t1", row.call_id, reason="it runs already", dispatched=action())
@@ -464,9 +466,9 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
     alice: World, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start_worker()
-    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     for connection_id in ("w1", "w2"):
         connections.connected(alice.caller, "c1", connection_id, resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     script = model.script([call("open_file")], [text("ok")])
     start(alice, session, script)
     waiting_call(session, "open_file")
@@ -482,14 +484,15 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
     ends(session, "t1")
     assert said(session)[-2] == ("tool", connections.GONE)
     assert "open_file" not in model.requests_of(script)[1].tool_names
+    connections.connected(alice.caller, "c2", "w3", resumed=False)
     clients.join(alice.caller, session, clients.Entry("c2", None, []), dispatched=action(client="c2"))
 
 
 @pytest.mark.rule("R189")
 def test_a_client_that_comes_back_in_its_grace_completes_its_call(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
-    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     life = connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     start(alice, session, model.script([call("open_file")], [text("ok")]))
     row = waiting_call(session, "open_file")
     connections.disconnected(alice.caller.tenant, "c1", "w1")
@@ -519,8 +522,8 @@ def test_a_client_that_comes_back_goes_on_with_its_life_and_a_new_handshake_begi
 
 
 def test_a_client_whose_process_died_has_left(alice: World) -> None:
-    session = make(alice, client=clients.Entry("c1", None, []))
     connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, []))
     assert connections.sweep() == 0
     assert connections.renew(["w1", "w9"]) == {"w9"}
     from sessions_app.models import ClientPresence
@@ -567,8 +570,8 @@ def test_the_first_queued_message_starts_when_the_turn_ends(alice: World, start_
 @pytest.mark.rule("R143")
 def test_an_end_that_something_follows_comes_after_all_that_was_said(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
-    session = make(alice)
     connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice)
     clients.join(alice.caller, session, clients.Entry("c1", None, []), dispatched=action())
     for number in range(10):
         start(alice, session, model.script([text(*(f"{number}.{word} " for word in range(40)))]), f"t{number}")
@@ -878,6 +881,26 @@ def test_what_goes_on_is_told_and_cleared(alice: World, start_worker: Any, model
     turns.cancel_turn(alice.caller, session, "t1", dispatched=action())
     told = [payload["activity"] for kind, payload in events(session) if kind == "activity_changed"]
     assert told == ["Running block", None]
+
+
+def test_several_tools_that_run_beside_each_other_leave_no_activity_behind(
+    alice: World, start_worker: Any, model: ModelServer
+) -> None:
+    start_worker()
+    session = make(alice, approval="auto")
+    both = [call("block", {"n": 1}), *(call("add_one", {"n": number}) for number in range(6))]
+    start(alice, session, model.script(both, [text("ok")]))
+    assert tools.entered.wait(60)
+    # Looks at its calls while they end.
+    for number in range(20):
+        session_changes.rename(alice.caller, session, f"title {number}", dispatched=action())
+        row = Turn.objects.get(session=session)
+        broadcast.tell_worker(row.worker, {"turn": row.pk, "what": "answered"})
+    tools.release.set()
+    ends(session, "t1")
+    told = [payload["activity"] for kind, payload in events(session) if kind == "activity_changed"]
+    assert told[-1] is None
+    assert len(told) == 14
 
 
 def test_a_session_that_belongs_to_another_tenant_takes_no_action(alice: World, bob: World) -> None:
