@@ -408,11 +408,19 @@ order by m.session_id, m.position
 
 def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
     """For each session what its newest compaction leaves: its messages and every system message."""
+    statement = asked_for_models(sessions)
+    return told_for_models(sessions, prepared.rows(statement.sql, statement.params))
+
+
+def asked_for_models(sessions: Sequence[int]) -> Statement:
+    """The question alone, for whoever asks another one with it."""
+    return Statement(_FOR_MODEL, [list(sessions), list(sessions)])
+
+
+def told_for_models(sessions: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> dict[int, list[Message]]:
     found: dict[int, list[Message]] = {session: [] for session in sessions}
     shortened = set()
-    for session, role, content, call, provider_data, turn, step, position, through in prepared.rows(
-        _FOR_MODEL, [list(found), list(found)]
-    ):
+    for session, role, content, call, provider_data, turn, step, position, through in rows:
         found[session].append(Message(role, exact_json.loads(content), call, provider_data, turn, step, position))
         if through is not None:
             shortened.add(session)

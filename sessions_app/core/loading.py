@@ -1,7 +1,7 @@
 """What runs read before they begin, for several at once.
 
-Written out and prepared, because every turn pays for it: three statements whatever their number, and
-nothing that a process may keep (agents' definitions) is read again.
+Written out and prepared, because every turn pays for it: two statements in one round trip whatever their
+number, and nothing that a process may keep (agents' definitions) is read again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from agents_app import exact_json
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
 from sessions_app.core import definitions, history, options, prepared, quotas, session_settings
+from sessions_app.core.prepared import Statement
 from sessions_app.core.session_settings import Settings
 from sessions_app.core.turns import Claimed
 from sessions_app.models import Turn
@@ -63,10 +64,12 @@ where t.id {among}
 
 def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
     """By turn. What is wrong with one of them alone is its answer, and no other's."""
-    messages = history.for_models([claimed.session for claimed in claims])
+    sessions = [claimed.session for claimed in claims]
     by_turn = {claimed.turn_id: claimed for claimed in claims}
+    lines, rows = prepared.answers([history.asked_for_models(sessions), Statement(_TURNS, [list(by_turn)])])
+    messages = history.told_for_models(sessions, lines)
     loaded: dict[int, Loaded | Exception] = {}
-    for row in prepared.rows(_TURNS, [list(by_turn)]):
+    for row in rows:
         claimed = by_turn[row[0]]
         try:
             loaded[claimed.turn_id] = _loaded(claimed, messages.get(claimed.session, []), row)

@@ -72,8 +72,16 @@ def _ready(turn: str, step: int, call: Call) -> Happening:
 class Run:
     """One run of one turn; lives in the worker's loop."""
 
-    def __init__(self, claimed: Claimed, loaded: Loaded, writer: journal.Writer, pool: FairPool) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        loaded: Loaded,
+        writer: journal.Writer,
+        pool: FairPool,
+        on_disk: asyncio.Event | None = None,
+    ) -> None:
         self.claimed = claimed
+        self._on_disk = on_disk
         self._loaded = loaded
         self._writer = writer
         self._pool = pool
@@ -155,6 +163,7 @@ class Run:
         )
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
+        await self._is_claimed()
         unit = self._unit(happenings, statements)
         if await self._writer.submit(unit) != "stored":
             raise RunLost
@@ -162,6 +171,7 @@ class Run:
 
     async def _commit_end(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         """The turn's end; where something has to follow it at once, both in one transaction."""
+        await self._is_claimed()
         outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
         if outcome == "stale":
             raise RunLost
@@ -184,7 +194,14 @@ class Run:
             await self.end("error", "quota_tokens")
             raise RunLost
 
+    async def _is_claimed(self) -> None:
+        """What a crash of the database can still take back is no claim: nothing is stored under its fence before."""
+        if self._on_disk is not None:
+            await self._on_disk.wait()
+            self._on_disk = None
+
     async def _stream(self, happening: Happening) -> None:
+        await self._is_claimed()
         await self._writer.put(self._unit(self._with_unsaid([happening])))
 
     def _with_unsaid(self, happenings: list[Happening]) -> list[Happening]:
@@ -423,6 +440,7 @@ class Run:
     async def wait(self) -> bool:
         paused = Happening(Kind.RUN_PAUSED, {"turn": self._loaded.public_id, "run": self._loaded.run})
         statement = history.turn_left_waiting(self.claimed.turn_id, self.claimed.fence)
+        await self._is_claimed()
         outcome = await self._writer.submit(self._unit([paused], [statement], unless_answered=True))
         if outcome == "stale":
             raise RunLost

@@ -37,6 +37,7 @@ from sessions_app.core.errors import BadCursor, InvalidInput, NotReady
 from sessions_app.core.idempotency import Once
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import NewEvent
+from sessions_app.core.prepared import Statement
 from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, PendingMessage, Session, SessionClient, Turn
 
 PAGE = 50
@@ -139,7 +140,8 @@ def make(
     now = timezone.now()
     refs = None if tool_refs is None else exact_json.dumps(tool_refs)
     values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(client_tools), caller.key, now, now)
-    ((row,),) = prepared.rows(_INSERTED, values)
+    # The transaction's BEGIN goes with it.
+    (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
     session_options.store(session, spec, options)
     if seed:

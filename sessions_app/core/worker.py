@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -270,25 +270,41 @@ class Worker:
         return min(free if self._crowded else free - kept, _CLAIMED_TOGETHER), self._crowded
 
     async def _claim(self, most: int, older_than: float = 0, *, newcomers: bool) -> tuple[int, bool]:
-        """How many runs have begun, and whether some turns were passed over."""
-        loaded: dict[int, Loaded | Exception] = {}
-        claims = await database.run(
-            turns.claim,
-            self.name,
-            most,
-            older_than,
-            newcomers=newcomers,
-            meanwhile=lambda runs: loaded.update(loading.load(runs)),
-        )
+        """How many runs have begun, and whether some turns were passed over.
+
+        A run asks its model while its claim is on its way to the disk, and stores nothing before it is there.
+        """
+        on_disk, begun = asyncio.Event(), set[int]()
+
+        def begin(runs: Sequence[Claimed], loaded: dict[int, Loaded | Exception]) -> None:
+            for claimed in runs:
+                self._begin(claimed, loaded.get(claimed.turn_id), on_disk)
+                begun.add(claimed.turn_id)
+
+        def meanwhile(runs: Sequence[Claimed]) -> None:
+            self._loop.call_soon_threadsafe(begin, runs, loading.load(runs))
+
+        try:
+            claims = await database.run(turns.claim, self.name, most, older_than, newcomers=newcomers, meanwhile=meanwhile)
+        except BaseException:
+            # Whether they are ours will never be known; who is not renewed is taken over.
+            for turn_id in begun:
+                if (live := self._live.get(turn_id)) is not None:
+                    self._drop(live)
+            raise
+        on_disk.set()
         for claimed in claims.runs:
-            self._begin(claimed, loaded.get(claimed.turn_id))
+            if claimed.turn_id not in begun:
+                self._begin(claimed)
         return len(claims.runs), claims.passed_over
 
-    def _begin(self, claimed: Claimed, loaded: Loaded | Exception | None = None) -> asyncio.Task[None]:
+    def _begin(
+        self, claimed: Claimed, loaded: Loaded | Exception | None = None, on_disk: asyncio.Event | None = None
+    ) -> asyncio.Task[None]:
         if (before := self._live.get(claimed.turn_id)) is not None:
             # Its lease ran out under it, and this worker has taken the turn over from itself.
             self._drop(before)
-        task = self._loop.create_task(self._drive(claimed, loaded), name=f"turn {claimed.turn_id}")
+        task = self._loop.create_task(self._drive(claimed, loaded, on_disk), name=f"turn {claimed.turn_id}")
         self._live[claimed.turn_id] = _Live(claimed, task)
         self._idle.clear()
         task.add_done_callback(lambda _: self._forget(claimed))
@@ -304,10 +320,11 @@ class Worker:
         if not self._live:
             self._idle.set()
 
-    async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None) -> None:
+    async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None, on_disk: asyncio.Event | None) -> None:
         """One run from its claim to its end; whatever goes wrong in it, its turn ends.
 
         ``loaded`` None: what it needs could not be read with the claim, or it was not claimed from the queue.
+        ``on_disk``: set when the claim is; None: it is.
         """
         assert self._writer is not None
         live = self._live[claimed.turn_id]
@@ -318,7 +335,7 @@ class Worker:
                     loaded = (await database.run(loading.load, [claimed]))[claimed.turn_id]
                 if isinstance(loaded, Exception):
                     raise loaded
-                live.run = runner.Run(claimed, loaded, self._writer, self._pool)
+                live.run = runner.Run(claimed, loaded, self._writer, self._pool, on_disk)
                 await live.run.drive()
             return
         except (RunLost, journal.WriterClosed):

@@ -78,7 +78,8 @@ def claim(
 
     ``newcomers``: only turns of tenants of which nothing runs.
     Waits for no lock: a tenant whose counter somebody holds is left for later, with all its turns.
-    ``meanwhile`` is called with what was claimed while that is on its way to the disk.
+    ``meanwhile`` is called with what was claimed while that is on its way to the disk: not to be relied on before
+    this returns.
     """
     held: set[int] = set()
     while True:
@@ -98,7 +99,9 @@ def _claim_queued(
 ) -> list[Claimed]:
     until = _LATER if older_than == 0 else -older_than
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    found = prepared.rows(_CLAIM_QUEUED, (TURN_FORMAT, until, _LOOKED_AT, list(besides), place, most, worker, lease))
+    # The transaction's BEGIN goes with it.
+    values = (TURN_FORMAT, until, _LOOKED_AT, list(besides), place, most, worker, lease)
+    (found,) = prepared.answers([Statement(_CLAIM_QUEUED, values)])
     runs = []
     for turn_id, public_id, tenant, session, fence, run, takeovers in found:
         claimed = Claimed(turn_id, tenant, session, fence)

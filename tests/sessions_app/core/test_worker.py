@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
-from sessions_app.core import runner, turns
+from sessions_app.core import loading, runner, turns
+from sessions_app.core.errors import NotReady
+from sessions_app.core.journal import barriers
 from sessions_app.core.turns import stopping
 from sessions_app.core.worker import Worker
 from sessions_app.models import Turn
-from tests.fakes.model_server import ModelServer
+from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import full
 
 
@@ -219,12 +221,81 @@ def test_a_turn_that_somebody_has_locked_keeps_no_other_from_its_renewal(
     try:
         assert locked.wait(60)
         for _ in range(2):
-            before = turn_of(free).lease_expires_at
-            assert before is not None
-            wait_for(lambda then=before: (turn_of(free).lease_expires_at or then) > then, "the lease of the other is renewed")
+            _wait_for_a_renewal(free)
         assert turn_of(free).takeovers == 0
     finally:
         let_go.set()
         holding.join(60)
     for world in (alice, bob):
         turns.cancel_tenant(world.caller.tenant)
+
+
+def _wait_for_a_renewal(accepted: turns.Accepted) -> None:
+    before = turn_of(accepted).lease_expires_at
+    assert before is not None
+    wait_for(lambda: (turn_of(accepted).lease_expires_at or before) > before, "the lease is renewed")
+
+
+def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -> None:
+    """Before the barrier that a claim waits for, once what it claimed is loaded."""
+    load, wait = loading.load, barriers.Asked.wait
+    claimed = threading.local()
+
+    def loaded(claims: Sequence[turns.Claimed]) -> dict[int, loading.Loaded | Exception]:
+        claimed.here = True
+        return load(claims)
+
+    def waited(asked: barriers.Asked) -> None:
+        if getattr(claimed, "here", False):
+            claimed.here = False
+            instead()
+        wait(asked)
+
+    monkeypatch.setattr(loading, "load", loaded)
+    monkeypatch.setattr(barriers.Asked, "wait", waited)
+
+
+def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_to_the_disk(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk = threading.Event()
+    _of_claims(monkeypatch, lambda: on_disk.wait(60))
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("said early"), gate("hold"), text(", stored late")]))
+    start_worker()
+    try:
+        # It has said something by then, and waits for its turn to go on.
+        model.wait_gate("hold")
+        assert "text_delta" not in kinds(session)
+    finally:
+        on_disk.set()
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    model.open_gate("hold")
+    wait_for_state(accepted, "done")
+    assert full(session)[-1] == ("assistant", "said early, stored late")
+
+
+def test_a_run_whose_claim_a_crash_may_have_taken_is_dropped_with_its_call_to_the_model(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashes = [True]
+    asked = threading.Event()
+
+    def crash() -> None:
+        if crashes:
+            crashes.clear()
+            assert asked.wait(60)
+            raise NotReady
+
+    _of_claims(monkeypatch, crash)
+    session = alice.session()
+    script = model.script(attempts([text("first"), gate("hold")], [text("second")]))
+    accepted = alice.say(session, script)
+    start_worker()
+    request = model.wait_request(script)
+    asked.set()
+    assert model.wait_ended(request) == "closed"
+    assert "text_delta" not in kinds(session)
+    lease_is_over(accepted)
+    wait_for_state(accepted, "done")
+    assert full(session)[-1] == ("assistant", "second")
