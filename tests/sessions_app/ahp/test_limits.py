@@ -1,0 +1,78 @@
+"""What a connection may take: places, frames, time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pytest_django import Settings
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from sessions_app.ahp.allowance import Allowance
+from sessions_app.ahp.client import Client
+from sessions_app.core import draining
+from sessions_app.models import ApiKey
+from tests.cast import Cast
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def _status(host: str, key: str) -> int:
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(host, additional_headers={"Authorization": f"Bearer {key}"}, proxy=None):
+            pass
+    return refused.value.response.status_code
+
+
+async def test_a_tenant_has_so_many_connections_and_another_its_own(host: str, cast: Cast, settings: Settings) -> None:
+    settings.AGENTHOST_AHP_CONNECTIONS = 2
+    clients = [Client(host, cast.alice.key, f"client {number}") for number in range(2)]
+    for client in clients:
+        await client.open()
+        await client.initialize()
+    assert await _status(host, cast.alice.key) == 429
+    other = Client(host, cast.bob.key, "other")
+    await other.open()
+    await other.close()
+    await clients[0].close()
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await clients[0].open()
+            except InvalidStatus:
+                await asyncio.sleep(0)
+            else:
+                break
+    for client in clients:
+        await client.close()
+
+
+async def test_a_server_that_goes_away_takes_nobody_new(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "begun", lambda: True)
+    assert await _status(host, cast.alice.key) == 503
+
+
+@pytest.mark.rule("R7")
+async def test_a_frame_over_the_keys_own_limit_closes_with_1009(host: str, cast: Cast) -> None:
+    await ApiKey.objects.filter(prefix=cast.alice.caller.key_prefix).aupdate(max_request_bytes=2000)
+    client = Client(host, cast.alice.key, "large")
+    await client.open()
+    await client.initialize()
+    await client.send('"' + "é" * 1001 + '"')
+    assert await client.ended() == 1009
+
+
+async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -> None:
+    loop = asyncio.get_running_loop()
+    allowance = Allowance(50)
+    began = loop.time()
+    for _ in range(110):
+        await allowance.take()
+    # Two seconds' worth at once; the last ten in turn.
+    assert loop.time() - began >= 0.19
+    free = Allowance(0)
+    began = loop.time()
+    for _ in range(10_000):
+        await free.take()
+    assert loop.time() - began < 10
