@@ -43,6 +43,7 @@ from tests.fakes.steps import call, gate, text, usage
 from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, wait_for
 from tests.sessions_app.core.dispatching import action, events
+from tests.sessions_app.core.law import _law_of_states  # noqa: F401 - checked after each test
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -643,6 +644,30 @@ def test_a_cancel_and_a_removal_never_let_a_removed_message_run(alice: World, st
     model.open_gate("hold")
     assert state_of(session, "t1") == "cancelled"
     assert not Turn.objects.filter(session=session).exclude(public_id="t1").exists()
+
+
+@pytest.mark.rule("R212")
+@pytest.mark.parametrize("attempt", range(4))
+def test_a_cancel_at_the_end_of_a_turn_comes_before_it_or_too_late(
+    alice: World, start_worker: Any, model: ModelServer, attempt: int
+) -> None:
+    start_worker()
+    session = make(alice)
+    start(alice, session, model.script([text(f"one {attempt}"), gate("hold")]))
+    model.wait_gate("hold")
+    put(alice, session, model.script([text("queued")]))
+    outcomes = at_once(
+        lambda: model.open_gate("hold"),
+        lambda: turns.cancel_turn(alice.caller, session, "t1", dispatched=action()),
+    )
+    ended = ends(session, "t1", "done", "cancelled")
+    if ended.state == "done":
+        assert outcomes == ["NotPossible", "done"]
+        wait_for(lambda: Turn.objects.filter(session=session, state="done").count() == 2, "the queued turn")
+    else:
+        assert outcomes == ["done", "done"]
+        assert [each["id"] for each in state.read(alice.caller, session).queued] == ["m1"]
+        assert Turn.objects.filter(session=session).count() == 1
 
 
 @pytest.mark.rule("R148")

@@ -1,0 +1,69 @@
+"""The law of states: what was seen at a number, and what happened after it, is what is seen now.
+
+A test module that imports ``_law_of_states`` has it checked after each of its tests, for every session that the
+test has made: the state of AHP 0.1 at its making, folded with all that followed by the protocol's own reducers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agents_app import exact_json, registry
+from sessions_app.ahp.projection.v0_1.actions import action_of
+from sessions_app.ahp.projection.v0_1.sessions import state_of
+from sessions_app.ahp.reducers.v0_1 import reduce_session
+from sessions_app.core import access, addresses, creation, journal, sessions, state
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import SessionNotFound
+from sessions_app.models import Session
+
+
+def _seen(caller: Caller, session: Session) -> tuple[int, Any]:
+    found = state.read(caller, session)
+    shown = json.loads(json.dumps(state_of(found, registry.find(session.agent_name))))
+    # Each side stamps it with its own clock (R70).
+    del shown["summary"]["modifiedAt"]
+    return found.seq, shown
+
+
+def _folded(session: Session, uri: str, seq: int, upto: int, shown: Any) -> Any:
+    shown["summary"]["modifiedAt"] = 0
+    for event in journal.read_session(session.tenant_id, session.pk, seq, limit=100_000).events:
+        if event.seq <= upto and (action := action_of(event, uri)) is not None:
+            shown = reduce_session(shown, exact_json.loads(exact_json.dumps(action)), 0)
+    shown = json.loads(json.dumps(shown))
+    del shown["summary"]["modifiedAt"]
+    return shown
+
+
+@pytest.fixture(autouse=True)
+def _law_of_states(alice: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made: list[tuple[Caller, Session, str, int, Any]] = []
+    create, create_over_aap = creation.create, sessions.create
+
+    def note(caller: Caller, session: Session) -> None:
+        made.append((caller, session, addresses.of(session), *_seen(caller, session)))
+
+    def creating(caller: Caller, **given: Any) -> Session:
+        session = create(caller, **given)
+        note(caller, session)
+        return session
+
+    def creating_over_aap(caller: Caller, **given: Any) -> str:
+        public_id = create_over_aap(caller, **given)
+        note(caller, access.session(caller, public_id))
+        return public_id
+
+    monkeypatch.setattr(creation, "create", creating)
+    monkeypatch.setattr(sessions, "create", creating_over_aap)
+    yield
+    for caller, session, uri, seq, shown in made:
+        try:
+            upto, now = _seen(caller, session)
+        except SessionNotFound:
+            continue
+        assert _folded(session, uri, seq, upto, shown) == now
