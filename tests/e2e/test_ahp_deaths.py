@@ -71,6 +71,29 @@ async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(own: Server
         await one.judge(ROOT)
 
 
+@pytest.mark.rule("R384", "R383", "R65")
+async def test_clients_at_two_servers_and_runs_at_two_workers_see_the_same(own: Server, model: ModelServer) -> None:
+    if own.shape == "production":
+        await asyncio.to_thread(own.start_worker)
+    async with (
+        watching(own, own.keys.alice, "here") as here,
+        watching(own, own.keys.alice, "there", index=len(own.webs) - 1) as there,
+    ):
+        uris = [await made(here) for _ in range(4)]
+        for uri in uris:
+            await there.subscribe(uri)
+        prompts = [model.script([steps.text(*(f"{index}.{word} " for word in range(30)))]) for index in range(4)]
+        turns = [
+            await started(client, uri, prompt)
+            for client, uri, prompt in zip((here, there, here, there), uris, prompts, strict=True)
+        ]
+        for uri, turn in zip(uris, turns, strict=True):
+            for client in (here, there):
+                await over(client, uri, turn)
+                await client.judge(uri)
+            assert without_clock(here.state(uri)) == without_clock(there.state(uri))
+
+
 @pytest.mark.rule("R384")
 async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(own: Server, model: ModelServer) -> None:
     async with watching(own, own.keys.alice, "one") as one:
