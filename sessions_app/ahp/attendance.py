@@ -77,7 +77,7 @@ class _Watch:
             # Taken for gone while this process, or the database, stood still.
             connection = present[lost]
             if connection.close_code is None:
-                await came(connection, connection.client, resumed=True)
+                await _connect(connection, connection.client, resumed=True)
 
     async def _look(self) -> None:
         watched = self._connections
@@ -108,6 +108,12 @@ async def watched(board: Switchboard) -> AsyncIterator[None]:
 
 async def came(connection: Connection, client: str, *, resumed: bool) -> None:
     """The connection is this client's from now on. ``resumed``: it goes on where another one of the client's ended."""
+    # After a handshake that failed half way there may be another one.
+    await gone(connection)
+    await _connect(connection, client, resumed=resumed)
+
+
+async def _connect(connection: Connection, client: str, *, resumed: bool) -> None:
     connection.life = await connection.in_database(
         connections.connected, connection.caller, client, connection.id, resumed=resumed
     )

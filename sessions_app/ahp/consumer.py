@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 SCOPE = "ahp"
 BINARY = 1003
 TOO_BIG = 1009
+FAILED = 1011
 _CLOSING_SECONDS = 5.0
 """How long a peer that does not read may keep its connection once it is to be closed."""
 
@@ -101,7 +102,7 @@ async def _refuse(scope: MutableMapping[str, Any], send: Send, refused: Refused)
 async def _converse(connection: Connection, receive: Receive, send: Send) -> None:
     """Until either side is gone."""
     reading = asyncio.create_task(_read(connection, receive))
-    working = asyncio.create_task(connection.work())
+    working = asyncio.create_task(_work(connection))
     writing = asyncio.create_task(_write(connection, send))
     tasks = [reading, working, writing]
     try:
@@ -138,6 +139,15 @@ async def _read(connection: Connection, receive: Receive) -> None:
             connection.close(TOO_BIG)
         else:
             await connection.take(text)
+
+
+async def _work(connection: Connection) -> None:
+    try:
+        await connection.work()
+    except Exception:
+        # Whatever it is, the peer must not wait for answers that nobody gives.
+        log.exception("a connection failed")
+        connection.close(FAILED)
 
 
 async def _write(connection: Connection, send: Send) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sessions_app.ahp import attendance, jsonrpc, negotiation, snapshots
@@ -39,9 +40,10 @@ async def initialize(connection: Connection, params: Any) -> AsOf:
     targets, _missing = await connection.in_database(
         snapshots.find_all, connection.caller, params.get("initialSubscriptions", [])
     )
-    await _set_up(connection, client, targets, resumed=False)
+    await attendance.came(connection, client, resumed=False)
+    with _subscribed(connection, targets):
+        result, floors = await connection.in_database(_state_now, connection.caller, version, targets)
     connection.locale = params.get("locale")
-    result, floors = await connection.in_database(_state_now, connection.caller, version, targets)
     connection.version = VERSION
     _drop_gone(connection, targets, floors)
     return AsOf(result, floors)
@@ -59,11 +61,12 @@ async def reconnect(connection: Connection, params: Any) -> AsOf:
     client = _client_id(params)
     uris = params["subscriptions"]
     targets, missing = await connection.in_database(snapshots.find_all, connection.caller, uris)
-    await _set_up(connection, client, targets, resumed=True)
+    await attendance.came(connection, client, resumed=True)
     last_seen = params["lastSeenServerSeq"]
-    answer = await connection.in_database(_missed, connection.caller, client, targets, missing, last_seen)
-    if answer is None:
-        answer = await connection.in_database(_snapshots, connection.caller, targets)
+    with _subscribed(connection, targets):
+        answer = await connection.in_database(_missed, connection.caller, client, targets, missing, last_seen)
+        if answer is None:
+            answer = await connection.in_database(_snapshots, connection.caller, targets)
     result, floors = answer
     connection.version = VERSION
     _drop_gone(connection, targets, floors)
@@ -112,11 +115,17 @@ def _client_id(params: Any) -> str:
     return client
 
 
-async def _set_up(connection: Connection, client: str, targets: Sequence[Target], *, resumed: bool) -> None:
-    """Subscribed first, read then: what happens in between is held back, not lost."""
-    await attendance.came(connection, client, resumed=resumed)
+@contextmanager
+def _subscribed(connection: Connection, targets: Sequence[Target]) -> Iterator[None]:
+    """Subscribed first, read then: what happens in between is held back, not lost. No longer, if the reading fails."""
     for target in targets:
         connection.switchboard.subscribe(target.key, target.uri, connection)
+    try:
+        yield
+    except BaseException:
+        for target in targets:
+            connection.switchboard.unsubscribe(target.key, connection)
+        raise
 
 
 def _drop_gone(connection: Connection, targets: Sequence[Target], floors: dict[int, int]) -> None:

@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from sessions_app.ahp import snapshots
 from sessions_app.ahp.client import Disconnected
+from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from sessions_app.core import broadcast, database, session_changes
 from tests.cast import Cast, make_session
@@ -110,3 +112,34 @@ async def test_a_tenants_numbers_and_counts_say_nothing_of_another(host: str, ca
     assert bob.seen[-1]["serverSeq"] == before + 2
     for client in (alice, bob):
         await client.close()
+
+
+@pytest.mark.rule("R40", "R41")
+async def test_a_handshake_that_fails_half_way_leaves_nothing_and_may_be_tried_again(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caller = cast.alice.caller
+    session = await database.run(make_session, caller)
+    uri = f"echo:/{session.public_id}"
+    client = Watcher(host, cast.alice.key, "persistent")
+    await client.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "read_all", _fails)
+        with pytest.raises(RPCError) as failed:
+            await client.initialize(uri)
+        assert failed.value.code == -32603
+        assert "insides" not in failed.value.message
+    await database.run(session_changes.rename, caller, session, "unheard", dispatched=None)
+    with pytest.raises(RPCError) as early:
+        await client.request("listSessions", {})
+    assert early.value.code == -32600
+    await client.initialize(uri)
+    await database.run(session_changes.rename, caller, session, "heard", dispatched=None)
+    await client.until(lambda: client.state(uri)["summary"]["title"] == "heard")
+    assert [each["action"]["title"] for each in client.seen] == ["heard"]
+    await client.judge(uri)
+    await client.close()
+
+
+def _fails(*_: object) -> None:
+    raise ValueError("insides of the host")
