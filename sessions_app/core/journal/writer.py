@@ -197,7 +197,10 @@ class Writer:
 
     def _take(self, unit: Unit, future: asyncio.Future[Outcome] | None) -> None:
         size, durable = 0, self._all_durable or bool(unit.statements)
+        # A part's first word is what a reader waits for; those behind it only keep coming.
+        opens = False
         for happening in unit.happenings:
+            opens = opens or happening.join is None
             size += _SIZE + len(happening.payload.get("delta", ""))
             durable = durable or happening.durable
         entry = _Entry(unit, size, durable, next(self._tickets), future)
@@ -207,7 +210,7 @@ class Writer:
         session = unit.session
         self._unsent[session] = self._unsent.get(session, 0) + size
         self._queue.append(entry)
-        if entry.future is not None:
+        if opens or entry.future is not None:
             self._hurry.set()
         self._wake.set()
 

@@ -91,6 +91,18 @@ def test_neighbouring_deltas_of_one_part_become_one_event(writer: InLoop, make_r
     assert [unit.stored[0] for unit in units] == [Stored(2, 1), Stored(2, 1), Stored(3, 2), Stored(4, 3), Stored(5, 4)]
 
 
+def test_what_opens_a_part_ends_the_pause_between_flushes_of_deltas(
+    writer: InLoop, make_run: MakeRun, announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SPACING", 3600.0)
+    run = make_run()
+    writer.put(run.delta("the first comes at once"))
+    announced.wait(lambda: len(run.said) == 1)
+    writer.put(run.delta("more"), run.delta("another part", None))
+    announced.wait(lambda: len(run.said) == 3)
+    assert [text for _, text in run.said] == ["the first comes at once", "more", "another part"]
+
+
 def test_each_event_names_the_number_of_its_sessions_event_before(
     writer: InLoop, make_run: MakeRun, announced: Announced, world: World
 ) -> None:
