@@ -83,6 +83,18 @@ def test_units_of_a_session_are_stored_in_the_order_they_came(writer: InLoop, ma
     assert "".join(text for _, text in other.said) == "".join(f"b{step}c{step}" for step in range(1, 40))
 
 
+def test_a_first_word_does_not_wait_for_company(
+    writer: InLoop, make_run: MakeRun, announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = make_run(), make_run()
+    assert writer.submit(run.commit(1)) == ["stored"]
+    monkeypatch.setattr(writer_module, "_SPACING", 10 * WAIT)
+    writer.put(run.delta("later"))
+    writer.put(other.delta("first", None))
+    announced.wait(lambda: other.said == [("text_delta", "first")])
+    assert run.said == [("step_done", "1"), ("text_delta", "later")]
+
+
 def test_neighbouring_deltas_of_one_part_become_one_event(writer: InLoop, make_run: MakeRun) -> None:
     run = make_run()
     units = [run.delta("Hel"), run.delta("lo"), run.delta("!", "p2"), run.delta("?", None), run.delta("?", None)]
