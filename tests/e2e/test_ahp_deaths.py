@@ -120,7 +120,8 @@ async def test_what_waits_for_a_person_survives_a_restart_of_everything(own: Ser
         turns = [await started(one, form, asking), await started(one, call, roping)]
         await one.until(lambda: one.state(form).get("inputRequests"), 60)
         rope = await call_in(one, call, "order_rope", "pending-confirmation")
-        before = {uri: without_clock(one.state(uri)) for uri in (form, call)}
+        # As the host says it, because what asks is told before the rest of its step is.
+        before = {uri: without_clock(await one.judge(uri)) for uri in (form, call)}
         await asyncio.to_thread(own.kill)
         await asyncio.to_thread(own.start)
         await back_at(one, own, 0)
