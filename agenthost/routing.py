@@ -23,13 +23,12 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.doors import Doors
 from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, told
 from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
 from sessions_app.aap import problems
 from sessions_app.ahp.consumer import Consumer
-from sessions_app.core import database, logcontext
+from sessions_app.core import database, doors, logcontext
 from sessions_app.core.errors import NotReady
 
 
@@ -57,18 +56,18 @@ class ProtocolHandler(BaseHandler):
     def __init__(self) -> None:
         super().__init__()
         _without_middleware(self, self._get_response)
-        self._doors = Doors(settings.AGENTHOST_DATABASE_POOL_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         if body is None:
             return
         context, asked, shown = copy_context(), time.monotonic(), _shown_key(scope)
-        async with self._doors.place(self._doors.owner(shown)):
+        shares = doors.of_loop()
+        async with shares.place(shares.owner(shown)):
             response = await database.serve(context, self._respond, scope, body, asked)
         logcontext.adopt(context)
         if tenant := logcontext.tenant.get():
-            self._doors.is_of(shown, tenant)
+            shares.is_of(shown, tenant)
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if isinstance(response, StreamingHttpResponse):

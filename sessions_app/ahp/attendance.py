@@ -125,6 +125,7 @@ async def gone(connection: Connection) -> None:
     if not connection.client:
         return
     try:
-        await database.run(connections.disconnected, connection.caller.tenant, connection.client, connection.id)
+        # With its tenant's share: it waits for the locks of the client's sessions.
+        await connection.in_database(connections.disconnected, connection.caller.tenant, connection.client, connection.id)
     except (DatabaseError, NotReady) as error:
         log.warning("the end of a connection could not be stored: %s", error)

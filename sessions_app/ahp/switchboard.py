@@ -17,8 +17,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from django.conf import settings
-
 from sessions_app.ahp import attendance, jsonrpc
 from sessions_app.ahp.bulletin import Bulletin
 from sessions_app.ahp.projection.v0_1 import actions
@@ -53,8 +51,6 @@ class Switchboard:
         self._order = itertools.count()
         self._bulletin = Bulletin(tenant, self._notify)
         self._stack = AsyncExitStack()
-        # So that one tenant's commands never hold every thread there is (R385).
-        self.turnstile = asyncio.Semaphore(max(2, settings.AGENTHOST_DATABASE_POOL_MAX // 2))
 
     async def open(self) -> None:
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))

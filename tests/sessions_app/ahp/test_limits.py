@@ -11,7 +11,9 @@ from websockets.exceptions import InvalidStatus
 
 from sessions_app.ahp.allowance import Allowance
 from sessions_app.ahp.client import Client
-from sessions_app.core import draining
+from sessions_app.ahp.connection import Connection
+from sessions_app.ahp.switchboard import Switchboard
+from sessions_app.core import database, doors, draining
 from sessions_app.models import ApiKey
 from tests.cast import Cast
 
@@ -76,3 +78,19 @@ async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -
     for _ in range(10_000):
         await free.take()
     assert loop.time() - began < 10
+
+
+@pytest.mark.rule("R385")
+async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(cast: Cast, settings: Settings) -> None:
+    settings.AGENTHOST_DATABASE_POOL_MAX = 4
+    alice, bob = (Connection(member.caller, Switchboard(member.caller.tenant)) for member in (cast.alice, cast.bob))
+    shares, owner = doors.of_loop(), str(cast.alice.caller.tenant)
+    try:
+        async with shares.place(owner), shares.place(owner):
+            command = asyncio.create_task(alice.in_database(str, "alice"))
+            assert await bob.in_database(str, "bob") == "bob"
+            assert await bob.in_database(str, "bob again") == "bob again"
+            assert not command.done()
+        assert await command == "alice"
+    finally:
+        database.shut_down()

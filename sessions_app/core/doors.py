@@ -1,11 +1,15 @@
-"""Who is served at the same moment: no tenant's requests take all that a process has to serve them with."""
+"""Who is served at the same moment: no tenant takes all that a process has to serve with, over whichever face it asks."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
 
 _KEPT_FOR_NEWCOMERS = 8
 _MOST_REMEMBERED = 10_000
@@ -95,3 +99,17 @@ class Doors:
             if not turn.done():
                 self._enter(first)
                 turn.set_result(None)
+
+
+_doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Doors] = WeakKeyDictionary()
+_doors_lock = threading.Lock()
+
+
+def of_loop() -> Doors:
+    """Those of the running loop: one for all faces, because they share the connections to the database."""
+    loop = asyncio.get_running_loop()
+    found = _doors.get(loop)
+    if found is None:
+        with _doors_lock:
+            found = _doors.setdefault(loop, Doors(settings.AGENTHOST_DATABASE_POOL_MAX))
+    return found

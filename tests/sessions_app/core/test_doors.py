@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from agenthost.doors import Doors
+from sessions_app.core.doors import Doors
 
 
 class Visitors:
