@@ -44,7 +44,8 @@ def cluster(_cluster: Cluster, model: ModelServer) -> Iterator[Cluster]:
     for secret in (_cluster.server.keys.alice, agents_file.DEFAULT_KEY, agents_file.HEADER_SECRET):
         assert secret not in told, "a secret was written to a log"
     torn = _cluster.ask(
-        "select session_id, count(*) from sessions_app_toolcall c where state in ('pending', 'granted', 'running', 'review') and not exists"
+        "select session_id, count(*) from sessions_app_toolcall c where state in ('pending', 'granted', 'running', 'review')"
+        " and not exists"
         " (select 1 from sessions_app_turn t where t.session_id = c.session_id and t.state in ('queued', 'running', 'waiting'))"
         " group by session_id"
     )
