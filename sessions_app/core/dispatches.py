@@ -30,7 +30,8 @@ class Dispatched:
     """A client's action, as its face received it.
 
     ``seq`` is the client's number, given back as it came. ``said`` is the action in the words of ``protocol``,
-    secrets masked. ``life`` is what ``clients.connected`` answered to ``connection``.
+    secrets masked; ``came`` is the same letter for letter, if ``said`` is only what is kept of it.
+    ``life`` is what ``clients.connected`` answered to ``connection``.
     """
 
     client: str
@@ -39,6 +40,7 @@ class Dispatched:
     seq: int | float
     protocol: str
     said: Mapping[str, Any] = field(repr=False)
+    came: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -47,7 +49,8 @@ class Dispatched:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(exact_json.dumps(dict(self.said)).encode("utf-8", "surrogatepass")).hexdigest()
+        came = self.said if self.came is None else self.came
+        return hashlib.sha256(exact_json.dumps(dict(came)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def told(happening: Happening, dispatched: Dispatched | None) -> Happening:

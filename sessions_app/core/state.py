@@ -86,7 +86,7 @@ class TurnView:
 
     id: str
     text: str
-    attachments: list[dict[str, Any]]
+    attachments: list[dict[str, Any]] | None
     content: Content | None
     parts: list[Part]
     ending: Ending | None
@@ -251,7 +251,7 @@ def _view(row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, Too
     return TurnView(
         id=row.public_id,
         text=said["text"],
-        attachments=said.get("attachments") or [],
+        attachments=said.get("attachments"),
         content=content,
         parts=shown,
         ending=_ENDINGS.get(row.state),
@@ -387,7 +387,7 @@ def _seed_view(
             elif block["type"] == "tool_use":
                 parts.append(Part(part, "call", call=_seed_call(block, calls.get(block["toolCallId"]), results)))
     text = "" if content is None else text_of(content)
-    return TurnView(turn.id, text, [], content, parts, "complete")
+    return TurnView(turn.id, text, None, content, parts, "complete")
 
 
 def _seed_call(block: Mapping[str, Any], row: ToolCall | None, results: Mapping[str | None, str]) -> CallView:

@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agents_app.runtime.messages import Content, text_of
@@ -27,17 +27,18 @@ _LONGEST_TITLE = 80
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """As its client wrote it. An attachment's members that this server does not know stay as they are."""
+    """As its client wrote it: no list of attachments and an empty one are two things. An attachment's members that this
+    server does not know stay as they are."""
 
     text: str
-    attachments: list[dict[str, Any]] = field(default_factory=list)
+    attachments: list[dict[str, Any]] | None = None
 
     def document(self) -> dict[str, Any]:
-        return {"text": self.text, "attachments": self.attachments} if self.attachments else {"text": self.text}
+        return {"text": self.text} if self.attachments is None else {"text": self.text, "attachments": self.attachments}
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> UserMessage:
-        return UserMessage(document["text"], list(document.get("attachments") or []))
+        return UserMessage(document["text"], document.get("attachments"))
 
 
 def content_of(message: UserMessage, images: Collection[str]) -> Content:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sessions_app.ahp.commands.sessions import entry_of
+from sessions_app.ahp.dispatch.echoes import outcome_of
 from sessions_app.ahp.dispatch.facts import Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
 from sessions_app.core import agents, clients, forms, inbox, session_changes, truncating, turns
 from sessions_app.core.errors import NotPossible
-from sessions_app.core.turns import Decision, Outcome
+from sessions_app.core.turns import Decision
 from sessions_app.core.user_messages import UserMessage, content_of
 
 # --- the session ---
@@ -121,14 +122,7 @@ def _completed(judged: Judged) -> None:
     action = judged.action
     if action.get("requiresResultConfirmation"):
         raise Refusal("the host alone asks for a result to be confirmed")
-    result = action["result"]
-    outcome = Outcome(
-        success=result["success"],
-        message=result["pastTenseMessage"],
-        content=result.get("content"),
-        structured=result.get("structuredContent"),
-        error=result.get("error"),
-    )
+    outcome = outcome_of(action["result"])
     turns.complete(judged.caller, judged.session, action["turnId"], action["toolCallId"], outcome, dispatched=judged.dispatched)
 
 

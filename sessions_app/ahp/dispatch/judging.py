@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
 
 from agents_app import registry
 from sessions_app.ahp.dispatch import reasons
+from sessions_app.ahp.dispatch.echoes import echo_of
 from sessions_app.ahp.dispatch.effects import EFFECTS
 from sessions_app.ahp.dispatch.facts import Dispatch, Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
@@ -79,7 +81,15 @@ def _take(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) -
     effect: Callable[[Judged], None] | None = EFFECTS.get(word)
     if session is None or effect is None:
         raise Refusal("this host has nothing that this action could change")
-    effect(Judged(dispatch.caller, session, action, dispatched))
+    effect(Judged(dispatch.caller, session, action, _accepted(dispatched, action)))
+
+
+def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
+    """What is said again if the action is taken; a refusal says it just as it came."""
+    said = echo_of(action)
+    if "config" in said:
+        said["config"] = dispatched.said["config"]
+    return replace(dispatched, said=said, came=dispatched.said)
 
 
 def _dispatched(dispatch: Dispatch, session: Session | None) -> Dispatched:

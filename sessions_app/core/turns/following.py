@@ -151,7 +151,7 @@ def take_steering(claimed: Claimed, place: Place, turn_id: str, images: Collecti
             return None
         row.delete()
         prepared.execute(history.message(place, "user", content, timezone.now(), origin=Origin.CLIENT))
-        shown = {"content": content, **(said.document() if said.attachments else {})}
+        shown = {"content": content, **({} if said.attachments is None else said.document())}
         for happening in (
             Happening(Kind.MESSAGE_NOT_PENDING, {"kind": PendingKind.STEERING.value, "id": row.message_id, "taken": True}),
             Happening(Kind.TURN_STEERED, {"turn": turn_id, "step": place.step, "id": row.message_id, **shown}),

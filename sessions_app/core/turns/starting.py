@@ -95,7 +95,7 @@ class Message:
 
     def happening(self, turn_id: str) -> Happening:
         shown: dict[str, Any] = {"content": self.content}
-        if self.said is not None and self.said.attachments:
+        if self.said is not None and self.said.attachments is not None:
             shown.update(self.said.document())
         payload: dict[str, Any] = {"turn": turn_id, "run": 1, "message": shown}
         if self.queued is not None:
@@ -105,7 +105,7 @@ class Message:
     @property
     def kept(self) -> str | None:
         """What the turn's row has to keep because its message does not tell it."""
-        return exact_json.dumps(self.said.document()) if self.said is not None and self.said.attachments else None
+        return exact_json.dumps(self.said.document()) if self.said is not None and self.said.attachments is not None else None
 
 
 @dataclass(frozen=True, slots=True)

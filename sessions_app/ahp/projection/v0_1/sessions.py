@@ -95,7 +95,7 @@ def turn_of(turn: TurnView) -> dict[str, Any]:
 
 
 def _turn(turn: TurnView) -> dict[str, Any]:
-    if turn.attachments:
+    if turn.attachments is not None:
         message: dict[str, Any] = {"text": turn.text, "attachments": turn.attachments}
     else:
         message = values.user_message(None if turn.content is None else {"content": turn.content})

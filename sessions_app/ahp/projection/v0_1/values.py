@@ -35,7 +35,7 @@ def user_message(message: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"text": ""}
     if "text" in message:
         said: dict[str, Any] = {"text": message["text"]}
-        if message.get("attachments"):
+        if message.get("attachments") is not None:
             said["attachments"] = message["attachments"]
         return said
     content = message["content"]
@@ -81,7 +81,7 @@ def tool_definition(tool: Mapping[str, Any]) -> dict[str, Any]:
         ("meta", "_meta"),
     ):
         value = tool.get(ours)
-        if value is not None and (value or ours in ("parameters", "result_schema", "meta", "annotations")):
+        if value is not None:
             shown[theirs] = _object_schema(value) if theirs.endswith("Schema") else value
     return shown
 

@@ -1,0 +1,86 @@
+"""An echo is the action as it came, and whoever folds it arrives at the state that the host tells."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from tests.cast import Cast
+from tests.e2e.ahp_watcher import Watcher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URI = "echo:/target"
+
+
+@pytest.fixture
+async def client(host: str, cast: Cast) -> AsyncIterator[Watcher]:
+    client = Watcher(host, cast.alice.key, "me")
+    await client.open()
+    await client.initialize(ROOT)
+    await client.request("createSession", {"session": URI, "provider": "echo"})
+    await client.subscribe(URI)
+    yield client
+    await client.close()
+
+
+TOOL = {"name": "signal", "title": "", "description": "", "inputSchema": {"type": "object"}, "_meta": {}, "annotations": {}}
+AS_IT_CAME: list[dict[str, Any]] = [
+    {"type": "session/turnStarted", "turnId": "t", "userMessage": {"text": "hi", "attachments": []}},
+    {"type": "session/pendingMessageSet", "kind": "steering", "id": "m", "userMessage": {"text": "hi", "attachments": []}},
+    {"type": "session/activeClientChanged", "activeClient": {"clientId": "me", "displayName": "", "tools": [TOOL]}},
+    {"type": "session/activeClientChanged", "activeClient": {"clientId": "me", "tools": [], "customizations": []}},
+]
+
+
+@pytest.mark.rule("R70", "R82")
+@pytest.mark.parametrize("action", AS_IT_CAME)
+async def test_what_is_empty_is_echoed_and_stays_as_it_came(client: Watcher, action: dict[str, Any]) -> None:
+    said = {**action, "session": URI}
+    echo = await client.echo(await client.dispatch(said))
+    assert echo["action"] == said
+    assert "rejectionReason" not in echo
+    await client.judge(URI)
+
+
+NONE = {"unheard": None, "of": 1}
+WITH_MORE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"type": "session/turnStarted", "turnId": "t", "userMessage": {"text": "hi", "attachments": None, **NONE}},
+        {"type": "session/turnStarted", "turnId": "t", "userMessage": {"text": "hi"}},
+    ),
+    (
+        {"type": "session/pendingMessageSet", "kind": "steering", "id": "m", "userMessage": {"text": "hi", **NONE}},
+        {"type": "session/pendingMessageSet", "kind": "steering", "id": "m", "userMessage": {"text": "hi"}},
+    ),
+    (
+        {
+            "type": "session/activeClientChanged",
+            "activeClient": {"clientId": "me", "displayName": None, "tools": [{"name": "signal", "title": None, **NONE}], **NONE},
+        },
+        {"type": "session/activeClientChanged", "activeClient": {"clientId": "me", "tools": [{"name": "signal"}]}},
+    ),
+]
+
+
+@pytest.mark.rule("R30", "R36", "R70")
+@pytest.mark.parametrize(("action", "echoed"), WITH_MORE)
+async def test_what_no_state_holds_is_not_echoed_within_a_value(
+    client: Watcher, action: dict[str, Any], echoed: dict[str, Any]
+) -> None:
+    echo = await client.echo(await client.dispatch({**action, "session": URI}))
+    assert echo["action"] == {**echoed, "session": URI}
+    # Ahead of the host's word the client has shown what it said itself.
+    assert client.mirrors[URI].ahead == []
+    await client.judge(URI)
+
+
+@pytest.mark.rule("R83")
+async def test_a_refused_action_comes_back_letter_for_letter(client: Watcher) -> None:
+    said = {"type": "session/turnCancelled", "session": URI, "turnId": "none", "unheard": None}
+    echo = await client.echo(await client.dispatch(said))
+    assert echo["action"] == said
+    assert echo["rejectionReason"]
