@@ -64,9 +64,12 @@ def active(session: int) -> SessionClient | None:
 
 
 def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, Any]]) -> None:
-    """R182: one name space for the model; InvalidInput if a name is taken or is none."""
+    """R182: one name space for the model; InvalidInput if a name is taken or is none, or the agent takes no tools."""
     faults: list[Fault] = []
     spec = registry.find(agent)
+    if tools and spec is not None and not spec.client_tools:
+        # No model would ever be offered them.
+        faults.append(Fault(("tools",), "this agent takes no client tools"))
     taken: set[str] = set()
     if spec is not None:
         decided = None if session is None else session_settings.settings_of(session)

@@ -37,7 +37,7 @@ def create(
     """A session with this URI. ``agent`` None: the fork's, which also gives the model and options not named."""
     if len(uri) > LONGEST_URI or not uri.isascii():
         raise InvalidInput([Fault(("session",), f"a URI has at most {LONGEST_URI} ASCII characters")])
-    name = agent or (fork.session.agent_name if fork is not None else "")
+    name = agent if agent is not None else (fork.session.agent_name if fork is not None else "")
     spec = agents.known(caller, name)
     given = dict(options or {})
     session_changes.check_options(spec, given)

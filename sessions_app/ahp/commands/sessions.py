@@ -39,7 +39,9 @@ def _create(caller: Caller, params: Any) -> None:
     fork = None
     if (source := params.get("fork")) is not None:
         fork = creation.Fork(addresses.find(caller, source["session"]), source["turnId"])
-    agent = params.get("provider") or (None if fork is not None else _agent_named_by(caller, scheme))
+    agent = params.get("provider")
+    if agent is None and fork is None:
+        agent = _agent_named_by(caller, scheme)
     model = params.get("model")
     if model is not None and model.get("config"):
         raise jsonrpc.invalid_params("params.model.config: this model takes no configuration")

@@ -36,6 +36,9 @@ def judge(dispatch: Dispatch) -> None:
     uri = envelopes.resource(dispatch.action)
     if uri is None:
         return
+    kind = dispatch.action["type"].partition("/")[0]
+    if kind == "terminal" or (kind == "session" and uri == ROOT):
+        return  # There is no terminal here, and the root is no session: whatever has that URI is something else.
     session: Session | None = None
     if uri != ROOT:
         try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from tests.cast import Cast
 from tests.e2e.ahp_watcher import Watcher
@@ -84,3 +85,21 @@ async def test_a_refused_action_comes_back_letter_for_letter(client: Watcher) ->
     echo = await client.echo(await client.dispatch(said))
     assert echo["action"] == said
     assert echo["rejectionReason"]
+
+
+@pytest.mark.rule("R81")
+async def test_what_has_the_uri_of_something_else_is_not_there(client: Watcher) -> None:
+    ignored = [
+        await client.dispatch({"type": "terminal/input", "terminal": URI, "data": "x"}),
+        await client.dispatch({"type": "terminal/cleared", "terminal": ROOT}),
+        await client.dispatch({"type": "session/titleChanged", "session": ROOT, "title": "x"}),
+    ]
+    await client.echo(await client.dispatch({"type": "session/titleChanged", "session": URI, "title": "x"}))
+    assert not [each for each in client.seen if each.get("origin", {}).get("clientSeq") in ignored]
+
+
+@pytest.mark.rule("R110", "R111")
+async def test_an_empty_name_is_no_provider(client: Watcher) -> None:
+    with pytest.raises(RPCError) as refused:
+        await client.request("createSession", {"session": "echo:/two", "provider": ""})
+    assert refused.value.code == -32002

@@ -270,6 +270,22 @@ def test_a_client_that_left_is_the_only_one_that_may_come_back_in_its_grace(alic
     assert told == [{"client": None, "cause": "released"}, {"client": "c1", "cause": "released"}]
 
 
+@pytest.mark.rule("R181", "R182")
+def test_a_client_brings_no_tools_to_an_agent_that_takes_none(agents: Callable[..., AgentSpec], alice: World) -> None:
+    with registry.use([agents(client_tools=False)]):
+        session = make(alice)
+        entry = clients.Entry("c1", None, [{"name": "open_file"}])
+        with pytest.raises(InvalidInput) as refused:
+            clients.join(alice.caller, session, entry, dispatched=action())
+        assert "takes no client tools" in refused.value.faults[0].detail
+        with pytest.raises(InvalidInput):
+            make(alice, "sailor:/two", client=entry)
+        clients.join(alice.caller, session, clients.Entry("c1", None, []), dispatched=action())
+        with pytest.raises(InvalidInput):
+            clients.change_tools(alice.caller, session, [{"name": "open_file"}], dispatched=action())
+        clients.change_tools(alice.caller, session, [], dispatched=action())
+
+
 @pytest.mark.rule("R182")
 def test_a_client_cannot_bring_a_tool_whose_name_is_taken(alice: World) -> None:
     session = make(alice)
