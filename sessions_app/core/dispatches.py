@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils import timezone
@@ -85,7 +85,8 @@ def remember(caller: Caller, dispatched: Dispatched | None, *, refused: bool = F
 def refusal(caller: Caller, dispatched: Dispatched, reason: str) -> NewEvent:
     """The event of the tenant that tells one connection that its action was not taken."""
     happening = Happening(Kind.DISPATCH_REFUSED, {"connection": dispatched.connection, "reason": reason})
-    return NewEvent(caller.tenant, None, told(happening, dispatched))
+    as_it_came = dispatched if dispatched.came is None else replace(dispatched, said=dispatched.came, came=None)
+    return NewEvent(caller.tenant, None, told(happening, as_it_came))
 
 
 def refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:

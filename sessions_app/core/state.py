@@ -59,7 +59,7 @@ class CallView:
     why: str = ""
     option: str = ""
     how: str = ""
-    reason: Any = ""
+    reason: Any = None
     suggestion: dict[str, Any] | None = None
     content: Content | None = None
     failed: bool = False
@@ -293,7 +293,7 @@ def _call(row: ToolCall) -> CallView:
         why=row.why or "not-needed",
         option=row.option,
         how=row.how or ("denied" if row.state == CallState.DENIED else ""),
-        reason=advice.get("reason", row.reason),
+        reason=advice.get("reason", row.reason or None),
         suggestion=advice.get("suggestion"),
         content=exact_json.loads(row.result) if done and row.result is not None else None,
         failed=row.failed,

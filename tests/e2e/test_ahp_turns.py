@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.e2e.ahp_scenes import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_scenes import about_call, call_in, call_of, made, new_uri, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.server import Server
 from tests.fakes import steps
@@ -183,7 +183,8 @@ async def test_calls_are_edited_denied_and_approved_for_good(server: Server, mod
             reasonMessage={"markdown": "*too* dear"},
             userSuggestion={"text": "ask the chandler"},
         )
-        await client.echo(await client.dispatch(denial))
+        echo = await client.echo(await client.dispatch(denial))
+        assert echo["action"] == denial
         await client.judge(uri)
         for_good = next(each["id"] for each in tide["options"] if each["kind"] == "approve" and "session" in each["id"])
         edited = about_call(
@@ -208,6 +209,32 @@ async def test_calls_are_edited_denied_and_approved_for_good(server: Server, mod
             {"markdown": "*too* dear"},
         )
         assert (calls[2]["status"], calls[2]["confirmed"]) == ("completed", "setting")
+        await client.judge(uri)
+
+
+@pytest.mark.rule("R70", "R82", "R165")
+async def test_a_denial_without_words_is_shown_as_it_was_said(server: Server, model: ModelServer) -> None:
+    prompt = model.script(
+        [steps.call("order_rope", {"metres": 2}), steps.call("order_rope", {"metres": 3})], [steps.text("done")]
+    )
+    async with watching(server, server.keys.alice) as client:
+        uri = await made(client, "pilot")
+        turn = await started(client, uri, prompt)
+        await client.until(lambda: client.state(uri)["summary"]["status"] == 24)
+        await call_in(client, uri, "order_rope", "pending-confirmation")
+        second = call_of(client, uri, "order_rope")
+        assert second is not None
+        empty = about_call(
+            "toolCallConfirmed",
+            uri,
+            turn,
+            second["toolCallId"],
+            approved=False,
+            reason="skipped",
+            reasonMessage="",
+            userSuggestion={"text": "", "attachments": []},
+        )
+        assert (await client.echo(await client.dispatch(empty)))["action"] == empty
         await client.judge(uri)
 
 

@@ -97,13 +97,15 @@ def _confirmed(judged: Judged) -> None:
             why=action["confirmed"],
         )
     else:
-        suggestion, reason = action.get("userSuggestion"), action.get("reasonMessage", "")
+        suggestion, reason = action.get("userSuggestion"), action.get("reasonMessage")
+        text = reason["markdown"] if isinstance(reason, dict) else reason or ""
         decision = Decision(
             approved=False,
             option=action.get("selectedOptionId"),
             how=action["reason"],
-            reason=reason if isinstance(reason, str) else reason["markdown"],
-            shown_reason=None if isinstance(reason, str) else reason,
+            reason=text,
+            # What the words alone do not say: that they are marked up, or that there are none.
+            shown_reason=None if text and reason == text else reason,
             suggestion=None if suggestion is None else UserMessage.of(suggestion).document(),
         )
         try:

@@ -42,7 +42,7 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, usage
 from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, wait_for
-from tests.sessions_app.core.dispatching import action, events
+from tests.sessions_app.core.dispatching import action, events, of_tenant
 from tests.sessions_app.core.law import _law_of_states  # noqa: F401 - checked after each test
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -456,8 +456,11 @@ def test_a_client_that_does_not_know_its_tool_fails_the_call(alice: World, start
     session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     start(alice, session, model.script([call("open_file")], [text("ok")]))
     row = waiting_call(session, "open_file")
-    turns.fail_unknown(alice.caller, session, "t1", row.call_id, reason="it runs already", dispatched=action())
+    sent = replace(action(), came={"type": "session/x", "odd": None})
+    turns.fail_unknown(alice.caller, session, "t1", row.call_id, reason="it runs already", dispatched=sent)
     ends(session, "t1")
+    # Refused just as it came, whatever of it would have been kept.
+    assert [each["origin"]["said"] for each in of_tenant(alice.caller.tenant, "dispatch_refused")] == [sent.came]
     assert said(session)[-2] == ("tool", "Tool execution failed: the client does not know this tool")
 
 

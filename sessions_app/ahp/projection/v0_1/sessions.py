@@ -142,7 +142,7 @@ def _ending(call: CallView, chosen: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"reason": call.how or "skipped"}
     if call.how == "result-denied":
         return {**shown, **chosen}
-    if call.reason:
+    if call.reason is not None:
         shown["reasonMessage"] = call.reason
     if call.suggestion is not None:
         shown["userSuggestion"] = values.user_message(call.suggestion)
