@@ -32,6 +32,7 @@ class _Watch:
     def __init__(self) -> None:
         self._boards: dict[Switchboard, int] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._entering: dict[str, asyncio.Task[None]] = {}
 
     def enter(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
@@ -76,8 +77,20 @@ class _Watch:
         for lost in await database.run(connections.renew, list(present)):
             # Taken for gone while this process, or the database, stood still.
             connection = present[lost]
-            if connection.close_code is None:
-                await _connect(connection, connection.client, resumed=True)
+            if connection.close_code is None and lost not in self._entering:
+                # Beside the watch: it may have to wait for its tenant's share, and the others' presence must not.
+                self._entering[lost] = asyncio.create_task(self._enter_anew(connection))
+
+    async def _enter_anew(self, connection: Connection) -> None:
+        try:
+            await _connect(connection, connection.client, resumed=True)
+            if connection not in connection.switchboard.connections:
+                # It ended while it was entered.
+                await gone(connection)
+        except (DatabaseError, NotReady) as error:
+            log.warning("a connection could not be entered anew, the next look tries again: %s", error)
+        finally:
+            del self._entering[connection.id]
 
     async def _look(self) -> None:
         watched = self._connections

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Collection
 
 import pytest
 from pytest_django import Settings
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from sessions_app.ahp import attendance
 from sessions_app.ahp.allowance import Allowance
 from sessions_app.ahp.client import Client
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.core import database, doors, draining
-from sessions_app.models import ApiKey
+from sessions_app.core import connections, database, doors, draining
+from sessions_app.core.caller import Caller
+from sessions_app.models import ApiKey, ClientPresence
 from tests.cast import Cast
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,3 +98,38 @@ async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(c
         assert await command == "alice"
     finally:
         database.shut_down()
+
+
+@pytest.mark.rule("R188", "R385")
+async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_there(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = Client(host, cast.alice.key, "alice"), Client(host, cast.bob.key, "bob")
+    for client in (alice, bob):
+        await client.open()
+        await client.initialize()
+    tenant = cast.alice.caller.tenant
+    hers = [row.pk async for row in ClientPresence.objects.filter(tenant_id=tenant)]
+    entering, may_enter, renewed = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def renew(there: Collection[str]) -> set[str]:
+        if entering.is_set():
+            renewed.release()
+        return set(hers)
+
+    def connected(caller: Caller, client: str, connection: str, *, resumed: bool) -> str:
+        entering.set()
+        assert may_enter.wait(60)
+        return "life"
+
+    monkeypatch.setattr(connections, "connected", connected)
+    monkeypatch.setattr(connections, "renew", renew)
+    monkeypatch.setattr(attendance, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(attendance, "_LOOKS_A_RENEWAL", 1)
+    try:
+        for _ in range(3):
+            assert await asyncio.to_thread(renewed.acquire, timeout=20)
+    finally:
+        may_enter.set()
+    for client in (alice, bob):
+        await client.close()
