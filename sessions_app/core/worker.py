@@ -95,6 +95,7 @@ class Worker:
         self._look_at_queue = asyncio.Event()
         self._room = asyncio.Event()
         self._crowded = False
+        self._claiming = asyncio.Lock()
         self._claim_pause = _FIRST_CLAIM_PAUSE
 
     # --- life, called from outside the loop ---
@@ -247,15 +248,14 @@ class Worker:
             while not self._free_places():
                 self._room.clear()
                 await self._room.wait()
-            most, newcomers = self._to_claim()
-            claimed, passed_over = await self._claim(most, newcomers=newcomers)
+            all_it_wanted, passed_over = await self._claim()
             if passed_over:
                 # Somebody is in the middle of an append; that takes a millisecond, unless they hang.
                 self._loop.call_later(self._claim_pause, self._look_at_queue.set)
                 self._claim_pause = min(self._claim_pause * 2, _LONGEST_CLAIM_PAUSE)
             else:
                 self._claim_pause = _FIRST_CLAIM_PAUSE
-            if claimed < most:
+            if not all_it_wanted:
                 return
 
     def _free_places(self) -> int:
@@ -269,7 +269,19 @@ class Worker:
         self._crowded = free <= kept
         return min(free if self._crowded else free - kept, _CLAIMED_TOGETHER), self._crowded
 
-    async def _claim(self, most: int, older_than: float = 0, *, newcomers: bool) -> tuple[int, bool]:
+    async def _claim(self, older_than: float = 0) -> tuple[bool, bool]:
+        """Whether as many runs have begun as there was room for, and whether some turns were passed over.
+
+        One claim at a time: the wake-ups' and the sweep's together would take more places than there are.
+        """
+        async with self._claiming:
+            if not self._free_places():
+                return True, False
+            most, newcomers = self._to_claim()
+            claimed, passed_over = await self._claim_up_to(most, older_than, newcomers=newcomers)
+            return claimed == most, passed_over
+
+    async def _claim_up_to(self, most: int, older_than: float, *, newcomers: bool) -> tuple[int, bool]:
         """How many runs have begun, and whether some turns were passed over.
 
         A run asks its model while its claim is on its way to the disk, and stores nothing before it is there.
@@ -389,9 +401,8 @@ class Worker:
     async def _take_queued(self) -> None:
         """Turns that have waited although a wake-up should have come."""
         while self._free_places() and not self._stopping.is_set():
-            most, newcomers = self._to_claim()
-            claimed, _ = await self._claim(most, settings.AGENTHOST_QUEUE_GRACE_SECONDS, newcomers=newcomers)
-            if claimed < most:
+            all_it_wanted, _ = await self._claim(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
+            if not all_it_wanted:
                 return
 
     async def _stop_overdue(self) -> None:
