@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
-from sessions_app.core import loading, runner, turns
+from sessions_app.core import journal, loading, runner, turns
 from sessions_app.core.errors import NotReady
 from sessions_app.core.journal import barriers
+from sessions_app.core.journal.types import Unit
 from sessions_app.core.turns import stopping
 from sessions_app.core.worker import Worker
 from sessions_app.models import Turn
@@ -258,15 +259,28 @@ def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -
 def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_to_the_disk(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_disk = threading.Event()
+    on_disk, wants_to_store, stored = threading.Event(), threading.Event(), list[str]()
+    is_claimed, put = runner.Run._is_claimed, journal.Writer.put
+
+    async def wants(run: runner.Run) -> None:
+        wants_to_store.set()
+        await is_claimed(run)
+
+    def noted(writer: journal.Writer, unit: Unit) -> Awaitable[None]:
+        stored.extend(happening.kind for happening in unit.happenings)
+        return put(writer, unit)
+
+    monkeypatch.setattr(runner.Run, "_is_claimed", wants)
+    monkeypatch.setattr(journal.Writer, "put", noted)
     _of_claims(monkeypatch, lambda: on_disk.wait(60))
     session = alice.session()
     accepted = alice.say(session, model.script([text("said early"), gate("hold"), text(", stored late")]))
-    start_worker()
+    worker = start_worker()
     try:
-        # It has said something by then, and waits for its turn to go on.
-        model.wait_gate("hold")
-        assert "text_delta" not in kinds(session)
+        assert wants_to_store.wait(60)
+        # Whatever the run did not wait with is done when its loop has come round.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), worker._loop).result(60)
+        assert stored == []
     finally:
         on_disk.set()
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
