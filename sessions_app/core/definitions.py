@@ -18,12 +18,23 @@ from sessions_app.models import AgentDefinition
 _known: dict[int, tuple[AgentSpec, int]] = {}
 """Rows by the identity of what they define: a process loads its agents once, and definitions are never
 deleted, so what was there once is there still."""
+_formats: dict[int, int] = {}
 
 
 def _digest(document: str, hidden: dict[str, str]) -> str:
     # A plain digest over a weak secret could be guessed from the row, hence keyed fingerprints.
     marks = {name: secrets.fingerprint(value) for name, value in sorted(hidden.items())}
     return hashlib.sha256(exact_json.dumps([document, marks]).encode()).hexdigest()
+
+
+def format_of(definition: int) -> int:
+    """The oldest way of storing a turn that can hold one by this definition; older workers leave it alone."""
+    found = _formats.get(definition)
+    if found is None:
+        row = AgentDefinition.objects.only("digest").get(pk=definition)
+        # Not remembered: the row may be this transaction's own, and rolled back.
+        found = agent_spec.format_of(by_digest(row.pk, row.digest))
+    return found
 
 
 def resolve(spec: AgentSpec) -> int:
@@ -41,12 +52,14 @@ def resolve(spec: AgentSpec) -> int:
     if not made:
         # One that was made here may yet be rolled back; the next turn finds it.
         _known[id(spec)] = (spec, row.pk)
+        _formats[row.pk] = agent_spec.format_of(spec)
     return row.pk
 
 
 def forget() -> None:
     """Drop what this process knows of the rows (their database was emptied)."""
     _known.clear()
+    _formats.clear()
 
 
 @lru_cache(maxsize=256)

@@ -9,8 +9,10 @@ from sessions_app.models.key import ApiKey
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
-TURN_FORMAT = 1
-"""The newest way of storing a turn that this code knows. A worker leaves newer ones to newer workers."""
+TURN_FORMAT = 2
+"""The newest way of storing a turn that this code knows. A worker leaves newer ones to newer workers.
+
+2: its agent's definition says what the first could not (``agents_app.spec.FIELDS_SINCE``)."""
 
 
 class TurnState(models.TextChoices):
@@ -40,7 +42,7 @@ class Turn(models.Model):
     )
     public_id = models.CharField(max_length=256, help_text="Made by the server or chosen by a client; once a session.")
     definition = models.ForeignKey(AgentDefinition, on_delete=models.PROTECT, related_name="+")
-    format = models.PositiveSmallIntegerField(default=TURN_FORMAT)
+    format = models.PositiveSmallIntegerField(default=1)
     state = models.CharField(max_length=16, choices=TurnState.choices, default=TurnState.QUEUED)
     stop_reason = models.CharField(max_length=16, blank=True, default="")
     error = models.CharField(max_length=64, blank=True, default="", help_text="A short public code, never a provider's words.")

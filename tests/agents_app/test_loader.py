@@ -175,7 +175,7 @@ TOOL = "\n[[agents.tools]]\n"
         (BARE + 'stream = ["delta", "delta"]', "agents[0] (a)", "stream"),
         (BARE + "images = [[1]]", "agents[0] (a)", "images"),
         (BARE + 'client_tools = "yes"', "agents[0] (a)", "client_tools"),
-        (BARE + 'compaction = "summarise"', "agents[0] (a)", "compaction"),
+        (BARE + 'compaction = "shrink"', "agents[0] (a)", "compaction"),
         (BARE + "limits = { sleep = 3 }", "agents[0].limits (a)", "sleep"),
         (BARE + "limits = { connect = 0 }", "agents[0].limits (a)", "connect"),
         (BARE + "limits = { connect = inf }", "agents[0].limits (a)", "connect"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sessions_app.core import access, journal, prepared
+from sessions_app.core import access, definitions, journal, prepared
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import TurnAlreadyRunning
 from sessions_app.core.events import Happening
@@ -14,7 +14,7 @@ from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.prepared import Statement
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.values import Accepted
-from sessions_app.models import TURN_FORMAT, Session, ToolCall, Turn, TurnState
+from sessions_app.models import Session, ToolCall, Turn, TurnState
 
 Looked = list[tuple[Any, ...]]
 
@@ -45,11 +45,11 @@ def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn |
     return live, lock_open_calls(session) if any_call else []
 
 
-_INSERT = f"""
+_INSERT = """
 insert into sessions_app_turn (tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
  said, attention)
-values (%s, %s, %s, %s, %s, {TURN_FORMAT}, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, %s, %s, {{moment}}, %s,
+values (%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, %s, %s, {moment}, %s,
  exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 on conflict do nothing returning id
@@ -70,7 +70,21 @@ def insert_turn(
     ``key``: who asked for it. ``deadline``: the seconds after which its run is stopped, by the database's clock
     (A123). ``said``: the user's message as its client wrote it, if the model gets it otherwise.
     """
-    values = (session.tenant_id, session.pk, key, public_id, definition, now, now, deadline, said, session.pk, session.pk)
+    stored_as = definitions.format_of(definition)
+    values = (
+        session.tenant_id,
+        session.pk,
+        key,
+        public_id,
+        definition,
+        stored_as,
+        now,
+        now,
+        deadline,
+        said,
+        session.pk,
+        session.pk,
+    )
     found = prepared.row(_INSERT, values)
     if found is None:
         raise TurnAlreadyRunning(session.public_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents_app import exact_json
+from agents_app import exact_json, registry
+from agents_app.spec import Price
 from sessions_app.core import history, journal, runner, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
@@ -247,6 +249,16 @@ def test_a_worker_leaves_turns_of_a_newer_format_alone(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
     Turn.objects.filter(pk=accepted.turn_id).update(format=99)
     assert claim_one("w") is None
+
+
+def test_a_turn_is_stored_in_the_oldest_format_that_its_agents_definition_allows(alice: World) -> None:
+    """So that workers of the release before leave alone what they could not run, and nothing else."""
+    (plain,) = registry.agents().values()
+    with registry.use([plain]):
+        first = alice.say(alice.session(), "x")
+    with registry.use([dataclasses.replace(plain, prices={"m": Price(1.0, 2.0)})]):
+        second = alice.say(alice.session(), "y")
+    assert (turn_of(first).format, turn_of(second).format) == (1, 2)
 
 
 def test_a_turn_accepted_while_its_tenant_is_suspended_never_runs(alice: World) -> None:

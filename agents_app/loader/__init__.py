@@ -1,0 +1,50 @@
+"""From an agents file to specs, or to everything that is wrong with it.
+
+All faults are collected, each with its table, key and reason, because an operator mends a file once and
+not once per fault.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agents_app.errors import AgentsFileError, FileFault
+from agents_app.loader import agent
+from agents_app.loader.table import TOP, Table
+from agents_app.spec import AgentSpec
+
+
+def load(path: Path) -> list[AgentSpec]:
+    """The agents of the file, in its order. ``AgentsFileError`` with all that is wrong, if anything is."""
+    faults: list[FileFault] = []
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AgentsFileError(str(path), [FileFault(TOP, "", error.strerror or "cannot be read")]) from error
+    except UnicodeDecodeError as error:
+        raise AgentsFileError(str(path), [FileFault(TOP, "", "is not UTF-8")]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise AgentsFileError(str(path), [FileFault(TOP, "", f"is not TOML: {error}")]) from error
+    specs = _agents(document, path.parent, faults)
+    if faults:
+        raise AgentsFileError(str(path), faults)
+    return specs
+
+
+def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) -> list[AgentSpec]:
+    top = Table(document, TOP, "", faults)
+    specs: list[AgentSpec] = []
+    names: set[str] = set()
+    for table in top.tables("agents"):
+        made = agent.read(table, folder)
+        if made.name and made.name in names:
+            table.fault("name", f"there is another agent of the name {made.name}")
+        names.add(made.name)
+        specs.append(made)
+    if not specs and not faults:
+        faults.append(FileFault(TOP, "agents", "holds no [[agents]]"))
+    faults.extend(FileFault(TOP, key, "unknown key") for key in document if key != "agents")
+    return specs

@@ -1,0 +1,119 @@
+"""What an agent must not be, though each of its values is right: wrong templates, models and hosts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from agents_app import options, providers
+from agents_app.loader.table import CONTROL, Table
+from agents_app.spec import AgentSpec
+
+# More combinations of choices than anyone wants to read; beyond it the rest is checked when a turn runs.
+MAX_COMBINATIONS = 1_000
+
+
+def check(agent: AgentSpec, table: Table) -> None:
+    """Write down everything that is wrong between the values of an agent."""
+    _check_templates(agent, table)
+    _check_model(agent, table)
+    _check_base_url(agent, table)
+
+
+def _templates(agent: AgentSpec) -> Iterator[tuple[str, str]]:
+    """(key, template) of everything that options fill."""
+    yield "model", agent.model
+    yield "base_url", agent.base_url or ""
+    yield "api_key", agent.api_key or ""
+    yield "instructions", agent.instructions
+    for value in agent.headers.values():
+        yield "headers", value
+    for text in _strings(agent.settings):
+        yield "settings", text
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def _check_templates(agent: AgentSpec, table: Table) -> None:
+    by_name = {option.name: option for option in agent.options}
+    for key, template in _templates(agent):
+        for name in options.places(template, by_name):
+            option = by_name.get(name)
+            if option is None:
+                table.fault(key, f"there is no option {name} (for the plain text write {{{{{name}}}}})")
+            elif option.type == "secret" and key not in ("api_key", "headers"):
+                table.fault(key, f"the option {name} is a secret: those may stand only in api_key and headers")
+            elif option.type == "text" and key in ("model", "base_url"):
+                table.fault(key, f"the option {name} is free text: only a select may stand here")
+
+
+def _check_model(agent: AgentSpec, table: Table) -> None:
+    if not agent.model:
+        return
+    seen: set[str] = set()
+    for model in _fillings(agent, agent.model):
+        provider, colon, name = model.partition(":")
+        if not colon:
+            reason = f"{model!r} must be written as provider:model"
+        elif providers.find(provider) is None:
+            reason = f"there is no provider {provider!r}; there are {', '.join(providers.NAMES)}"
+        elif not name.strip() and provider != "demo":
+            reason = f"{model!r} names no model"
+        else:
+            continue
+        if reason not in seen:
+            table.fault("model", reason)
+        seen.add(reason)
+
+
+def _check_base_url(agent: AgentSpec, table: Table) -> None:
+    if agent.base_url is None:
+        return
+    if any(not _is_base_url(url) for url in _fillings(agent, agent.base_url)):
+        table.fault("base_url", "must be an http or https address without user, password or fragment")
+    chosen = _placed(agent, agent.base_url)
+    if not chosen:
+        return
+    if agent.api_key and not _placed(agent, agent.api_key):
+        table.fault("api_key", f"the operator's key would go to a host the client chooses ({', '.join(chosen)})")
+    used = {name for key, template in _templates(agent) if key in ("api_key", "headers") for name in _placed(agent, template)}
+    for option in agent.options:
+        if option.type == "secret" and option.default and option.name in used:
+            table.fault("base_url", f"the default of the secret {option.name} would go to a host the client chooses")
+
+
+def _placed(agent: AgentSpec, template: str) -> list[str]:
+    return options.places(template, {option.name: option for option in agent.options})
+
+
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    if CONTROL.search(url) or " " in url or port == 0:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+
+
+def _fillings(agent: AgentSpec, template: str) -> Iterator[str]:
+    """All that a template can become by its selects; nothing if something else is wrong with it already."""
+    by_name = {option.name: option for option in agent.options}
+    names = options.places(template, by_name)
+    if any(name not in by_name or by_name[name].type != "select" for name in names):
+        return
+    choices = itertools.product(*(by_name[name].options for name in names))
+    for combination in itertools.islice(choices, MAX_COMBINATIONS):
+        yield options.fill(template, dict(zip(names, combination, strict=True)))
