@@ -16,8 +16,24 @@ def text(*deltas: str) -> Step:
     return {"do": "text", "deltas": list(deltas)}
 
 
-def thinking(*deltas: str) -> Step:
-    return {"do": "thinking", "deltas": list(deltas)}
+def thinking(*deltas: str, signed: bool = True) -> Step:
+    """``signed``: with what the vendor wants back, where it has such a thing. No deltas: thinking that is not shown."""
+    return {"do": "thinking", "deltas": list(deltas), "signed": signed}
+
+
+def redacted() -> Step:
+    """Thinking that nobody may read. Anthropic's."""
+    return {"do": "redacted"}
+
+
+def refusal(*deltas: str) -> Step:
+    """The model will not, and says so in words of their own where the vendor has such words."""
+    return {"do": "refusal", "deltas": list(deltas)}
+
+
+def blocked(reason: str = "PROHIBITED_CONTENT") -> Step:
+    """The prompt is refused, there is no answer. Google's."""
+    return {"do": "blocked", "reason": reason}
 
 
 def call(name: str, arguments: Any = None, *, id: str | None = None, index: int | None = None, pieces: int = 1) -> Step:  # noqa: A002
@@ -35,11 +51,12 @@ def call_piece(arguments: str, *, index: int) -> Step:
 
 
 def usage(input_tokens: int, output_tokens: int, cached: int = 0) -> Step:
+    """``cached`` tokens are among the input's. Where a vendor tells the input first, this must come first."""
     return {"do": "usage", "input": input_tokens, "output": output_tokens, "cached": cached}
 
 
 def finish(reason: str) -> Step:
-    """``stop``, ``tool_calls``, ``length`` or ``content_filter``; left out, the server says what fits."""
+    """The vendor's own word (OpenAI: ``stop``, ``length``…); left out, the server says what fits."""
     return {"do": "finish", "reason": reason}
 
 
@@ -56,6 +73,11 @@ def pause(seconds: float) -> Step:
 def status(number: int, *, retry_after: str | None = None, message: str = "scripted failure", code: str | None = None) -> Step:
     """Answer with an HTTP error instead of a stream. Must come first."""
     return {"do": "status", "number": number, "retry_after": retry_after, "message": message, "code": code}
+
+
+def overflow() -> Step:
+    """The conversation is too long, in the vendor's words. Must come first."""
+    return {"do": "overflow"}
 
 
 def error_object(message: str = "scripted failure", code: str = "server_error") -> Step:
@@ -76,6 +98,11 @@ def close() -> Step:
 def hang() -> Step:
     """Say nothing more and keep the connection open."""
     return {"do": "hang"}
+
+
+def cut_every(count: int) -> Step:
+    """From here on the body's bytes come in pieces of ``count``, wherever that cuts: in a character, in a line."""
+    return {"do": "cut_every", "bytes": count}
 
 
 def raw(data: bytes) -> Step:
