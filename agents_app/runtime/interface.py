@@ -78,7 +78,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call, complete: nothing else is read from anywhere while it runs."""
+    """One model call, complete: nothing else is read from anywhere while it runs.
+
+    ``full_model`` has the provider's name in front; a message's opaque parts go back to the model of that name
+    alone (opaque.py), to none if it is empty.
+    """
 
     model: str
     instructions: str
@@ -89,6 +93,7 @@ class ModelRequest:
     base_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: Limits = field(default_factory=Limits)
+    full_model: str = ""
 
 
 class Provider(Protocol):

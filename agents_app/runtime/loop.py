@@ -16,6 +16,7 @@ from typing import Any, Literal
 from agents_app import exact_json
 from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, ToolFailed
+from agents_app.runtime import opaque
 from agents_app.runtime.interface import (
     Call,
     Change,
@@ -271,7 +272,7 @@ class _Step:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: dict[int, _OpenCall] = {}
-        self._opaque: list[dict[str, Any]] = []
+        self._opaque: list[Opaque] = []
         self._usage = Usage()
         self._finish: FinishReason | None = None
         self._menders: dict[str, Mender] = {"text": Mender(), "thinking": Mender()}
@@ -290,6 +291,7 @@ class _Step:
             base_url=plan.base_url,
             headers=plan.headers,
             limits=plan.limits,
+            full_model=plan.full_model,
         )
         fault: ProviderError | None = None
         try:
@@ -326,8 +328,8 @@ class _Step:
                 await self._say("thinking", self._menders["thinking"].feed(text))
             case ToolCallDelta():
                 await self._take_call(event)
-            case Opaque(part, data):
-                self._opaque.append({"part": part, "data": data})
+            case Opaque():
+                self._opaque.append(event)
             case Usage():
                 self._usage = _counted(event)
             case Finish(reason):
@@ -407,7 +409,7 @@ class _Step:
             thinking="".join(self._thinking),
             parts=parts,
             calls=calls,
-            provider_data=exact_json.dumps({"model": self._plan.full_model, "items": self._opaque}) if self._opaque else None,
+            provider_data=opaque.kept(self._plan.full_model, self._opaque),
             usage=self._usage,
             broken=broken,
             given_up=given_up,

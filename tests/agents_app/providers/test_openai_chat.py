@@ -376,7 +376,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 async def test_after_its_finish_a_silent_server_is_not_waited_for_long(
     model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents_app.providers.openai_chat.FOR_USAGE", 0.05)
+    monkeypatch.setattr("agents_app.providers.exchange.FOR_USAGE", 0.05)
     script = model.script([steps.text("a"), steps.finish("stop"), steps.hang()])
     assert await events(request(model.url, script)) == [TextDelta("a"), Finish("stop")]
     assert model.wait_ended(model.wait_request(script)) == "closed"

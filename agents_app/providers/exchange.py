@@ -1,0 +1,340 @@
+"""One streamed call of a model server over HTTP, whatever its wire format.
+
+Owns one attempt after another until the first output, time limits, and a socket that is closed whenever
+the answer was not read to its end. What is sent and how the answer is read stands in the ``Call``.
+Nothing that is logged or raised here holds a key, a header's value, or words of the request or the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import aiohttp
+import orjson
+
+from agents_app.errors import ProviderError, ProviderFault
+from agents_app.providers import connections
+from agents_app.providers.faults import ServerSaid, Unreadable, said
+from agents_app.providers.patience import Patience
+from agents_app.providers.sse import EventSplitter, EventTooLong
+from agents_app.runtime.interface import ModelRequest, ProviderEvent
+
+logger = logging.getLogger(__name__)
+
+MAX_WAIT = 30.0
+"""Seconds. A server that wants a longer pause is not waited for."""
+MAX_ERROR_BYTES = 64 * 1024
+MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
+# After the model has said that it is done: time for the usage, and for the end that frees the connection.
+FOR_USAGE = 5.0
+FOR_END = 0.1
+
+_UNFIT_FOR_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class Splitter(Protocol):
+    """Cuts bytes into the events of a format."""
+
+    def feed(self, chunk: bytes) -> list[Any]: ...
+
+    def finish(self) -> list[Any]: ...
+
+
+class Answer(Protocol):
+    """Reads one answer; see reading.Reading, which most are."""
+
+    finished: bool
+    over: bool
+
+    def read(self, events: Iterable[Any]) -> list[ProviderEvent]: ...
+
+    def read_whole(self, document: bytes) -> list[ProviderEvent]: ...
+
+    def check(self) -> None: ...
+
+    def end(self) -> list[ProviderEvent] | None: ...
+
+
+Refusal = Callable[[Any, int, Mapping[str, str]], ServerSaid]
+"""What a status that is not 200 says, by its JSON document (None: there is none), status and headers."""
+
+
+def plainly_refused(document: Any, status: int, _: Mapping[str, str]) -> ServerSaid:
+    if isinstance(document, list) and document:
+        document = document[0]
+    return said(document.get("error") or document if isinstance(document, dict) else document, status)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is sent, and what reads the answer: a new ``answer`` and ``splitter`` for each attempt."""
+
+    vendor: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    answer: Callable[[], Answer]
+    splitter: Callable[[], Splitter] = EventSplitter
+    refused: Refusal = plainly_refused
+
+
+async def stream(request: ModelRequest, call: Call) -> AsyncGenerator[list[ProviderEvent]]:
+    """The answer to ``call``, in lists of what arrived together; keeps the duties of interface.Provider."""
+    _check_headers(call.headers)
+    attempt = 0
+    while True:
+        answer = _attempt(request, call, attempt)
+        try:
+            async for batch in answer:
+                yield batch
+            return
+        except _Failed as failed:
+            # With a secret in its code, the server's own word stays out as well.
+            error = ProviderError(failed.error.fault, masked(failed.error.detail, request))
+            if failed.wait is None or attempt >= request.limits.retries:
+                raise error from None
+            logger.info("%s: attempt %d: %s; again in %.2f s", call.vendor, attempt + 1, error, failed.wait)
+            wait = failed.wait
+        except ProviderError as error:
+            raise ProviderError(error.fault, masked(error.detail, request)) from None
+        finally:
+            await answer.aclose()
+        await asyncio.sleep(wait)
+        attempt += 1
+
+
+def address(base_url: str, path: str, **query: str) -> str:
+    """``path`` below a base address, whose own query stays."""
+    parts = urlsplit(base_url)
+    added = "&".join(f"{quote(name)}={quote(value)}" for name, value in query.items())
+    whole = "&".join(each for each in (parts.query, added) if each)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, whole, ""))
+
+
+def headers(request: ModelRequest, key_header: str = "Authorization", key_form: str = "Bearer {}", **own: str) -> dict[str, str]:
+    """What every vendor gets, the key in its header unless the agent sends that header itself, and the agent's own."""
+    given = {name.lower() for name in request.headers}
+    made = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    made.update({name.replace("_", "-"): value for name, value in own.items() if name.replace("_", "-").lower() not in given})
+    if request.api_key and key_header.lower() not in given:
+        made[key_header] = key_form.format(request.api_key.strip())
+    made.update(request.headers)
+    return made
+
+
+def masked(detail: str, request: ModelRequest) -> str:
+    for secret in (request.api_key, *request.headers.values()):
+        if secret and secret in detail:
+            detail = detail.replace(secret, "***")
+    return detail
+
+
+class _Failed(Exception):
+    """An attempt failed before its first output. ``wait``: seconds until the next, None: there is no sense in one."""
+
+    def __init__(self, error: ProviderError, wait: float | None) -> None:
+        self.error, self.wait = error, wait
+        super().__init__(str(error))
+
+
+async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGenerator[list[ProviderEvent]]:
+    """One attempt. Before the first output it fails with ``_Failed``, afterwards with ``ProviderError``."""
+    loop = asyncio.get_running_loop()
+    limits = request.limits
+    deadline = loop.time() + limits.first_output
+    response: aiohttp.ClientResponse | None = None
+    patience: Patience | None = None
+    answer = call.answer()
+    begun = False
+    try:
+        async with asyncio.timeout_at(deadline):
+            session = await connections.session()
+            response = await session.post(
+                call.url,
+                data=call.body,
+                headers=call.headers,
+                # A redirect would take the key to another host.
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect),
+            )
+            if response.status != 200:
+                raise await _refused(call, response, attempt)
+        patience = Patience(response.content)
+        splitter, document, blank = call.splitter(), bytearray(), True
+        while not answer.over:
+            patience.expect(deadline)
+            chunk = await _more(response.content)
+            patience.came()
+            if document or (blank and chunk.lstrip().startswith(b"{")):
+                # Not a stream but one document: the server knows no streaming.
+                document += chunk
+                if len(document) > MAX_DOCUMENT_BYTES:
+                    raise EventTooLong
+                batch = [] if chunk else answer.read_whole(bytes(document))
+            else:
+                batch = answer.read(splitter.feed(chunk) if chunk else splitter.finish())
+            blank = blank and (not chunk or chunk.isspace())
+            if batch:
+                begun = True
+                yield batch
+                answer.check()
+                deadline = loop.time() + limits.between_outputs
+            if not chunk:
+                break
+            if answer.finished:
+                deadline = min(deadline, loop.time() + FOR_USAGE)
+        else:
+            await _drain(response)
+    except aiohttp.ConnectionTimeoutError:
+        raise _Failed(ProviderError("unavailable", "connecting took too long"), _backoff(attempt)) from None
+    except TimeoutError:
+        if not answer.finished:
+            error = ProviderError("timeout", "nothing came between two outputs" if begun else "no output came")
+            raise (error if begun else _Failed(error, None)) from None
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError) as problem:
+        if not answer.finished:
+            if begun:
+                raise ProviderError("broken_stream", type(problem).__name__) from None
+            raise _Failed(ProviderError("unavailable", type(problem).__name__), _reconnect(problem, attempt)) from None
+    except ValueError as problem:
+        # An address or a header that cannot be sent.
+        raise _Failed(ProviderError("configuration", type(problem).__name__), None) from None
+    except aiohttp.ClientError as problem:
+        # An answer that is not HTTP.
+        fault = ProviderError("broken_stream", type(problem).__name__)
+        raise (fault if begun else _Failed(fault, None)) from None
+    except ServerSaid as problem:
+        if begun:
+            fault_kind: ProviderFault = "context_too_long" if problem.fault == "context_too_long" else "broken_stream"
+            raise ProviderError(fault_kind, f"error in the stream: {problem.code}") from None
+        wait = _backoff(attempt) if problem.passing else None
+        raise _Failed(ProviderError(problem.fault, f"error in the stream: {problem.code}"), wait) from None
+    except (Unreadable, EventTooLong) as problem:
+        fault = ProviderError("broken_stream", type(problem).__name__)
+        raise (fault if begun else _Failed(fault, None)) from None
+    finally:
+        if patience is not None:
+            patience.close()
+        if response is None or not response.content.at_eof():
+            await _abort(response)
+    last = answer.end()
+    if last is None:
+        if begun:
+            raise ProviderError("broken_stream", "the stream ended before the message")
+        raise _Failed(ProviderError("unavailable", "the stream ended before it began"), _backoff(attempt))
+    yield last
+
+
+async def _more(content: aiohttp.StreamReader) -> bytes:
+    """What has arrived; empty at the end."""
+    try:
+        return await content.readany()
+    except (aiohttp.ClientError, ConnectionError):
+        # The reader tells of a broken connection before it gives out what came before the break, and has
+        # no public way to get at that. The error comes again with the next read.
+        if left := content._read_nowait(-1):
+            return left
+        raise
+
+
+async def _abort(response: aiohttp.ClientResponse | None) -> None:
+    """Close the socket now, not when a polite end has been agreed on: the model must stop.
+
+    Without a response aiohttp has begun to close the connection itself.
+    """
+    if response is not None:
+        connection = response.connection
+        transport = None if connection is None else connection.transport
+        response.close()
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+    # The loop closes the socket in its next round; the caller may rely on it.
+    await asyncio.sleep(0)
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Wait a moment for the end of the body, so that the connection can serve again."""
+    try:
+        async with asyncio.timeout(FOR_END):
+            while await response.content.readany():
+                pass
+    except (TimeoutError, aiohttp.ClientError, ConnectionError):
+        # All that mattered has come.
+        return
+
+
+async def _limited(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    out = bytearray()
+    while chunk := await response.content.readany():
+        out += chunk
+        if len(out) > limit:
+            raise EventTooLong
+    return bytes(out)
+
+
+async def _refused(call: Call, response: aiohttp.ClientResponse, attempt: int) -> _Failed:
+    """A status that is not 200, with what little of its body is fit to be known."""
+    try:
+        document = orjson.loads(await _limited(response, MAX_ERROR_BYTES))
+    except (orjson.JSONDecodeError, EventTooLong, aiohttp.ClientError, ConnectionError):
+        document = None
+    problem = call.refused(document, response.status, response.headers)
+    fault: ProviderFault = problem.fault
+    if response.status < 400 or (response.status == 404 and fault == "refused_request"):
+        fault = "configuration"
+    detail = f"status {response.status} {problem.code}".strip()
+    wait = _wait(response.headers, attempt) if problem.passing else None
+    return _Failed(ProviderError(fault, detail), wait)
+
+
+def _wait(headers: Mapping[str, str], attempt: int) -> float | None:
+    """What the server asks for, else our own pause; None if it asks for more than anyone waits."""
+    asked = _retry_after(headers)
+    if asked is None:
+        return _backoff(attempt)
+    return max(asked, 0.0) if asked <= MAX_WAIT else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if not math.isnan(seconds):
+            return seconds
+    try:
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return (date - datetime.now(UTC)).total_seconds()
+
+
+def _backoff(attempt: int) -> float:
+    # Not all who failed together should come back together.
+    return math.ldexp(0.25, attempt) * random.uniform(0.8, 1.2)  # noqa: S311 - no secret is made of it
+
+
+def _reconnect(problem: Exception, attempt: int) -> float:
+    # A kept connection that the server had closed meanwhile is no sign of trouble.
+    if attempt == 0 and isinstance(problem, aiohttp.ServerDisconnectedError):
+        return 0.0
+    return _backoff(attempt)
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if _UNFIT_FOR_HEADER.search(value):
+            raise ProviderError("configuration", f"the value of the header {name} cannot be sent")

@@ -1,0 +1,70 @@
+"""What a model server says is wrong, sorted. Pure.
+
+Vendors agree on little here: the kind of an error stands in its HTTP status, its ``code``, its ``type``, its
+``status``, or in words alone. Of all that only short tokens are kept; words may quote what a user wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agents_app.errors import ProviderFault
+
+_CONTEXT_WORDS = re.compile(
+    r"context[_ -]?(length|window|size|limit)|maximum context|"
+    r"(prompt|input|request|messages?)[^.]{0,40} (is|are) too (long|large)|too many (input )?tokens|"
+    r"reduce the length|(input|prompt) tokens? (count|limit)|exceeds? the (maximum|available|model)[^.]{0,40}(tokens|context)|"
+    r"too large for model|request_too_large",
+    re.IGNORECASE,
+)
+_PASSING_WORDS = re.compile(
+    "server|overload|rate|timeout|api_error|internal|unavailable|throttl|exhausted|capacity|not_?ready", re.IGNORECASE
+)
+_KEY_WORDS = re.compile("api[_ ]key[_ ](not[_ ]valid|invalid|expired)", re.IGNORECASE)
+_TOKEN = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+
+class ServerSaid(Exception):
+    """The server put an error into its answer. ``code`` is fit for a log; its message is not."""
+
+    def __init__(self, fault: ProviderFault, code: str, *, passing: bool) -> None:
+        self.fault, self.code, self.passing = fault, code, passing
+        super().__init__(code)
+
+
+class Unreadable(Exception):
+    """The stream holds what is not an event of its format."""
+
+
+def said(error: Any, status: int | None = None) -> ServerSaid:
+    """An error as the server wrote it, sorted; ``status`` is the answer's, if it was not 200."""
+    fields: Mapping[str, Any] = error if isinstance(error, dict) else {}
+    code = " ".join(token(fields.get(name)) for name in ("code", "type", "status") if token(fields.get(name)))
+    words = " ".join(str(item) for item in (code, fields.get("message") or (error if isinstance(error, str) else "")))[:10_000]
+    number = status if status is not None else _status(fields.get("code"))
+    if number in (401, 403) or (number == 400 and _KEY_WORDS.search(words)):
+        return ServerSaid("configuration", code, passing=False)
+    # A rate is counted in tokens too.
+    if number != 429 and "rate" not in code and _CONTEXT_WORDS.search(words):
+        return ServerSaid("context_too_long", code, passing=False)
+    passing = number in (408, 429) or number >= 500 or (number == 0 and bool(_PASSING_WORDS.search(code)))
+    # No money left comes as 429 too, and does not pass by waiting.
+    passing = passing and "insufficient_quota" not in code
+    unavailable = passing or number == 429 or number == 0
+    return ServerSaid("unavailable" if unavailable else "refused_request", code, passing=passing)
+
+
+def token(value: Any) -> str:
+    """A code or type if it looks like one: free text may quote what a user wrote."""
+    text = str(value) if isinstance(value, str | int) else ""
+    return text if _TOKEN.fullmatch(text) else ""
+
+
+def _status(code: Any) -> int:
+    try:
+        number = int(code)
+    except (TypeError, ValueError):
+        return 0
+    return number if 400 <= number <= 599 else 0

@@ -1,0 +1,190 @@
+"""The reading side that all streamed wire formats share: one answer, event by event, as provider events. Pure."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from agents_app import exact_json
+from agents_app.providers.faults import ServerSaid, Unreadable
+from agents_app.runtime.interface import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
+
+
+class Reading(ABC):
+    """One answer. ``read`` takes server events as they come; ``end`` says how the answer ended.
+
+    ``finished``: the model said it is done. ``over``: nothing more will come. Neighbouring deltas of one kind
+    are joined until something else comes: what arrived together goes out together.
+    """
+
+    exact: ClassVar[bytes | None] = None
+    """What stands in an event that holds a call's arguments as values, whose numbers need the exact parser."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.over = False
+        self._tokens: Usage | None = None
+        self._fault: ServerSaid | Unreadable | None = None
+        self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
+        self._texts: list[str] = []
+
+    def read(self, events: Iterable[list[bytes]]) -> list[ProviderEvent]:
+        """The provider events of these server events (the data lines of each).
+
+        A fault that came together with output is kept for ``check``: the output comes first.
+        """
+        out: list[ProviderEvent] = []
+        try:
+            for lines in events:
+                for document in self._documents(lines):
+                    self._take(document, out)
+        except (ServerSaid, Unreadable) as fault:
+            self._put_text(out)
+            if not out:
+                raise
+            self._fault = fault
+        self._put_text(out)
+        return out
+
+    def check(self) -> None:
+        """Raise the fault that the last output came with."""
+        if self._fault is not None:
+            raise self._fault
+
+    def read_whole(self, document: bytes) -> list[ProviderEvent]:
+        """For a server that answers with one JSON document although asked to stream."""
+        out: list[ProviderEvent] = []
+        self._whole(self._parsed(document), out)
+        self._put_text(out)
+        self.over = True
+        return out
+
+    def end(self) -> list[ProviderEvent] | None:
+        """What closes the answer. None: it broke off before its end."""
+        if not self.finished and not self.over:
+            return None
+        out: list[ProviderEvent] = []
+        self._close(out)
+        return out
+
+    def usage(self) -> list[ProviderEvent]:
+        return [] if self._tokens is None else [self._tokens]
+
+    @abstractmethod
+    def _take(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
+        """One server event."""
+
+    def _whole(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
+        """An answer in one document; what is none of that, an error above all, is taken like an event."""
+        self._take(document, out)
+        if not self.finished:
+            raise Unreadable
+
+    @abstractmethod
+    def _close(self, out: list[ProviderEvent]) -> None:
+        """Opaque parts, usage and the reason."""
+
+    def _documents(self, lines: list[bytes]) -> Iterable[dict[str, Any]]:
+        if self.over:
+            return
+        whole = lines[0] if len(lines) == 1 else b"\n".join(lines)
+        if whole.strip() == b"[DONE]":
+            self.over = True
+            return
+        if not whole.strip():
+            return
+        try:
+            yield self._parsed(whole)
+        except Unreadable:
+            # Some servers forget the empty line between events.
+            if len(lines) == 1:
+                raise
+            for line in lines:
+                yield from self._documents([line])
+
+    def _parsed(self, text: bytes) -> dict[str, Any]:
+        if self.exact is not None and self.exact in text:
+            return parsed_exactly(text)
+        return parsed(text)
+
+    def _text(self, kind: type[TextDelta] | type[ThinkingDelta], text: Any, out: list[ProviderEvent]) -> str:
+        """Say it, and return what was said: nothing if it is no text."""
+        if not isinstance(text, str) or not text:
+            return ""
+        if kind is not self._kind:
+            self._put_text(out)
+            self._kind = kind
+        self._texts.append(text)
+        return text
+
+    def _put_text(self, out: list[ProviderEvent]) -> None:
+        if self._texts:
+            out.append(self._kind("".join(self._texts)))
+            self._texts.clear()
+
+    def _put_call(self, piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
+        self._put_text(out)
+        put_call(piece, out)
+
+
+def put_call(piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
+    """A piece of a call, joined with the one before it if that was the same call's."""
+    last = out[-1] if out else None
+    if isinstance(last, ToolCallDelta) and last.index == piece.index:
+        out[-1] = ToolCallDelta(last.index, last.id or piece.id, last.name or piece.name, last.arguments + piece.arguments)
+    else:
+        out.append(piece)
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # Lone surrogates and bad UTF-8 are the model's own doing: the loop mends them, the answer goes on.
+        try:
+            value = json.loads(_decoded(text))
+        except (ValueError, RecursionError):
+            raise Unreadable from None
+    if not isinstance(value, dict):
+        raise Unreadable
+    return value
+
+
+def parsed_exactly(text: bytes) -> dict[str, Any]:
+    try:
+        value = exact_json.loads(text)
+    except exact_json.NotJSON:
+        raise Unreadable from None
+    if not isinstance(value, dict):
+        raise Unreadable
+    return value
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace")
+
+
+def count(value: Any) -> int:
+    """A number of tokens, if it is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def fields(value: Any) -> Mapping[str, Any]:
+    """The object that stands there, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """The list that stands there, or an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
