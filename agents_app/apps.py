@@ -9,6 +9,11 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
+        from agents_app import objects
         from agents_app.providers import credentials
 
         credentials.set_defaults(getattr(settings, "AGENTHOST_PROVIDER_KEYS", {}))
+        # A worker goes on with turns of definitions it has never loaded itself: it must find their code too.
+        path = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
+        if path is not None:
+            objects.look_in(path.parent)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agents_app import objects
 from agents_app.errors import AgentsFileError, FileFault
 from agents_app.loader import agent
 from agents_app.loader.table import TOP, Table
@@ -28,6 +29,8 @@ def load(path: Path) -> list[AgentSpec]:
         raise AgentsFileError(str(path), [FileFault(TOP, "", "is not UTF-8")]) from error
     except tomllib.TOMLDecodeError as error:
         raise AgentsFileError(str(path), [FileFault(TOP, "", f"is not TOML: {error}")]) from error
+    if _names_code(document):
+        objects.look_in(path.parent)
     specs = _agents(document, path.parent, faults)
     if faults:
         raise AgentsFileError(str(path), faults)
@@ -48,3 +51,12 @@ def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) 
         faults.append(FileFault(TOP, "agents", "holds no [[agents]]"))
     faults.extend(FileFault(TOP, key, "unknown key") for key in document if key != "agents")
     return specs
+
+
+def _names_code(value: Any) -> bool:
+    """Whether anything in the file is taken from Python code."""
+    if isinstance(value, dict):
+        return "python" in value or any(_names_code(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_names_code(item) for item in value)
+    return isinstance(value, str) and value.startswith("python:")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agents_app import objects
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
 from agents_app.tools.questions import ask_user
@@ -39,30 +39,13 @@ def _find(source: str) -> Callable[..., Any]:
         if rest not in BUILTINS:
             raise NoFunction(f"there is no builtin tool {rest!r}; there are {', '.join(BUILTINS)}")
         return BUILTINS[rest]
-    module_name, _, path = rest.partition(":")
-    if kind != "python" or not module_name or not path:
+    if kind != "python":
         raise NoFunction("write it as module:function")
-    return _imported(module_name, path)
-
-
-def _imported(module_name: str, path: str) -> Callable[..., Any]:
     try:
-        found: Any = importlib.import_module(module_name)
-    # A module's own code runs here and may raise anything, SystemExit included.
-    except (Exception, SystemExit) as error:
-        reason = "no such module" if _is_missing(error, module_name) else f"importing it raised {type(error).__name__}"
-        raise NoFunction(f"cannot import {module_name}: {reason}") from error
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError as error:
-            raise NoFunction(f"the module {module_name} has no {path}") from error
+        found = objects.find(rest)
+    except objects.NoObject as error:
+        raise NoFunction(str(error).replace("module:name", "module:function")) from error
     if not callable(found) or inspect.isclass(found):
-        raise NoFunction(f"{module_name}:{path} is not a function")
+        raise NoFunction(f"{rest} is not a function")
     function: Callable[..., Any] = found
     return function
-
-
-def _is_missing(error: BaseException, module_name: str) -> bool:
-    """Whether the module itself is missing, rather than one that it imports."""
-    return isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module_name}.".startswith(f"{error.name}.")

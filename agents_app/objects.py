@@ -1,0 +1,75 @@
+"""From ``module:name``, as an agents file writes it, to the object in the operator's code.
+
+A module is looked for where Python looks, and at last beside the agents file that names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+_lock = threading.Lock()
+_folders: list[Path] = []
+
+
+class NoObject(Exception):
+    """The reference leads to nothing; the text says why, without the code's own words."""
+
+
+def look_in(folder: Path) -> None:
+    """Modules of this folder can be named from now on. What is installed comes first, so nothing of ours can be replaced."""
+    folder = folder.resolve()
+    with _lock:
+        if folder not in _folders:
+            _folders.append(folder)
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    # The folder may have been read before the module was written.
+    importlib.invalidate_caches()
+
+
+def split(reference: str) -> tuple[str, str]:
+    """(module, path of names in it)."""
+    module, _, path = reference.partition(":")
+    if not all(name.isidentifier() for name in (*module.split("."), *path.split("."))):
+        raise NoObject("write it as module:name")
+    return module, path
+
+
+def find(reference: str) -> Any:
+    """The object. The first use of a module imports it: this may take its time, and runs the module's code."""
+    module_name, path = split(reference)
+    try:
+        module: Any = importlib.import_module(module_name)
+    # A module's own code runs here and may raise anything, SystemExit included.
+    except (Exception, SystemExit) as error:
+        reason = "no such module" if _is_missing(error, module_name) else f"importing it raised {type(error).__name__}"
+        raise NoObject(f"cannot import {module_name}: {reason}") from error
+    if (hidden := _hidden_by(module)) is not None:
+        raise NoObject(f"{hidden} stands beside the agents file, but Python already knows another {module_name}: rename yours")
+    found = module
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise NoObject(f"the module {module_name} has no {path}") from error
+    return found
+
+
+def _is_missing(error: BaseException, module_name: str) -> bool:
+    """Whether the module itself is missing, rather than one that it imports."""
+    return isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+
+
+def _hidden_by(module: Any) -> str | None:
+    """The file beside an agents file that was meant, if the module found is another one."""
+    relative = Path(*module.__name__.split("."))
+    beside = [path for folder in _folders for path in (folder / f"{relative}.py", folder / relative / "__init__.py")]
+    meant = [path for path in beside if path.is_file()]
+    origin = getattr(module, "__file__", None)
+    if not meant or (origin is not None and Path(origin).resolve() in meant):
+        return None
+    return meant[0].name
