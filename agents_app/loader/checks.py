@@ -20,6 +20,7 @@ def check(agent: AgentSpec, table: Table) -> None:
     _check_templates(agent, table)
     _check_model(agent, table)
     _check_base_url(agent, table)
+    _check_prices(agent, table)
 
 
 def _templates(agent: AgentSpec) -> Iterator[tuple[str, str]]:
@@ -75,6 +76,17 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
         if reason not in seen:
             table.fault("model", reason)
         seen.add(reason)
+
+
+def _check_prices(agent: AgentSpec, table: Table) -> None:
+    """A price that no model of the agent's could ever cost is a slip of the pen."""
+    models = [model for template in (agent.model, agent.summary.model) if template for model in _fillings(agent, template)]
+    names = {name for model in models for name in (model, model.partition(":")[2])}
+    if len(models) >= MAX_COMBINATIONS or agent.python is not None:
+        return
+    for model in agent.prices:
+        if model not in names:
+            table.fault(f'price."{model}"', f"no model of this agent is called so; there are {', '.join(models)}")
 
 
 def _check_base_url(agent: AgentSpec, table: Table) -> None:

@@ -34,6 +34,10 @@ class Table:
     def has(self, key: str) -> bool:
         return key in self._values
 
+    def names(self) -> tuple[str, ...]:
+        """All keys of a table whose keys are names."""
+        return tuple(self._values)
+
     def refuse_unknown(self) -> None:
         for key in self._values:
             if key not in self._asked:
@@ -75,6 +79,15 @@ class Table:
             return None
         if not 0 < value < math.inf:
             self.fault(key, "must be more than 0 seconds")
+            return None
+        return float(value)
+
+    def amount(self, key: str, *, required: bool = False) -> float | None:
+        value = self._typed(key, (int, float), "a number", required=required)
+        if value is None:
+            return None
+        if not 0 <= value < math.inf:
+            self.fault(key, "must be 0 or more")
             return None
         return float(value)
 

@@ -10,7 +10,7 @@ import pytest
 from agents_app import loader, options
 from agents_app.errors import AgentsFileError
 from agents_app.runtime.interface import Limits
-from agents_app.spec import AgentSpec, OptionSpec
+from agents_app.spec import AgentSpec, OptionSpec, Price
 
 Load = Callable[[str], list[AgentSpec]]
 Faults = Callable[[str], list[str]]
@@ -122,6 +122,27 @@ def test_what_is_left_out_has_sensible_defaults(load: Load) -> None:
     assert agent.title is None
 
 
+def test_prices_are_by_model_with_or_without_its_provider(load: Load) -> None:
+    (agent,) = load(
+        BARE
+        + """
+[agents.price.m]
+input = 2
+output = 8.5
+cache_read = 0
+[agents.price."openai-chat:m"]
+input = 0.15
+output = 0.6
+"""
+    )
+    assert agent.prices == {"m": Price(2.0, 8.5, 0.0), "openai-chat:m": Price(0.15, 0.6)}
+
+
+def test_a_price_may_be_that_of_any_model_that_a_client_can_choose(load: Load) -> None:
+    (agent,) = load(ISSUE + "[agents.price.gpt-other]\ninput = 1\noutput = 2\n[agents.price.gpt-test]\ninput = 1\noutput = 2\n")
+    assert sorted(agent.prices) == ["gpt-other", "gpt-test"]
+
+
 def test_agents_keep_their_order(load: Load) -> None:
     assert [agent.name for agent in load(BARE + BARE.replace('"a"', '"0"'))] == ["a", "0"]
 
@@ -176,6 +197,13 @@ TOOL = "\n[[agents.tools]]\n"
         (BARE + "images = [[1]]", "agents[0] (a)", "images"),
         (BARE + 'client_tools = "yes"', "agents[0] (a)", "client_tools"),
         (BARE + 'compaction = "shrink"', "agents[0] (a)", "compaction"),
+        (BARE + "price = 3", "agents[0] (a)", "price"),
+        (BARE + "[agents.price.m]\ninput = 1", "agents[0].price.m (a)", "output"),
+        (BARE + "[agents.price.m]\ninput = -1\noutput = 1", "agents[0].price.m (a)", "input"),
+        (BARE + "[agents.price.m]\ninput = 1\noutput = inf", "agents[0].price.m (a)", "output"),
+        (BARE + "[agents.price.m]\ninput = 1\noutput = true", "agents[0].price.m (a)", "output"),
+        (BARE + "[agents.price.m]\ninput = 1\noutput = 1\ncached = 1", "agents[0].price.m (a)", "cached"),
+        (BARE + "[agents.price.n]\ninput = 1\noutput = 1", "agents[0] (a)", 'price."n"'),
         (BARE + "limits = { sleep = 3 }", "agents[0].limits (a)", "sleep"),
         (BARE + "limits = { connect = 0 }", "agents[0].limits (a)", "connect"),
         (BARE + "limits = { connect = inf }", "agents[0].limits (a)", "connect"),
