@@ -92,7 +92,7 @@ class ModelServer(ScriptedServer):
             return 400, {"error": error}
         return step["number"], {"error": {"message": step["message"], "type": "scripted", "code": step["code"]}}
 
-    def _speech(self, writer: asyncio.StreamWriter, request: RecordedRequest) -> Speech:
+    def _speech(self, writer: asyncio.StreamWriter, request: RecordedRequest, steps: Answer) -> Speech:
         return _ChatSpeech(writer, request.body, self._call_ids)
 
 
@@ -137,6 +137,8 @@ class _ChatSpeech(Speech):
             case "finish":
                 self._finished = True
                 await self._delta({}, step["reason"])
+            case "ping":
+                await self.raw(b": keep-alive\n\n")
             case other:
                 raise ValueError(f"no such step: {other}")
 

@@ -112,7 +112,7 @@ class ScriptedServer(ABC):
         """The text of the last user message, and how many answers of the model stand after it."""
 
     @abstractmethod
-    def _speech(self, writer: asyncio.StreamWriter, request: RecordedRequest) -> Speech:
+    def _speech(self, writer: asyncio.StreamWriter, request: RecordedRequest, steps: Answer) -> Speech:
         """Who answers."""
 
     @abstractmethod
@@ -425,7 +425,7 @@ class ScriptedServer(ABC):
             self._end(request, "done")
             await self._plain(writer, *self._failure(step), extra)
             return True
-        speech = self._speech(writer, request)
+        speech = self._speech(writer, request, steps)
         if steps and steps[0]["do"] not in ("gate", "hang", "drop", "cut_every"):
             await speech.open()
         for step in steps:

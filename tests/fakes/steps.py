@@ -80,6 +80,16 @@ def overflow() -> Step:
     return {"do": "overflow"}
 
 
+def failed(message: str = "scripted failure", code: str = "server_error") -> Step:
+    """The answer itself is declared a failure, where the vendor has that beside an error. OpenAI Responses'."""
+    return {"do": "failed", "message": message, "code": code}
+
+
+def ping() -> Step:
+    """What the vendor sends so that nobody thinks the line is dead."""
+    return {"do": "ping"}
+
+
 def error_object(message: str = "scripted failure", code: str = "server_error") -> Step:
     """An error object in the middle of the stream, then its end."""
     return {"do": "error_object", "message": message, "code": code}
