@@ -1,18 +1,21 @@
-"""Who is connected: keys are looked at again every second, presence is renewed, for all of a loop's connections at once."""
+"""Who is connected: keys are looked at again every second, presence is renewed, for all of a loop's connections at once.
+
+Also what their tenants are shown of the operator's agents: it changes without anybody asking.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from django.db import Error as DatabaseError
 
-from sessions_app.core import connections, database, keys
+from sessions_app.core import connections, database, keys, listings
 from sessions_app.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class _Watch:
         self._boards: dict[Switchboard, int] = {}
         self._watching: asyncio.Task[None] | None = None
         self._entering: dict[str, asyncio.Task[None]] = {}
+        self._showing: asyncio.Task[None] | None = None
 
     def enter(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
@@ -57,6 +61,7 @@ class _Watch:
                 await self._look()
                 if looks >= _LOOKS_A_RENEWAL:
                     await self._renew()
+                    await self._look_at_listings()
                     looks = 0
             except (DatabaseError, NotReady) as error:
                 # Keys stay as good as they were: without the database nothing can be done with them either.
@@ -80,6 +85,23 @@ class _Watch:
             if connection.close_code is None and lost not in self._entering:
                 # Beside the watch: it may have to wait for its tenant's share, and the others' presence must not.
                 self._entering[lost] = asyncio.create_task(self._enter_anew(connection))
+
+    async def _look_at_listings(self) -> None:
+        """Another process may have brought other agents, an operator other rights: the tenants here are shown that."""
+        await database.run(listings.renew)
+        outdated = await database.run(listings.outdated, {board.tenant for board in self._boards})
+        if outdated and self._showing is None:
+            # Beside the watch: they may be many.
+            self._showing = asyncio.create_task(self._show(outdated))
+
+    async def _show(self, tenants: Sequence[int]) -> None:
+        try:
+            for tenant in tenants:
+                await database.run(listings.show, tenant)
+        except (DatabaseError, NotReady) as error:
+            log.warning("tenants could not be shown other agents, the next look tries again: %s", error)
+        finally:
+            self._showing = None
 
     async def _enter_anew(self, connection: Connection) -> None:
         try:

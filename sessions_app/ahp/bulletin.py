@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from django.db import Error as DatabaseError
@@ -43,6 +43,7 @@ class Bulletin:
         # Made and gone before anybody was told; their end is on its way.
         self._unseen: set[int] = set()
         self._changed: dict[int, set[str]] = {}
+        self._redefined: set[str] = set()
         self._known: OrderedDict[int, Mapping[str, Any]] = OrderedDict()
         self._news = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -60,13 +61,21 @@ class Bulletin:
             self._changed.setdefault(event.session, set()).update(actions.CHANGES[event.kind])
         else:
             return
-        self._news.set()
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+        self._wake()
+
+    def redefined(self, agents: Collection[str]) -> None:
+        """What is shown of these agents has changed, and with it what their sessions use if nobody has chosen a model."""
+        self._redefined.update(agents)
+        self._wake()
 
     def close(self) -> None:
         if self._writing is not None:
             self._writing.cancel()
+
+    def _wake(self) -> None:
+        self._news.set()
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
 
     def _remove(self, event: Event) -> None:
         self._changed.pop(event.session, None)
@@ -95,13 +104,19 @@ class Bulletin:
                     pass
             self._news.clear()
             self._at_once.clear()
-            wanted = [*self._added, *(key for key in self._changed if key not in self._added)][:_MANY]
+            redefined, self._redefined = self._redefined, set()
             try:
+                if redefined:
+                    for key in await database.run(summaries.sessions_of, self._tenant, redefined):
+                        self._changed.setdefault(key, set()).add("model")
+                    redefined = set()
+                wanted = [*self._added, *(key for key in self._changed if key not in self._added)][:_MANY]
                 found = await database.run(summaries.of, self._tenant, wanted)
             except (DatabaseError, NotReady) as error:
                 if not failing:
                     log.warning("summaries of tenant %s could not be read: %s", self._tenant, error)
                 failing = True
+                self._redefined |= redefined
                 self._news.set()
                 await asyncio.sleep(_RETRY)
                 continue

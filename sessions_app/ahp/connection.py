@@ -132,6 +132,8 @@ class Connection:
             if isinstance(result, AsOf):
                 text = f'{{"jsonrpc":"2.0","id":{jsonrpc.encode(request.id)},"result":{result.result}}}'
                 await self.switchboard.reached(max(result.floors.values(), default=0))
+                if self.close_code is not None:
+                    return  # It tells what is beyond the place at which the connection ended.
                 self.outbox.release(text, result.floors, result.known)
             else:
                 self._put_answer(jsonrpc.response(request.id, result), held=held)

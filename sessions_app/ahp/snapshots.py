@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents_app import registry
 from sessions_app.ahp.projection.v0_1.agents import agent_info
 from sessions_app.ahp.projection.v0_1.sessions import state_of
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, agents, journal, state
+from sessions_app.core import addresses, listings, state
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import SessionNotFound
 from sessions_app.models import Session
@@ -25,6 +24,11 @@ class Target:
     key: int
     uri: str
     session: Session | None = field(default=None, repr=False)
+
+    @property
+    def agent(self) -> str:
+        """The session's agent; "" for the root."""
+        return "" if self.session is None else self.session.agent_name
 
 
 def find(caller: Caller, uri: str) -> Target:
@@ -50,11 +54,8 @@ def find_all(caller: Caller, uris: Sequence[str]) -> tuple[list[Target], list[st
 def read(caller: Caller, target: Target) -> dict[str, Any]:
     """A snapshot. SessionNotFound if the session has gone since."""
     if target.session is None:
-        seq, sessions = journal.standing(caller.tenant)
-        shown: dict[str, Any] = {
-            "agents": [agent_info(spec) for spec in agents.visible(caller)],
-            "activeSessions": sessions,
-        }
+        seq, sessions, cards = listings.root(caller)
+        shown: dict[str, Any] = {"agents": [agent_info(card) for card in cards], "activeSessions": sessions}
     else:
         seq, shown = _session(caller, target.session)
     return {"resource": target.uri, "state": shown, "fromSeq": seq}
@@ -62,7 +63,7 @@ def read(caller: Caller, target: Target) -> dict[str, Any]:
 
 def _session(caller: Caller, session: Session) -> tuple[int, dict[str, Any]]:
     found = state.read(caller, session, SHOWN_TURNS)
-    return found.seq, state_of(found, registry.find(session.agent_name))
+    return found.seq, state_of(found, found.agent)
 
 
 def read_all(caller: Caller, targets: Sequence[Target]) -> tuple[list[dict[str, Any]], dict[int, int]]:

@@ -20,18 +20,19 @@ from weakref import WeakKeyDictionary
 from sessions_app.ahp import attendance, jsonrpc
 from sessions_app.ahp.bulletin import Bulletin
 from sessions_app.ahp.projection.v0_1 import actions
-from sessions_app.core import feed
+from sessions_app.core import database, feed, listings
 from sessions_app.core.events import Kind
 from sessions_app.core.feed import TenantFollower
 from sessions_app.core.journal.types import Event
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection
+    from sessions_app.ahp.snapshots import Target
 
 log = logging.getLogger(__name__)
 
 LOST_PLACE = 1012
-"""Closing code for connections that saw what a crash of the database took: they come back and get snapshots."""
+"""Closing code for connections that know something which no action can put right: they come back and get snapshots."""
 
 
 def root_key(tenant: int) -> int:
@@ -46,6 +47,7 @@ class Switchboard:
         self.tenant = tenant
         self._connections: dict[str, Connection] = {}
         self._subscribers: dict[int, dict[Connection, str]] = {}
+        self._agents: dict[int, str] = {}
         self._follower = TenantFollower(self._take, self._lost)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
@@ -53,6 +55,8 @@ class Switchboard:
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
+        # Before anybody asks what was missed: another process may have shown this tenant other agents.
+        await database.run(listings.show, self.tenant)
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
         self._stack.callback(self._bulletin.close)
 
@@ -73,13 +77,14 @@ class Switchboard:
         for key in list(connection.subscriptions):
             self.unsubscribe(key, connection)
 
-    def subscribe(self, key: int, uri: str, connection: Connection) -> bool:
+    def subscribe(self, target: Target, connection: Connection) -> bool:
         """The connection gets the envelopes of this resource from now on. False: it did already."""
-        subscribers = self._subscribers.setdefault(key, {})
+        subscribers = self._subscribers.setdefault(target.key, {})
         if connection in subscribers:
             return False
-        subscribers[connection] = uri
-        connection.subscriptions[key] = uri
+        subscribers[connection] = target.uri
+        self._agents[target.key] = target.agent
+        connection.subscriptions[target.key] = target.uri
         return True
 
     def unsubscribe(self, key: int, connection: Connection) -> None:
@@ -88,7 +93,7 @@ class Switchboard:
         if subscribers is not None:
             subscribers.pop(connection, None)
             if not subscribers:
-                del self._subscribers[key]
+                del self._subscribers[key], self._agents[key]
 
     # --- the tenant's order ---
 
@@ -125,7 +130,7 @@ class Switchboard:
             if envelope is not None:
                 text = jsonrpc.notification_of("action", envelope)
                 for connection in subscribers:
-                    connection.outbox.put_action(event.seq, event.session, text)
+                    _give(connection, event.seq, event.session, text)
         if event.kind == Kind.SESSION_DELETED:
             for connection in list(self._subscribers.get(event.session, ())):
                 self.unsubscribe(event.session, connection)
@@ -136,14 +141,24 @@ class Switchboard:
         if rejection is not None:
             connection = self._connections.get(rejection.connection)
             if connection is not None:
-                connection.outbox.put_action(event.seq, None, jsonrpc.notification_of("action", rejection.envelope))
+                _give(connection, event.seq, None, jsonrpc.notification_of("action", rejection.envelope))
             return
-        subscribers = self._subscribers.get(event.session)
-        envelope = actions.root_envelope_of(event) if subscribers else None
-        if envelope is not None:
-            text = jsonrpc.notification_of("action", envelope)
-            for connection in subscribers or ():
-                connection.outbox.put_action(event.seq, event.session, text)
+        self._redefine(actions.agents_redefined(event))
+        texts: dict[frozenset[str] | None, str | None] = {}
+        for connection in self._subscribers.get(event.session, ()):
+            agents = connection.caller.key_agents
+            if agents not in texts:
+                envelope = actions.root_envelope_of(event, agents)
+                texts[agents] = None if envelope is None else jsonrpc.notification_of("action", envelope)
+            if (text := texts[agents]) is not None:
+                _give(connection, event.seq, event.session, text)
+
+    def _redefine(self, agents: frozenset[str]) -> None:
+        """Sessions of these agents look otherwise from now on; whoever watches one has to look anew."""
+        if agents:
+            for key in [key for key, agent in self._agents.items() if agent in agents]:
+                self._close_subscribers(key)
+            self._bulletin.redefined(agents)
 
     def _notify(self, text: str) -> None:
         for connection in self._connections.values():
@@ -158,6 +173,12 @@ class Switchboard:
         log.warning("a crash of the database took what tenant %s had been shown; its connections begin anew", self.tenant)
         for connection in self.connections:
             connection.close(LOST_PLACE)
+
+
+def _give(connection: Connection, seq: int, key: int | None, text: str) -> None:
+    """Nothing with a number follows what was not told: it comes when the connection is made anew."""
+    if connection.close_code is None:
+        connection.outbox.put_action(seq, key, text)
 
 
 class _Exchange:

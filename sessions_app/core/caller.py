@@ -29,7 +29,8 @@ NO_LIMITS = Limits()
 class Caller:
     """The outcome of authentication; every core function that acts for somebody takes one.
 
-    ``agents`` None: every agent of the server; else the names this key may use (key and tenant both).
+    ``agents`` None: every agent of the server; else the names this key may use (key and tenant both). ``key_agents`` is
+    what the key alone says of them, which never changes.
     """
 
     tenant: int
@@ -39,6 +40,7 @@ class Caller:
     agents: frozenset[str] | None = None
     tenant_limits: Limits = NO_LIMITS
     key_limits: Limits = NO_LIMITS
+    key_agents: frozenset[str] | None = None
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "*" in self.scopes

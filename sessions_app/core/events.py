@@ -19,6 +19,7 @@ class Kind(StrEnum):
     SESSION_CREATED = "session_created"
     SESSION_DELETED = "session_deleted"
     ACTIVE_SESSIONS_CHANGED = "active_sessions_changed"
+    AGENTS_CHANGED = "agents_changed"
     TITLE_CHANGED = "title_changed"
     READ_CHANGED = "read_changed"
     ARCHIVED_CHANGED = "archived_changed"

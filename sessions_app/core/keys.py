@@ -90,12 +90,14 @@ def callers(key_ids: Collection[int]) -> dict[int, Caller]:
 def _caller(row: Sequence[Any]) -> tuple[Caller, bool]:
     """And whether its use has not been noted for a while."""
     key, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
+    named = _listed(agents_of_key)
     caller = Caller(
         tenant=tenant,
         key=key,
         key_prefix=prefix,
         scopes=frozenset(json.loads(scopes)),
-        agents=allowed_by_both(_listed(agents_of_tenant), _listed(agents_of_key)),
+        agents=allowed_by_both(_listed(agents_of_tenant), named),
+        key_agents=None if named is None else frozenset(named),
         tenant_limits=quotas.with_defaults(limits[len(quotas.COLUMNS) :]),
         key_limits=Limits(*limits[: len(quotas.COLUMNS)]),
     )

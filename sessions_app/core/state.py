@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agents_app import exact_json, registry
+from agents_app import exact_json
 from agents_app.runtime.messages import Content, text_of
-from sessions_app.core import access, clients, journal, options, seed_turns, session_settings, summaries
+from agents_app.spec import AgentSpec
+from sessions_app.core import access, clients, journal, listings, options, seed_turns, session_settings, summaries
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import SessionNotFound, TurnUnknown
@@ -104,7 +105,10 @@ class FormView:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """``seq``: everything up to this number is in it, nothing after it. ``turns``: ended ones, oldest first."""
+    """``seq``: everything up to this number is in it, nothing after it. ``turns``: ended ones, oldest first.
+
+    ``agent``: as the tenant is shown it; None: the operator has taken it away.
+    """
 
     seq: int
     summary: Summary
@@ -119,6 +123,7 @@ class SessionState:
     steering: dict[str, Any] | None
     queued: list[dict[str, Any]] = field(default_factory=list)
     forms: list[FormView] = field(default_factory=list)
+    agent: AgentSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
     summary = summaries.of(caller.tenant, [session.pk]).get(session.pk)
     if summary is None:
         raise SessionNotFound
-    spec = registry.find(session.agent_name)
+    spec = listings.of(caller.tenant).specs.get(session.agent_name)
     enabled = session_settings.settings_of(session).enabled
     ended = _ended(session, None, turns)
     live = Turn.objects.filter(session=session, state__in=LIVE_STATES).first()
@@ -174,6 +179,7 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
         steering=next((each for each in waiting if each["kind"] == PendingKind.STEERING), None),
         queued=[each for each in waiting if each["kind"] == PendingKind.QUEUED],
         forms=[] if live is None else _forms(live),
+        agent=spec,
     )
 
 

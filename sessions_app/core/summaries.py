@@ -9,8 +9,7 @@ from typing import Literal
 
 from django.db.models import Max, OuterRef, Q, Subquery
 
-from agents_app import registry
-from sessions_app.core import addresses, agents, options
+from sessions_app.core import addresses, agents, listings, options
 from sessions_app.core.caller import Caller
 from sessions_app.models import LIVE_STATES, CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
@@ -54,6 +53,12 @@ def listed(caller: Caller, limit: int = 1000) -> list[Summary]:
     return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))
 
 
+def sessions_of(tenant: int, agent_names: Collection[str], limit: int = 1000) -> list[int]:
+    """The rows of those agents' sessions, the most recently modified ones."""
+    rows = Session.objects.filter(tenant_id=tenant, agent_name__in=list(agent_names)).order_by("-modified_at", "-pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
 def of(tenant: int, session_ids: Collection[int]) -> dict[int, Summary]:
     """By row. Sessions that are gone are not among them."""
     return _summaries(list(Session.objects.filter(tenant_id=tenant, pk__in=list(session_ids))))
@@ -65,6 +70,7 @@ def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
     ids = [row.pk for row in rows]
     uris = addresses.of_all(rows)
     stored = options.shown(ids)
+    specs = listings.of(rows[0].tenant_id).specs
     turns = _last_turns(ids)
     live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
     waiting, running = _what_they_do(live)
@@ -81,9 +87,7 @@ def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
             archived=row.archived,
             created_at=row.created_at,
             modified_at=_modified(row, turns.get(row.pk)),
-            model=None
-            if (spec := registry.find(row.agent_name)) is None
-            else agents.model_in_force(spec, stored.get(row.pk, {})),
+            model=None if (spec := specs.get(row.agent_name)) is None else agents.model_in_force(spec, stored.get(row.pk, {})),
             activity=activity_of(running.get(turns[row.pk].pk, [])) if row.pk in turns else None,
         )
         for row in rows

@@ -10,6 +10,7 @@ from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
 from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
 from sessions_app.models.key import ApiKey
+from sessions_app.models.listing import AgentListing, ShownListing
 from sessions_app.models.message import Message, Origin
 from sessions_app.models.option import OptionValue
 from sessions_app.models.presence import WorkerPresence
@@ -27,6 +28,7 @@ __all__ = [
     "TURN_FORMAT",
     "Address",
     "AgentDefinition",
+    "AgentListing",
     "ApiKey",
     "AuditRecord",
     "CallRunner",
@@ -49,6 +51,7 @@ __all__ = [
     "Session",
     "SessionClient",
     "SessionTail",
+    "ShownListing",
     "Tenant",
     "TenantCounter",
     "ToolCall",

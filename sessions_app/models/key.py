@@ -26,10 +26,14 @@ class ApiKey(Limited):
     rotated_from = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_to"
     )
+    line = models.BigIntegerField(
+        null=True, editable=False, help_text="The first key of those that were rotated one into the next; null: this one."
+    )
 
     class Meta:
         ordering = ["-created_at", "-id"]
         verbose_name = "API key"
+        indexes = [models.Index(fields=["line"], condition=models.Q(line__isnull=False), name="keys_of_line")]
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.name})"

@@ -110,6 +110,28 @@ async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(own
         await one.judge(uri)
 
 
+@pytest.mark.rule("R71", "R281", "R283")
+async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Server, model: ModelServer) -> None:
+    file = own.directory / "agents.toml"
+    extra = '\n[[agents]]\nname = "extra"\nmodel = "demo:scripted"\n'
+    async with watching(own, own.keys.alice, "root") as root, watching(own, own.keys.alice, "session") as session:
+        same, changed = await made(session), await made(session, "pilot")
+        assert "units" in session.state(changed)["config"]["schema"]["properties"]
+        await asyncio.to_thread(own.stop)
+        text = file.read_text()
+        file.write_text(text.replace('options = ["metric", "imperial"]', 'options = ["metric", "imperial", "nautical"]') + extra)
+        await asyncio.to_thread(own.start)
+        # Wherever they end up: another server has found out by now, or finds out when they come.
+        assert await back_at(root, own, len(own.webs) - 1) == "replay"
+        await root.until(lambda: "extra" in [each["provider"] for each in root.state(ROOT)["agents"]])
+        await root.judge(ROOT)
+        assert await back_at(session, own, 0) == "snapshot"
+        units = session.state(changed)["config"]["schema"]["properties"]["units"]
+        assert units["enum"] == ["metric", "imperial", "nautical"]
+        for uri in (same, changed, ROOT):
+            await session.judge(uri)
+
+
 @pytest.mark.rule("R163", "R149")
 async def test_what_waits_for_a_person_survives_a_restart_of_everything(own: Server, model: ModelServer) -> None:
     ask = {"questions": [{"id": "port", "kind": "text", "message": "Where to?"}]}

@@ -86,21 +86,23 @@ def _missed(
     except PositionPruned:
         return None
     made_anew = any(target.session is not None and addresses.made_after(target.session, last_seen) for target in targets)
-    if read.more or last_seen > read.counter or made_anew:
+    redefined = frozenset().union(*(actions.agents_redefined(event) for event in read.events if event.session == own))
+    if read.more or last_seen > read.counter or made_anew or any(target.agent in redefined for target in targets):
         return None
     uris = {target.key: target.uri for target in targets}
-    envelopes = [envelope for event in read.events if (envelope := _envelope(event, uris, client, own)) is not None]
+    envelopes = [envelope for event in read.events if (envelope := _envelope(event, uris, caller, client)) is not None]
     result = f'{{"type":"replay","actions":[{",".join(envelopes)}],"missing":{jsonrpc.encode(list(missing))}}}'
     return result, dict.fromkeys(uris, read.counter)
 
 
-def _envelope(event: Event, uris: dict[int, str], client: str, own: int) -> str | None:
+def _envelope(event: Event, uris: dict[int, str], caller: Caller, client: str) -> str | None:
+    own = -caller.tenant
     if event.session != own:
         return actions.envelope_of(event, uris[event.session])
     rejection = actions.rejection_of(event)
     if rejection is not None:
         return rejection.envelope if rejection.client == client else None
-    return actions.root_envelope_of(event) if own in uris else None
+    return actions.root_envelope_of(event, caller.key_agents) if own in uris else None
 
 
 def _snapshots(caller: Caller, targets: Sequence[Target]) -> tuple[str, dict[int, int]]:
@@ -119,7 +121,7 @@ def _client_id(params: Any) -> str:
 def _subscribed(connection: Connection, targets: Sequence[Target]) -> Iterator[None]:
     """Subscribed first, read then: what happens in between is held back, not lost. No longer, if the reading fails."""
     for target in targets:
-        connection.switchboard.subscribe(target.key, target.uri, connection)
+        connection.switchboard.subscribe(target, connection)
     try:
         yield
     except BaseException:

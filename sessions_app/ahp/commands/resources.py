@@ -20,7 +20,7 @@ async def subscribe(connection: Connection, params: Any) -> AsOf:
     caller = connection.caller
     try:
         target = await connection.in_database(snapshots.find, caller, uri)
-        is_new = connection.switchboard.subscribe(target.key, uri, connection)
+        is_new = connection.switchboard.subscribe(target, connection)
         try:
             result, seq = await connection.in_database(_snapshot, caller, target)
         except BaseException:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents_app import exact_json, registry
+from agents_app import exact_json
 from sessions_app.ahp.projection.v0_1.actions import action_of
 from sessions_app.ahp.projection.v0_1.sessions import state_of
 from sessions_app.ahp.reducers.v0_1 import reduce_session
@@ -24,7 +24,7 @@ from sessions_app.models import Session
 
 def _seen(caller: Caller, session: Session) -> tuple[int, Any]:
     found = state.read(caller, session)
-    shown = json.loads(json.dumps(state_of(found, registry.find(session.agent_name))))
+    shown = json.loads(json.dumps(state_of(found, found.agent)))
     # Each side stamps it with its own clock (R70).
     del shown["summary"]["modifiedAt"]
     return found.seq, shown

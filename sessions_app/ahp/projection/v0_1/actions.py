@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agents_app import exact_json
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1 import values
+from sessions_app.ahp.projection.v0_1.agents import agent_info
+from sessions_app.core import listings
 from sessions_app.core.events import Kind
 from sessions_app.core.journal.types import Event
 
@@ -58,13 +60,25 @@ def envelope_of(event: Event, uri: str) -> str | None:
     return jsonrpc.encode({"action": action, "serverSeq": event.seq, "origin": _origin(origin)})
 
 
-def root_envelope_of(event: Event) -> str | None:
-    """What changes in the root, as JSON text."""
-    if event.kind != Kind.ACTIVE_SESSIONS_CHANGED:
+def root_envelope_of(event: Event, key_agents: Collection[str] | None) -> str | None:
+    """What changes in the root, as JSON text. ``key_agents``: those that a key may use of its tenant's; None: all."""
+    action: dict[str, Any]
+    if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
+        count = exact_json.loads(event.data)["count"]
+        action = {"type": "root/activeSessionsChanged", "activeSessions": count}
+    elif event.kind == Kind.AGENTS_CHANGED:
+        cards = listings.visible(exact_json.loads(event.data)["agents"], key_agents)
+        action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
+    else:
         return None
-    count = exact_json.loads(event.data)["count"]
-    action = {"type": "root/activeSessionsChanged", "activeSessions": count}
     return jsonrpc.encode({"action": action, "serverSeq": event.seq})
+
+
+def agents_redefined(event: Event) -> frozenset[str]:
+    """The agents whose sessions look otherwise after this event in a way that no action can tell (R70)."""
+    if event.kind != Kind.AGENTS_CHANGED:
+        return frozenset()
+    return frozenset(exact_json.loads(event.data)["changed"])
 
 
 def rejection_of(event: Event) -> Rejection | None:
@@ -337,7 +351,8 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.FORM_CLOSED: _form_closed,
 }
 
-SILENT = frozenset(Kind) - frozenset(_ACTIONS) - {Kind.ACTIVE_SESSIONS_CHANGED, Kind.DISPATCH_REFUSED}
+_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
+SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
 """What this version has no action for (notifications included)."""
 
 

@@ -22,18 +22,19 @@ _ASK_OR_NOT: Mapping[str, Any] = {
 }
 
 
-def agent_info(spec: AgentSpec) -> dict[str, Any]:
+def agent_info(card: Mapping[str, Any]) -> dict[str, Any]:
+    """``card``: what the core shows of an agent in a root."""
     return {
-        "provider": spec.name,
-        "displayName": spec.title or spec.name,
-        "description": spec.description or "",
-        "models": [{"id": model, "provider": spec.name, "name": model, **_window(spec)} for model in agents.models(spec)],
+        "provider": card["name"],
+        "displayName": card["title"],
+        "description": card["description"],
+        "models": [{"id": model, "provider": card["name"], "name": model, **_window(card)} for model in card["models"]],
     }
 
 
-def _window(spec: AgentSpec) -> dict[str, Any]:
-    window: dict[str, Any] = {} if spec.context_tokens is None else {"maxContextWindow": spec.context_tokens}
-    return {**window, "supportsVision": bool(spec.images)}
+def _window(card: Mapping[str, Any]) -> dict[str, Any]:
+    window: dict[str, Any] = {} if card["context_tokens"] is None else {"maxContextWindow": card["context_tokens"]}
+    return {**window, "supportsVision": card["images"]}
 
 
 def config_schema(spec: AgentSpec) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def test_a_kind_of_a_newer_release_is_passed_over() -> None:
 
 def test_every_kind_of_event_is_looked_at_here() -> None:
     here = {kind for kind, _, _ in EVENTS} | {kind for kind, _ in SILENT}
-    of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.DISPATCH_REFUSED}
+    of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
     assert here | of_tenant == set(Kind)
 
 
@@ -194,8 +194,24 @@ def test_a_rejection_is_for_one_connection() -> None:
 
 @pytest.mark.rule("R71")
 def test_the_root_hears_how_many_sessions_there_are() -> None:
-    text = actions.root_envelope_of(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1))
+    text = actions.root_envelope_of(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1), None)
     assert text is not None
     envelope = exact_json.loads(text)
     assert envelope["action"] == {"type": "root/activeSessionsChanged", "activeSessions": 3}
     assert envelope_faults(envelope) == []
+
+
+@pytest.mark.rule("R71", "R74")
+def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() -> None:
+    card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
+    payload = {"agents": [card, {**card, "name": "b", "context_tokens": None}], "changed": ["b"]}
+    event = _event(Kind.AGENTS_CHANGED, payload, session=-1)
+    text, less = actions.root_envelope_of(event, None), actions.root_envelope_of(event, {"b"})
+    assert text is not None
+    assert less is not None
+    model = {"id": "m", "provider": "a", "name": "m", "maxContextWindow": 9, "supportsVision": True}
+    first = {"provider": "a", "displayName": "A", "description": "", "models": [model]}
+    assert exact_json.loads(text)["action"]["agents"][0] == first
+    assert [each["provider"] for each in exact_json.loads(less)["action"]["agents"]] == ["b"]
+    assert envelope_faults(exact_json.loads(text)) == []
+    assert actions.agents_redefined(event) == {"b"}
