@@ -30,7 +30,8 @@ class Caller:
     """The outcome of authentication; every core function that acts for somebody takes one.
 
     ``agents`` None: every agent of the server; else the names this key may use (key and tenant both). ``key_agents`` is
-    what the key alone says of them, which never changes.
+    what the key alone says of them, which never changes. ``line``: the first of the keys that were rotated one into the
+    next up to this one; what a key uses is counted for all of its line.
     """
 
     tenant: int
@@ -41,6 +42,7 @@ class Caller:
     tenant_limits: Limits = NO_LIMITS
     key_limits: Limits = NO_LIMITS
     key_agents: frozenset[str] | None = None
+    line: int = 0
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "*" in self.scopes

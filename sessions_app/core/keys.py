@@ -56,7 +56,7 @@ def digest_of(raw: str) -> str:
 
 # Written out, because every request begins with it.
 _GOOD = f"""
-select k.id, k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
+select k.id, coalesce(k.line, k.id), k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
  k.last_used_at is null or k.last_used_at < {{moment}}, {", ".join(f"k.{column}" for column in quotas.COLUMNS)},
  {", ".join(f"t.{column}" for column in quotas.COLUMNS)}
 from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id
@@ -89,11 +89,12 @@ def callers(key_ids: Collection[int]) -> dict[int, Caller]:
 
 def _caller(row: Sequence[Any]) -> tuple[Caller, bool]:
     """And whether its use has not been noted for a while."""
-    key, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
+    key, line, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
     named = _listed(agents_of_key)
     caller = Caller(
         tenant=tenant,
         key=key,
+        line=line,
         key_prefix=prefix,
         scopes=frozenset(json.loads(scopes)),
         agents=allowed_by_both(_listed(agents_of_tenant), named),
@@ -200,6 +201,7 @@ def revoke(key: ApiKey, *, actor: str, address: str = "") -> bool:
 def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") -> Issued:
     """A new key with the same rights, for as long as the old one was made for; the old one ends after ``overlap``.
 
+    The two share one account of what they use: a rotation gives no limit anew.
     InvalidInput if the old key is revoked or has expired: that would give rights back which were taken.
     """
     if overlap < timedelta(0):
@@ -272,6 +274,7 @@ def _create(
         allowed_agents=None if allowed_agents is None else list(allowed_agents),
         expires_at=expires_at,
         rotated_from=rotated_from,
+        line=None if rotated_from is None else rotated_from.line or rotated_from.pk,
         **limits,
     )
     return Issued(key, raw)

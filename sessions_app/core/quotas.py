@@ -21,7 +21,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Max
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
 from sessions_app.core import prepared, rates
@@ -160,7 +160,7 @@ class Asking:
             if limits.turns_at_once is not None:
                 live = Turn.objects.filter(tenant_id=self._caller.tenant, state__in=[TurnState.QUEUED, TurnState.RUNNING])
                 if of_key:
-                    live = live.filter(api_key_id=self._caller.key)
+                    live = live.filter(api_key__in=_line_of(self._caller.line))
                 if live.values("pk")[: limits.turns_at_once + 1].count() > limits.turns_at_once:
                     raise QuotaExceeded(Quota.TURNS_AT_ONCE, limits.turns_at_once, _SOON, of_key=of_key)
         self._check_bytes()
@@ -189,7 +189,7 @@ class Asking:
         return used(self._caller.tenant, measure, self._key(of_key))
 
     def _key(self, of_key: bool) -> int | None:
-        return self._caller.key if of_key else None
+        return self._caller.line if of_key else None
 
     def _both(self) -> tuple[tuple[bool, Limits], tuple[bool, Limits]]:
         return (False, self._caller.tenant_limits), (True, self._caller.key_limits)
@@ -206,7 +206,7 @@ class Asking:
             return
         tenant = self._caller.tenant
         bounds = [
-            rates.Bound(f"{{{tenant}}}:turns:{f'key:{self._caller.key}' if of_key else 'tenant'}", limit)
+            rates.Bound(f"{{{tenant}}}:turns:{f'key:{self._caller.line}' if of_key else 'tenant'}", limit)
             for of_key, limit in places
         ]
         self._taken = rates.take(bounds)
@@ -365,15 +365,24 @@ def rest_gone(session: Session, after: int) -> None:
 # --- usage ---------------------------------------------------------------------------------------
 
 
+_LINE = """(select k.id from sessions_app_apikey k, sessions_app_apikey own
+ where own.id = %s and coalesce(k.line, k.id) = coalesce(own.line, own.id) and k.tenant_id = own.tenant_id)"""
+"""A key, and all that it was rotated from or into: they have one account."""
+
+
+def _line_of(first: int) -> QuerySet[ApiKey]:
+    return ApiKey.objects.filter(Q(pk=first) | Q(line=first))
+
+
 def used(tenant: int, measure: Measure, key: int | None = None, day: date | None = None) -> int:
-    """What the tenant, or one key of it, has used: now, or of tokens on a day (today)."""
+    """What the tenant, or a key of it with its line, has used: now, or of tokens on a day (today)."""
     if day is None:
         day = today() if measure is Measure.TOKENS else STANDING
     # One statement: entries that are being folded are seen before it or after, never in between or twice.
     parameters: list[Any]
     where, parameters = "tenant_id = %s and measure = %s and day = %s", [tenant, measure.value, day.isoformat()]
     if key is not None:
-        where, parameters = f"{where} and key_id = %s", [*parameters, key]
+        where, parameters = f"{where} and key_id in {_LINE}", [*parameters, key]
     sum_of = "(select coalesce(sum(amount), 0) from sessions_app_{table} where " + where + ")"
     sql = f"select {sum_of.format(table='usagetotal')} + {sum_of.format(table='usageentry')}"
     row = prepared.row(sql, [*parameters, *parameters])
@@ -404,7 +413,7 @@ def usage(tenant: Tenant, key: ApiKey | None = None) -> list[Use]:
     """Everything there is a limit for, for people."""
     live = Turn.objects.filter(tenant=tenant, state__in=[TurnState.QUEUED, TurnState.RUNNING])
     if key is not None:
-        live = live.filter(api_key=key)
+        live = live.filter(api_key__in=_line_of(key.line or key.pk))
     number = None if key is None else key.pk
     now: Mapping[str, int] = {
         "turns_at_once": live.count(),

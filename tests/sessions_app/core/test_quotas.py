@@ -114,6 +114,48 @@ def test_a_key_has_its_own_turns_at_once_within_the_tenants(alice: World) -> Non
         other.say(other.session(), "four")
 
 
+def rotated(world: World) -> World:
+    """The key's successor, as it authenticates."""
+    old = ApiKey.objects.get(pk=world.caller.key)
+    return World(keys.authenticate(keys.rotate(old, timedelta(hours=1), actor="tests").raw))
+
+
+def test_a_rotated_key_goes_on_with_what_its_predecessors_have_used(alice: World) -> None:
+    limit_key(alice, turns_at_once=3, turns_per_minute=3, sessions=3, tokens_per_day=100)
+    stranger = another_key(alice)
+    stranger.say(stranger.session(), "somebody else's")
+    first = alice.session()
+    alice.say(first, "one")
+    heir = rotated(rotated(alice))
+    assert heir.caller.key_limits == alice.caller.key_limits
+    heir.say(heir.session(), "two")
+    alice.say(alice.session(), "three")
+    for world in (alice, heir):
+        assert used(world, Measure.SESSIONS, of_key=True) == 3
+        with refused("sessions"):
+            world.session()
+        with refused("turns-per-minute"):
+            world.say(first, "four")
+    rates.forget()
+    limit_key(heir, turns_at_once=3)
+    limit_key(alice, turns_at_once=3)
+    heir_session = heir.session()
+    for world in (alice, heir):
+        with refused("turns-at-once"):
+            world.say(heir_session, "four")
+    row = Turn.objects.filter(session=first).get()
+    quotas.prepared.execute([quotas.spent(alice.caller.tenant, row.pk, 100)])
+    for world in (alice, heir):
+        limit_key(world, tokens_per_day=100)
+        assert used(world, Measure.TOKENS, of_key=True) == 100
+        with refused("tokens-per-day"):
+            world.say(heir_session, "four")
+        budget = quotas.token_budget(world.caller.tenant, None, world.caller.key, 100)
+        assert budget is not None
+        assert budget.overdrawn()
+    assert used(stranger, Measure.TOKENS, of_key=True) == 0
+
+
 def test_a_second_turn_in_a_running_session_is_told_so_and_not_about_quotas(alice: World) -> None:
     limit_tenant(alice, turns_at_once=1)
     session = alice.session()
