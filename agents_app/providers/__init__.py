@@ -1,18 +1,40 @@
-"""The model providers this server can speak to, by the name that stands before the colon in ``model``."""
+"""The model providers this server can speak to, by the name that stands before the colon in ``model``.
+
+Each is imported when an agent first asks for it.
+"""
 
 from __future__ import annotations
 
-from agents_app.providers import demo, openai_chat
+import importlib
+from collections.abc import Mapping
+
+from agents_app.providers.hosts import HOSTS
 from agents_app.runtime.interface import Provider
 
-_PROVIDERS: dict[str, Provider] = {
-    "openai-chat": openai_chat.OpenAIChat(),
-    "demo": demo.Demo(),
+# Module below this package, and the class in it.
+_OWN: Mapping[str, tuple[str, str]] = {
+    "openai-responses": ("openai_responses", "OpenAIResponses"),
+    "anthropic": ("anthropic", "Anthropic"),
+    "google": ("google", "Google"),
+    "demo": ("demo", "Demo"),
+    "python": ("python", "Python"),
 }
+NAMES = ("openai-chat", *_OWN, *(name for name in HOSTS if name != "openai-chat"))
+WITHOUT_ADDRESS = tuple(name for name, host in HOSTS.items() if host.base_url is None)
+"""Everybody has these elsewhere: an agent has to say where."""
 
-NAMES = tuple(_PROVIDERS)
+_made: dict[str, Provider] = {}
 
 
 def find(name: str) -> Provider | None:
     """The provider of that name, one instance a process."""
-    return _PROVIDERS.get(name)
+    if name not in _made and name in NAMES:
+        if name in _OWN:
+            module, kind = _OWN[name]
+            made: Provider = getattr(importlib.import_module(f"{__name__}.{module}"), kind)()
+        else:
+            from agents_app.providers.openai_chat import OpenAIChat
+
+            made = OpenAIChat(name)
+        _made.setdefault(name, made)
+    return _made.get(name)

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from agents_app import exact_json
+from agents_app.providers import names
+from agents_app.providers.common_settings import Settings, merged
+from agents_app.providers.hosts import PLAIN, Dialect
+from agents_app.runtime import opaque
 from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block, Message, ToolSchema, calls_of, text_of
 
-_UNFIT_FOR_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
 
-
-def body(request: ModelRequest) -> bytes:
+def body(request: ModelRequest, dialect: Dialect = PLAIN) -> bytes:
     """The JSON of the request, numbers as exact as they came."""
+    settings = Settings(request.settings)
     document: dict[str, Any] = {
-        **request.settings,
+        **settings.rest,
         "model": request.model,
-        "messages": messages(request.instructions, request.messages),
+        "messages": messages(request.instructions, request.messages, request.full_model, dialect),
         "stream": True,
-        "stream_options": {"include_usage": True},
     }
+    if dialect.usage_option:
+        document["stream_options"] = {"include_usage": True}
     if request.tools:
         document["tools"] = [_tool(schema) for schema in request.tools]
-    return exact_json.dumps(document).encode("utf-8", "replace")
+    return exact_json.dumps(merged(document, settings.extra)).encode("utf-8", "replace")
 
 
-def messages(instructions: str, conversation: Sequence[Message]) -> list[dict[str, Any]]:
+def messages(
+    instructions: str, conversation: Sequence[Message], full_model: str = "", dialect: Dialect = PLAIN
+) -> list[dict[str, Any]]:
     """Instructions first. Images of tools and of the model, which have no place in their own messages
     there, come in a user message as soon as one may stand."""
     out: list[dict[str, Any]] = []
@@ -40,21 +44,23 @@ def messages(instructions: str, conversation: Sequence[Message]) -> list[dict[st
             _flush(moved, out)
         match message.role:
             case "assistant":
-                _assistant(message, out, moved)
+                _assistant(message, full_model, dialect, out, moved)
             case "tool":
                 images = _images(message)
                 moved += _captioned(images, f"From the result of {message.tool_call_id}:")
                 text = text_of(message.content) or ("(an image, in the next message)" if images else "")
-                out.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": text})
+                out.append({"role": "tool", "tool_call_id": _id(message.tool_call_id, dialect), "content": text})
             case "user":
                 out.append({"role": "user", "content": _user_content(message)})
             case "system":
                 out.append({"role": "system", "content": text_of(message.content)})
     _flush(moved, out)
-    return out
+    return _in_one_voice(out) if dialect.one_voice else out
 
 
-def _assistant(message: Message, out: list[dict[str, Any]], moved: list[dict[str, Any]]) -> None:
+def _assistant(
+    message: Message, full_model: str, dialect: Dialect, out: list[dict[str, Any]], moved: list[dict[str, Any]]
+) -> None:
     text, calls = text_of(message.content), calls_of(message)
     moved += _captioned(_images(message), "From the assistant's message:")
     # With thinking alone nothing is left to send, and an empty message is refused.
@@ -64,19 +70,48 @@ def _assistant(message: Message, out: list[dict[str, Any]], moved: list[dict[str
     if calls:
         sent["tool_calls"] = [
             {
-                "id": call["toolCallId"],
+                "id": _id(call["toolCallId"], dialect),
                 "type": "function",
-                "function": {"name": _name(call["name"]), "arguments": exact_json.dumps(call["input"])},
+                "function": {"name": names.tool_name(call["name"]), "arguments": exact_json.dumps(call["input"])},
             }
             for call in calls
         ]
+    _give_back(message, full_model, dialect, sent)
     out.append(sent)
 
 
-def _name(name: str) -> str:
-    """A name that a server takes. A model or a seed may have called what no tool can be named, and the whole
-    conversation would be refused for it ever after."""
-    return _UNFIT_FOR_NAME.sub("_", name)[:_LONGEST_NAME] or "_"
+def _give_back(message: Message, full_model: str, dialect: Dialect, sent: dict[str, Any]) -> None:
+    """What the server wants back of its own message."""
+    calls = sent.get("tool_calls") or []
+    for part in opaque.returned(message, full_model):
+        match part.part:
+            case "reasoning_details":
+                sent["reasoning_details"] = part.data
+            case "thinking" if dialect.thinking == "parts":
+                thought = {"type": "thinking", "thinking": [{"type": "text", "text": part.data}]}
+                sent["content"] = [thought, *([{"type": "text", "text": sent["content"]}] if sent["content"] else [])]
+            case "thinking" if dialect.thinking is not None:
+                sent[dialect.thinking] = part.data
+            case "call" if part.data.get("index", len(calls)) < len(calls):
+                calls[part.data["index"]]["extra_content"] = part.data["extra_content"]
+    if dialect.thinking_expected and calls and dialect.thinking not in (None, "parts"):
+        # Another model made these calls, or nothing was thought.
+        sent.setdefault(dialect.thinking, "")
+
+
+def _id(call_id: str | None, dialect: Dialect) -> str | None:
+    return call_id if call_id is None or dialect.call_id is None else dialect.call_id(call_id)
+
+
+def _in_one_voice(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Somebody says a word between a tool and a user; system messages after the start are a user's, marked."""
+    out: list[dict[str, Any]] = []
+    for message in sent:
+        late = message["role"] == "system" and any(each["role"] != "system" for each in out)
+        if (late or message["role"] == "user") and out and out[-1]["role"] == "tool":
+            out.append({"role": "assistant", "content": "OK."})
+        out.append({"role": "user", "content": f"<system>\n{message['content']}\n</system>"} if late else message)
+    return out
 
 
 def _user_content(message: Message) -> str | list[dict[str, Any]]:

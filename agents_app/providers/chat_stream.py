@@ -12,31 +12,48 @@ from typing import Any
 
 from agents_app import exact_json
 from agents_app.providers.faults import ServerSaid, said
-from agents_app.providers.reading import Reading, count, parsed, parsed_exactly, put_call
-from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
+from agents_app.providers.reading import Reading, count, items, parsed, parsed_exactly, put_call
+from agents_app.runtime.interface import (
+    Finish,
+    FinishReason,
+    Opaque,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
 
 
 class ChatStream(Reading):
-    """One answer."""
+    """One answer. ``keeps_thinking``: the server wants its thinking back, in whichever way."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_thinking: str | None = None) -> None:
         super().__init__()
         self._reason: str | None = None
         self._refused = False
         self._calls = _Calls()
+        self._keeps_thinking = keeps_thinking is not None
+        self._thinking: list[str] = []
+        self._details: list[dict[str, Any]] = []
 
     def _whole(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
         self._take(document, out)
 
     def _close(self, out: list[ProviderEvent]) -> None:
         self._calls.flush(out)
+        if self._keeps_thinking and self._thinking:
+            out.append(Opaque("thinking", "".join(self._thinking)))
+        if self._details:
+            out.append(Opaque("reasoning_details", self._details))
+        out.extend(Opaque("call", {"index": index, "extra_content": extra}) for index, extra in self._calls.extras.items())
         out.extend(self.usage())
         out.append(Finish(self._finish_reason()))
 
     def _finish_reason(self) -> FinishReason:
-        if self._refused or self._reason == "content_filter":
+        if self._refused or self._reason in ("content_filter", "refusal", "safety", "sensitive"):
             return "refusal"
-        if self._reason in ("length", "max_tokens"):
+        if self._reason in ("length", "max_tokens", "model_length", "max_output_tokens"):
             return "max_tokens"
         # Servers disagree on what to say after calls; what came counts.
         return "tool_calls" if self._calls else "stop"
@@ -67,7 +84,11 @@ class ChatStream(Reading):
             self._reason, self.finished = reason, True
 
     def _delta(self, delta: Mapping[str, Any], out: list[ProviderEvent]) -> None:
-        self._text(ThinkingDelta, delta.get("reasoning_content") or delta.get("reasoning"), out)
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        if thought:
+            self._think(thought, out)
+        if details := items(delta.get("reasoning_details")):
+            self._detail(details)
         self._content(delta.get("content"), out)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
@@ -83,6 +104,26 @@ class ChatStream(Reading):
             self._put_text(out)
             self._calls.take({"index": 0, "function": legacy}, out)
 
+    def _think(self, text: Any, out: list[ProviderEvent]) -> None:
+        spoken = self._text(ThinkingDelta, text, out)
+        if self._keeps_thinking and spoken:
+            self._thinking.append(spoken)
+
+    def _detail(self, details: list[Any]) -> None:
+        """Pieces of one kind and number that follow each other are one; texts grow, the rest is told last."""
+        for piece in details:
+            if not isinstance(piece, dict):
+                continue
+            last = self._details[-1] if self._details else {}
+            if not last or any(piece.get(name) != last.get(name) for name in ("type", "index")):
+                self._details.append(dict(piece))
+                continue
+            for name, value in piece.items():
+                if name in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(name), str):
+                    last[name] += value
+                elif value is not None:
+                    last[name] = value
+
     def _content(self, content: Any, out: list[ProviderEvent]) -> None:
         if isinstance(content, str):
             self._text(TextDelta, content, out)
@@ -93,7 +134,7 @@ class ChatStream(Reading):
             if part.get("type") == "thinking":
                 inner = part.get("thinking")
                 for item in inner if isinstance(inner, list) else [{"text": inner}]:
-                    self._text(ThinkingDelta, item.get("text") if isinstance(item, dict) else item, out)
+                    self._think(item.get("text") if isinstance(item, dict) else item, out)
             else:
                 self._text(TextDelta, part.get("text"), out)
 
@@ -106,6 +147,8 @@ class _Calls:
         self._ids: list[str | None] = []
         self._named: list[bool] = []
         self._waiting: dict[int, str] = {}
+        self.extras: dict[int, Any] = {}
+        """What goes back with a call, by its number."""
 
     def __bool__(self) -> bool:
         return bool(self._ids)
@@ -123,6 +166,8 @@ class _Calls:
         elif not isinstance(arguments, str):
             arguments = exact_json.dumps(arguments)
         number = self._number(piece.get("index"), call_id, name)
+        if isinstance(piece.get("extra_content"), dict):
+            self.extras[number] = piece["extra_content"]
         if not self._named[number]:
             # The name comes with the first piece that goes out; what came before it waits.
             arguments = self._waiting.pop(number, "") + arguments

@@ -13,7 +13,7 @@ import math
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from agents_app.providers import connections
 from agents_app.providers.faults import ServerSaid, Unreadable, said
 from agents_app.providers.patience import Patience
 from agents_app.providers.sse import EventSplitter, EventTooLong
-from agents_app.runtime.interface import ModelRequest, ProviderEvent
+from agents_app.runtime.interface import ModelRequest, ProviderEvent, ToolCallDelta
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +86,8 @@ class Call:
     answer: Callable[[], Answer]
     splitter: Callable[[], Splitter] = EventSplitter
     refused: Refusal = plainly_refused
+    tool_names: Mapping[str, str] = field(default_factory=dict)
+    """The tools' own names, by those that the vendor was told instead."""
 
 
 async def stream(request: ModelRequest, call: Call) -> AsyncGenerator[list[ProviderEvent]]:
@@ -96,7 +98,7 @@ async def stream(request: ModelRequest, call: Call) -> AsyncGenerator[list[Provi
         answer = _attempt(request, call, attempt)
         try:
             async for batch in answer:
-                yield batch
+                yield _renamed(batch, call.tool_names) if call.tool_names else batch
             return
         except _Failed as failed:
             # With a secret in its code, the server's own word stays out as well.
@@ -130,6 +132,13 @@ def headers(request: ModelRequest, key_header: str = "Authorization", key_form: 
         made[key_header] = key_form.format(request.api_key.strip())
     made.update(request.headers)
     return made
+
+
+def _renamed(batch: list[ProviderEvent], own: Mapping[str, str]) -> list[ProviderEvent]:
+    return [
+        replace(event, name=own.get(event.name, event.name)) if isinstance(event, ToolCallDelta) and event.name else event
+        for event in batch
+    ]
 
 
 def masked(detail: str, request: ModelRequest) -> str:

@@ -16,11 +16,17 @@ _CONTEXT_WORDS = re.compile(
     r"context[_ -]?(length|window|size|limit)|maximum context|"
     r"(prompt|input|request|messages?)[^.]{0,40} (is|are) too (long|large)|too many (input )?tokens|"
     r"reduce the length|(input|prompt) tokens? (count|limit)|exceeds? the (maximum|available|model)[^.]{0,40}(tokens|context)|"
-    r"too large for model|request_too_large",
+    r"too large for model|request_too_large|maximum (model|prompt|sequence|input) length|exceed(s|ed)? (model )?token limit|"
+    r"range of input length|prompt exceeds max|must have less than \d+ tokens|max_new_tokens. must be <=",
     re.IGNORECASE,
 )
 _PASSING_WORDS = re.compile(
     "server|overload|rate|timeout|api_error|internal|unavailable|throttl|exhausted|capacity|not_?ready", re.IGNORECASE
+)
+_DECLINED_WORDS = re.compile(
+    r"content[_ -]?(filter|(management )?policy)|usage policy|data_?inspection|responsible_?ai|invalid_prompt|"
+    r"(bio|misalignment)_policy|(input|prompt|content)[^.]{0,40} flagged|flagged_input",
+    re.IGNORECASE,
 )
 _KEY_WORDS = re.compile("api[_ ]key[_ ](not[_ ]valid|invalid|expired)", re.IGNORECASE)
 _TOKEN = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -42,8 +48,11 @@ def said(error: Any, status: int | None = None) -> ServerSaid:
     """An error as the server wrote it, sorted; ``status`` is the answer's, if it was not 200."""
     fields: Mapping[str, Any] = error if isinstance(error, dict) else {}
     code = " ".join(token(fields.get(name)) for name in ("code", "type", "status") if token(fields.get(name)))
-    words = " ".join(str(item) for item in (code, fields.get("message") or (error if isinstance(error, str) else "")))[:10_000]
+    text = fields.get("message") or fields.get("detail") or (error if isinstance(error, str) else "")
+    words = f"{code} {text}"[:10_000]
     number = status if status is not None else _status(fields.get("code"))
+    if (number == 0 or 400 <= number < 500) and number not in (401, 429) and _DECLINED_WORDS.search(words):
+        return ServerSaid("declined", code, passing=False)
     if number in (401, 403) or (number == 400 and _KEY_WORDS.search(words)):
         return ServerSaid("configuration", code, passing=False)
     # A rate is counted in tokens too.

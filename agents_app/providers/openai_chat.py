@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI chat completions, streamed.
+"""Any server that speaks OpenAI chat completions, streamed: the ``openai-chat`` provider and all hosts of that kind.
 
 What is sent is made in chat_request.py; what comes is read in chat_stream.py; the HTTP side is exchange.py's.
 """
@@ -7,22 +7,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from agents_app.providers import chat_request, exchange
+from agents_app.errors import ProviderError
+from agents_app.providers import chat_request, exchange, names
 from agents_app.providers.chat_stream import ChatStream
+from agents_app.providers.hosts import HOSTS
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
-
-BASE_URL = "https://api.openai.com/v1"
 
 
 class OpenAIChat:
-    """The provider ``openai-chat`` (interface.Provider)."""
+    """One host (interface.Provider)."""
+
+    def __init__(self, name: str = "openai-chat") -> None:
+        self._name, self._host = name, HOSTS[name]
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        base = request.base_url or self._host.base_url
+        if base is None:
+            raise ProviderError("configuration", f"{self._name}: models need a base_url")
+        dialect = self._host.dialect
+        fit, back = names.fitting(request)
         call = exchange.Call(
-            vendor="openai-chat",
-            url=exchange.address(request.base_url or BASE_URL, "/chat/completions"),
+            vendor=self._name,
+            url=exchange.address(base, "/chat/completions"),
             headers=exchange.headers(request),
-            body=chat_request.body(request),
-            answer=ChatStream,
+            body=chat_request.body(fit, dialect),
+            answer=lambda: ChatStream(keeps_thinking=dialect.thinking),
+            tool_names=back,
         )
         return exchange.stream(request, call)

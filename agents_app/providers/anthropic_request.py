@@ -1,0 +1,144 @@
+"""A model request in the words of Anthropic's messages. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents_app import exact_json
+from agents_app.providers import names
+from agents_app.providers.common_settings import TOKENS_OF_EFFORT, Settings, as_list, filled, merged
+from agents_app.providers.conversation import (
+    Entry,
+    Model,
+    Results,
+    User,
+    between_users,
+    data_image,
+    entries,
+    image_told,
+    leading_instructions,
+)
+from agents_app.providers.layout import Piece
+from agents_app.runtime.interface import ModelRequest
+from agents_app.runtime.messages import Block, ToolSchema
+
+MAX_TOKENS = 16_384
+"""The format demands a limit for the answer; this one where an agent sets none."""
+_SMALLER_MAX_TOKENS = (("claude-3-5", 8_192), ("claude-3-7", 16_384), ("claude-3", 4_096), ("claude-2", 4_096))
+AFTER_THINKING = 8_192
+# These are told how many tokens they may think; newer ones how hard they should.
+_WITH_BUDGET = re.compile(r"claude-3|claude-(opus|sonnet|haiku)-4(-[015])?(-20\d{6}|@|$)")
+_IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
+def body(request: ModelRequest) -> bytes:
+    return encoded({**document(request), "model": request.model, "stream": True})
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """The JSON of it, numbers as exact as they came."""
+    return exact_json.dumps(value).encode("utf-8", "replace")
+
+
+def document(request: ModelRequest) -> dict[str, Any]:
+    """The request without what depends on the host that serves the model."""
+    settings = Settings(request.settings)
+    thinking, output = _thinking(request.model, settings)
+    max_tokens = settings.take("max_tokens", "max_output_tokens", "max_completion_tokens")
+    parallel = settings.take("parallel_tool_calls")
+    choice = settings.take("tool_choice")
+    made = filled({}, stop_sequences=as_list(settings.take("stop_sequences", "stop")), thinking=thinking)
+    made = merged(made, settings.rest)
+    if output:
+        made["output_config"] = merged(output, made.get("output_config") or {})
+    made["max_tokens"] = max_tokens if max_tokens is not None else _max_tokens(request.model, made.get("thinking"))
+    system, conversation = leading_instructions(request.instructions, entries(request.messages, request.full_model))
+    if system:
+        made["system"] = system
+    made["messages"] = messages(between_users(conversation))
+    if request.tools:
+        made["tools"] = [_tool(schema) for schema in request.tools]
+        if isinstance(choice, str):
+            choice = {"type": {"required": "any"}.get(choice, choice)}
+        if parallel is False:
+            choice = {"type": "auto", **(choice or {}), "disable_parallel_tool_use": True}
+        if choice is not None:
+            made["tool_choice"] = choice
+    return merged(made, settings.extra)
+
+
+def messages(conversation: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Roles take turns; results come first in the user's message."""
+    out: list[dict[str, Any]] = []
+    for entry in conversation:
+        match entry:
+            case Model():
+                role, blocks = "assistant", [_said(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
+            case Results():
+                role = "user"
+                blocks = [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": names.call_id(result.call_id),
+                        "content": [_shown(part) for part in result.parts],
+                    }
+                    for result in entry.results
+                ]
+            case User():
+                role, blocks = "user", [_shown(part) for part in entry.parts]
+            case _:
+                continue
+        if out and out[-1]["role"] == role:
+            out[-1]["content"] += blocks
+        else:
+            out.append({"role": role, "content": blocks})
+    return out
+
+
+def _said(piece: Piece) -> dict[str, Any]:
+    if piece.call is not None:
+        return {
+            "type": "tool_use",
+            "id": names.call_id(piece.call["toolCallId"]),
+            "name": names.tool_name(piece.call["name"]),
+            "input": piece.call["input"],
+        }
+    return {"type": "text", "text": piece.text} if piece.kind == "text" else dict(piece.data)
+
+
+def _shown(part: Block) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    url = part["url"]
+    if url.lower().startswith(("http://", "https://")):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    image = data_image(url)
+    if image is None or image[0] not in _IMAGE_TYPES:
+        return {"type": "text", "text": image_told(url)}
+    return {"type": "image", "source": {"type": "base64", "media_type": image[0], "data": image[1]}}
+
+
+def _tool(schema: ToolSchema) -> dict[str, Any]:
+    parameters = {"type": "object", **schema.parameters}
+    return {"name": schema.name, "description": schema.description, "input_schema": parameters}
+
+
+def _thinking(model: str, settings: Settings) -> tuple[Any, dict[str, Any]]:
+    """The thinking and output_config tables that ``reasoning_effort`` comes down to."""
+    effort = settings.take_effort()
+    if effort is None:
+        return None, {}
+    if effort == "none":
+        return {"type": "disabled"}, {}
+    if _WITH_BUDGET.search(model):
+        return {"type": "enabled", "budget_tokens": TOKENS_OF_EFFORT[effort]}, {}
+    return {"type": "adaptive"}, {"effort": "low" if effort == "minimal" else effort}
+
+
+def _max_tokens(model: str, thinking: Any) -> int:
+    most = next((tokens for part, tokens in _SMALLER_MAX_TOKENS if part in model), MAX_TOKENS)
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    # What is thought counts too.
+    return max(most, budget + AFTER_THINKING) if isinstance(budget, int) else most

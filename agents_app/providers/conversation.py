@@ -1,0 +1,176 @@
+"""A conversation as strict vendors take it: every call answered at once, nothing blank, nobody's turn twice. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from agents_app.providers.layout import Piece, arranged
+from agents_app.runtime.messages import Block, Message, text_of
+
+NO_RESULT = "(no result)"
+NOTHING = "(empty message)"
+GOES_ON = "(The conversation goes on.)"
+_DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+)(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class System:
+    """An instruction in the middle of things."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class User:
+    """Text and image blocks, at least one, no text blank."""
+
+    parts: list[Block]
+
+
+@dataclass(slots=True)
+class Model:
+    """What the model said, in its order, with at least one text or call."""
+
+    pieces: list[Piece]
+
+    @property
+    def call_ids(self) -> list[str]:
+        return [piece.call["toolCallId"] for piece in self.pieces if piece.call is not None]
+
+
+@dataclass(slots=True)
+class Result:
+    call_id: str
+    name: str
+    parts: list[Block]
+
+    @property
+    def text(self) -> str:
+        return "".join(part["text"] for part in self.parts if part["type"] == "text")
+
+    @property
+    def images(self) -> list[Block]:
+        return [part for part in self.parts if part["type"] == "image"]
+
+
+@dataclass(slots=True)
+class Results:
+    """The results of all calls of the model's message before."""
+
+    results: list[Result]
+
+
+Entry = System | User | Model | Results
+
+
+def entries(messages: Sequence[Message], full_model: str) -> list[Entry]:
+    """The conversation with the results of each message's calls right behind it, in the order of the calls.
+
+    A call that nobody answered gets a result that says so; a result that answers no call becomes the user's text.
+    Images in a model's own message, for which no vendor has a place, follow it as the user's.
+    """
+    out: list[Entry] = []
+    for group in _after_each_model_message(messages):
+        speaker = group[0] if group[0].role == "assistant" else None
+        pieces = _pieces(speaker, full_model) if speaker is not None else []
+        wanted = {piece.call["toolCallId"]: piece.call["name"] for piece in pieces if piece.call is not None}
+        found: dict[str, Result] = {}
+        rest: list[Entry] = []
+        if speaker is not None and (shown := _images(speaker)):
+            rest.append(User([{"type": "text", "text": "From the assistant's message:"}, *shown]))
+        for message in group[1:] if speaker is not None else group:
+            answered = message.tool_call_id or ""
+            if message.role == "tool" and answered in wanted and answered not in found:
+                found[answered] = Result(answered, wanted[answered], _parts(message) or [{"type": "text", "text": "(empty)"}])
+            elif message.role == "tool":
+                rest.append(User([{"type": "text", "text": f"Result of {answered or 'a tool call'}:"}, *_parts(message)]))
+            elif message.role == "system":
+                if (text := text_of(message.content)).strip():
+                    rest.append(System(text))
+            else:
+                rest.append(User(_parts(message) or [{"type": "text", "text": NOTHING}]))
+        if pieces:
+            out.append(Model(pieces))
+        if wanted:
+            nothing: list[Block] = [{"type": "text", "text": NO_RESULT}]
+            out.append(Results([found.get(call) or Result(call, name, nothing) for call, name in wanted.items()]))
+        out += rest
+    return out
+
+
+def leading_instructions(instructions: str, conversation: list[Entry]) -> tuple[str, list[Entry]]:
+    """Instructions with the system messages that come first, and what follows them.
+
+    System messages further down become the user's text, marked: for vendors that know them at the top alone.
+    """
+    texts = [instructions] if instructions.strip() else []
+    first = next((at for at, entry in enumerate(conversation) if not isinstance(entry, System)), len(conversation))
+    texts += [entry.text for entry in conversation[:first] if isinstance(entry, System)]
+    rest: list[Entry] = [
+        User([{"type": "text", "text": f"<system>\n{entry.text}\n</system>"}]) if isinstance(entry, System) else entry
+        for entry in conversation[first:]
+    ]
+    return "\n\n".join(texts), rest
+
+
+def between_users(conversation: list[Entry]) -> list[Entry]:
+    """The conversation with a user's word at its begin and its end."""
+    said: Entry = User([{"type": "text", "text": GOES_ON}])
+    start = [said] if not conversation or isinstance(conversation[0], Model) else []
+    end = [said] if conversation and isinstance(conversation[-1], Model) else []
+    return [*start, *conversation, *end]
+
+
+def data_image(url: str) -> tuple[str, str] | None:
+    """(media type, base64) of a data address; None for any other address and for data that is broken."""
+    match = _DATA_URL.match(url)
+    if match is None:
+        return None
+    data = url[match.end() :].strip()
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    kind = match["type"].lower()
+    return ("image/jpeg" if kind == "image/jpg" else kind), data
+
+
+def image_told(url: str) -> str:
+    """The words that stand for an image whose vendor takes no addresses: nobody here fetches it."""
+    return "(an image that cannot be shown here)" if url.startswith("data:") else f"(an image, not shown here: {url})"
+
+
+def _after_each_model_message(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Cut before each message of the model."""
+    group: list[Message] = []
+    for message in messages:
+        if message.role == "assistant" and group:
+            yield group
+            group = []
+        group.append(message)
+    if group:
+        yield group
+
+
+def _pieces(message: Message, full_model: str) -> list[Piece]:
+    pieces = [piece for piece in arranged(message, full_model) if piece.kind != "text" or piece.text.strip() or piece.data]
+    # With thinking alone nothing is left to say, and vendors refuse it.
+    return pieces if any(piece.call is not None or piece.text.strip() for piece in pieces) else []
+
+
+def _parts(message: Message) -> list[Block]:
+    if isinstance(message.content, str):
+        return [{"type": "text", "text": message.content}] if message.content.strip() else []
+    return [
+        block
+        for block in message.content
+        if block["type"] == "image" or (block["type"] == "text" and isinstance(block["text"], str) and block["text"].strip())
+    ]
+
+
+def _images(message: Message) -> list[Block]:
+    return [] if isinstance(message.content, str) else [block for block in message.content if block["type"] == "image"]

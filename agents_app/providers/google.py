@@ -1,0 +1,38 @@
+"""Google's Gemini API, and any server that speaks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from urllib.parse import quote, urlsplit
+
+from agents_app.providers import exchange, google_request, names
+from agents_app.providers.google_stream import GoogleStream
+from agents_app.runtime.interface import ModelRequest, ProviderEvent
+
+BASE_URL = "https://generativelanguage.googleapis.com"
+_VERSION = re.compile(r"/v\d\w*$")
+
+
+class Google:
+    """The provider ``google`` (interface.Provider)."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        base = request.base_url or BASE_URL
+        version = "" if _VERSION.search(urlsplit(base).path.rstrip("/")) else "/v1beta"
+        model = request.model if "/" in request.model else f"models/{request.model}"
+        return exchange.stream(request, call(request, exchange.address(base, f"{version}/{quote(model)}{METHOD}", alt="sse")))
+
+
+METHOD = ":streamGenerateContent"
+
+
+def call(request: ModelRequest, url: str, vendor: str = "google", bearer: str | None = None) -> exchange.Call:
+    """``bearer``: a token that stands in for a key."""
+    fit, back = names.fitting(request, google_request.tool_name)
+    headers = exchange.headers(request, "x-goog-api-key", "{}")
+    if bearer is not None and not any(name.lower() == "authorization" for name in request.headers):
+        headers["Authorization"] = f"Bearer {bearer}"
+    return exchange.Call(
+        vendor=vendor, url=url, headers=headers, body=google_request.body(fit), answer=GoogleStream, tool_names=back
+    )

@@ -1,0 +1,27 @@
+"""OpenAI's Responses, and any server that speaks them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from agents_app.providers import exchange, names, responses_request
+from agents_app.providers.responses_stream import ResponsesStream
+from agents_app.runtime.interface import ModelRequest, ProviderEvent
+
+BASE_URL = "https://api.openai.com/v1"
+
+
+class OpenAIResponses:
+    """The provider ``openai-responses`` (interface.Provider)."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        fit, back = names.fitting(request)
+        call = exchange.Call(
+            vendor="openai-responses",
+            url=exchange.address(request.base_url or BASE_URL, "/responses"),
+            headers=exchange.headers(request),
+            body=responses_request.body(fit),
+            tool_names=back,
+            answer=ResponsesStream,
+        )
+        return exchange.stream(request, call)
