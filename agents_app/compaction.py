@@ -1,7 +1,8 @@
-"""Making a conversation fit a model: what is left out when it is too long, and which gaps are closed. Pure.
+"""Making a conversation fit a model: what is left out when it is too long, or summarised, and which gaps are closed. Pure.
 
 Nothing here changes a history: the messages that come out are for the model (and for the compacted
-history, which shows what the model gets).
+history, which shows what the model gets). A summary, if there is one, is a message among the others; the
+text for it is made elsewhere (runtime/summarising.py) of what ``older`` gives.
 """
 
 from __future__ import annotations
@@ -19,6 +20,17 @@ CHARACTERS_PER_TOKEN = 4
 TOKENS_PER_IMAGE = 1_000
 STEPS_LEFT_WHOLE = 2
 NO_RESULT = "Tool call denied: no result"
+SUMMARY_BEGINS = "Summary of the conversation so far:"
+
+DUE_SHARE = 0.7
+"""A conversation that takes more of its room than this is to be summarised before it takes all."""
+KEPT_SHARE = 0.4
+"""How much of the room the newest turns keep, word for word, beside a new summary."""
+SUMMARY_SHARE = 0.2
+LONGEST_SUMMARY, SHORTEST_SUMMARY = 16_000, 120
+"""Characters, with the line it begins with. What is shorter says nothing that is worth a model call."""
+_TIGHT_SUMMARY = 400
+"""Where a share of the room is less than this, a summary may take this much if it fits at all."""
 
 
 class TooLong(AgentError):
@@ -30,8 +42,20 @@ class TooLong(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
+class Older:
+    """The older part of a conversation, up to ``through``: what a summary of ``longest`` characters is to stand for.
+
+    A former summary is the first of ``messages``.
+    """
+
+    messages: list[Message]
+    through: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Compacted:
-    """``dropped_through``: up to this position nothing but system messages is left; None: all are there."""
+    """``dropped_through``: up to this position nothing but system messages and a summary is left; None: all are there."""
 
     messages: list[Message]
     dropped_through: int | None
@@ -47,12 +71,13 @@ def compact(
     """``messages`` brought under ``limit_tokens``, instructions and tools counted; ``TooLong`` if that cannot be.
 
     First old tool results lose their content, then whole turns go, oldest first. System messages, the
-    newest user message and the calls and results of ``running_turn`` stay.
+    newest user message and the calls and results of ``running_turn`` stay. A summary of what is gone already is
+    shortened last.
     """
     everything = list(messages)
     if limit_tokens is None:
         return Compacted(everything, None)
-    fixed = len(instructions) + sum(_schema_size(schema) for schema in tool_schemas)
+    fixed = _fixed(instructions, tool_schemas)
     if _tokens(fixed, everything) <= limit_tokens:
         return Compacted(everything, None)
 
@@ -61,10 +86,8 @@ def compact(
     kept = set(range(len(groups)))
     protected = _protected(shortened, groups, running_turn)
     sizes = [_size(shortened[index] for index in group) for group in groups]
-    characters = fixed + sum(size[0] for size in sizes)
-    images = sum(size[1] for size in sizes)
-    system = _size(message for message in shortened if message.role == "system")
-    characters, images = characters + system[0], images + system[1]
+    characters, images = _size(shortened)
+    characters += fixed
 
     for number in range(len(groups)):
         if _count(characters, images) <= limit_tokens:
@@ -77,15 +100,106 @@ def compact(
     gone = {index for number, group in enumerate(groups) if number not in kept for index in group}
     rest = [message for index, message in enumerate(shortened) if index not in gone]
     if _count(characters, images) > limit_tokens:
-        raise TooLong(_count(characters, images), limit_tokens, rest)
+        rest = _with_shorter_summary(rest, characters - (limit_tokens - images * TOKENS_PER_IMAGE) * CHARACTERS_PER_TOKEN)
+        left = _tokens(fixed, rest)
+        if left > limit_tokens:
+            raise TooLong(left, limit_tokens, rest)
     return Compacted(rest, _dropped_through(shortened, gone))
+
+
+def _with_shorter_summary(messages: Sequence[Message], excess: int) -> list[Message]:
+    """With the summary shorter by so many characters, or without it if too little of it would be left."""
+    out: list[Message] = []
+    for message in messages:
+        if not message.summary:
+            out.append(message)
+        elif (longest := _content_size(message.content)[0] - excess) >= SHORTEST_SUMMARY:
+            out.append(dataclasses.replace(message, content=cut(str(message.content), longest)))
+    return out
 
 
 def _dropped_through(messages: Sequence[Message], gone: Collection[int]) -> int | None:
     """How far everything is gone; a result that stood far behind its dropped call may lie beyond."""
-    kept = (message.position for index, message in enumerate(messages) if message.role != "system" and index not in gone)
+    kept = (
+        message.position
+        for index, message in enumerate(messages)
+        if message.role != "system" and not message.summary and index not in gone
+    )
     first_kept = min(kept, default=math.inf)
     return max((position for index in gone if (position := messages[index].position) < first_kept), default=None)
+
+
+# --- summaries -----------------------------------------------------------------------------------
+
+
+def is_due(messages: Sequence[Message], instructions: str, tool_schemas: Sequence[ToolSchema], limit_tokens: int) -> bool:
+    """Whether the conversation takes so much of the room that instructions, tools and system messages leave."""
+    taken = _tokens(_fixed(instructions, tool_schemas), [message for message in messages if message.role == "system"])
+    return tokens(messages, instructions, tool_schemas) - taken > DUE_SHARE * (limit_tokens - taken)
+
+
+def has_to_go(messages: Sequence[Message], instructions: str, tool_schemas: Sequence[ToolSchema], limit_tokens: int) -> bool:
+    """Whether turns have to go: old tool results without their content are not enough."""
+    if tokens(messages, instructions, tool_schemas) <= limit_tokens:
+        return False
+    return tokens(_without_old_results(list(messages)), instructions, tool_schemas) > limit_tokens
+
+
+def older(
+    messages: Sequence[Message],
+    instructions: str,
+    tool_schemas: Sequence[ToolSchema],
+    limit_tokens: int,
+    running_turn: int | None,
+) -> Older | None:
+    """What a summary should stand for, so that the newest turns and the summary leave room for the next ones.
+
+    Whole turns from the oldest, as in ``compact``, but none that it would keep. None: there is nothing to be
+    summarised, or no room for a summary beside what stays.
+    """
+    everything = list(messages)
+    fixed = _fixed(instructions, tool_schemas)
+    groups = _turns(everything)
+    protected = _protected(everything, groups, running_turn)
+    system = _size(message for message in everything if message.role == "system")
+    room = limit_tokens - _count(fixed + system[0], system[1])
+    sizes = [_size(everything[index] for index in group) for group in groups]
+    characters, images = (sum(each) for each in zip((0, 0), *sizes, strict=True))
+    gone: set[int] = set()
+    for number, group in enumerate(groups):
+        if number in protected or _count(characters, images) <= KEPT_SHARE * room:
+            break
+        gone.update(group)
+        characters, images = characters - sizes[number][0], images - sizes[number][1]
+    through = _dropped_through(everything, gone)
+    if through is None:
+        return None
+    stays = [message for index, message in enumerate(everything) if index not in gone and not message.summary]
+    rest = _without_old_results(stays)
+    characters, images = _size(rest)
+    free = (limit_tokens - images * TOKENS_PER_IMAGE) * CHARACTERS_PER_TOKEN - fixed - characters
+    longest = min(max(_TIGHT_SUMMARY, int(SUMMARY_SHARE * room * CHARACTERS_PER_TOKEN)), LONGEST_SUMMARY, free)
+    if longest < SHORTEST_SUMMARY:
+        return None
+    told = [message for index, message in enumerate(everything) if index in gone or message.summary]
+    return Older(told, through, longest)
+
+
+def summary(text: str, through: int) -> Message:
+    """The message that stands for what was said up to ``through``."""
+    return Message("user", f"{SUMMARY_BEGINS}\n\n{text}", position=through, summary=True)
+
+
+def with_summary(messages: Sequence[Message], standing: Message | None, through: int) -> list[Message]:
+    """``messages`` with ``standing`` in place of all up to ``through`` but system messages, and of a former summary."""
+    before = [each for each in messages if each.position <= through and each.role == "system"]
+    after = [each for each in messages if each.position > through and not each.summary]
+    return [*before, *([] if standing is None else [standing]), *after]
+
+
+def cut(text: str, longest: int) -> str:
+    """``text`` in at most ``longest`` characters."""
+    return text if len(text) <= longest else text[: max(0, longest - 1)].rstrip() + "…"
 
 
 def for_model(messages: Sequence[Message]) -> list[Message]:
@@ -124,7 +238,7 @@ def for_model(messages: Sequence[Message]) -> list[Message]:
 
 def tokens(messages: Sequence[Message], instructions: str = "", tool_schemas: Sequence[ToolSchema] = ()) -> int:
     """How long an input is by this server's way of counting."""
-    return _tokens(len(instructions) + sum(_schema_size(schema) for schema in tool_schemas), messages)
+    return _tokens(_fixed(instructions, tool_schemas), messages)
 
 
 def _answers(messages: Sequence[Message]) -> dict[tuple[int, str], int]:
@@ -161,7 +275,7 @@ def _left_out(message: Message) -> Message:
 
 
 def _turns(messages: Sequence[Message]) -> list[list[int]]:
-    """The indexes of all messages but system ones, by turn, oldest first.
+    """The indexes of all messages but system ones and a summary, by turn, oldest first.
 
     A seed has no turns of its own: there each user message begins one. A result belongs to where its
     call is, whichever turn it came in, so that the pair has one fate.
@@ -171,7 +285,7 @@ def _turns(messages: Sequence[Message]) -> list[list[int]]:
     caller_of = {answer: caller for (caller, _), answer in _answers(messages).items()}
     current: int | None = None
     for index, message in enumerate(messages):
-        if message.role == "system":
+        if message.role == "system" or message.summary:
             continue
         if message.role == "tool" and index in caller_of:
             number = group_of[caller_of[index]]
@@ -187,13 +301,17 @@ def _turns(messages: Sequence[Message]) -> list[list[int]]:
 
 def _protected(messages: Sequence[Message], groups: Sequence[Sequence[int]], running_turn: int | None) -> set[int]:
     """The groups that stay: that of the newest user message and those the running turn works on."""
-    users = [index for index, message in enumerate(messages) if message.role == "user"]
+    users = [index for index, message in enumerate(messages) if message.role == "user" and not message.summary]
     # Results that stand before the running turn's own user message only closed what an earlier turn left open.
     begins = min((index for index in users if messages[index].turn == running_turn), default=-1)
     keep = {users[-1]} if users else set()
     if running_turn is not None:
         keep |= {index for index, message in enumerate(messages) if message.turn == running_turn and index >= begins}
     return {number for number, group in enumerate(groups) if keep.intersection(group)}
+
+
+def _fixed(instructions: str, tool_schemas: Sequence[ToolSchema]) -> int:
+    return len(instructions) + sum(_schema_size(schema) for schema in tool_schemas)
 
 
 def _tokens(fixed: int, messages: Sequence[Message]) -> int:

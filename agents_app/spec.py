@@ -93,12 +93,14 @@ class SummarySpec:
     """Who summarises what is left out of a conversation; None in all of it: the agent's own model.
 
     Templates as an agent's. A model of the agent's own provider is asked with the agent's own access, if none is given here.
+    ``context_tokens``: what it may be sent at once; None: as much as the agent's model.
     """
 
     model: str | None = None
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agents_app import spec
-from agents_app.loader import agent_options, checks, headers, prices, tools
+from agents_app.loader import agent_options, checks, headers, prices, summary, tools
 from agents_app.loader.table import Table
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
@@ -50,6 +50,7 @@ def read(table: Table, folder: Path) -> AgentSpec:
         settings=_settings(table),
         options=offered,
         tools=tools.read(table),
+        summary=summary.read(table),
         prices=prices.read(table),
     )
     table.refuse_unknown()

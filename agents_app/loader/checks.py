@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from agents_app import options, providers
 from agents_app.loader.table import CONTROL, Table
+from agents_app.providers import python
+from agents_app.runtime import summarising
 from agents_app.spec import AgentSpec
 
 # More combinations of choices than anyone wants to read; beyond it the rest is checked when a turn runs.
@@ -20,7 +22,9 @@ def check(agent: AgentSpec, table: Table) -> None:
     _check_templates(agent, table)
     _check_model(agent, table)
     _check_base_url(agent, table)
+    _check_access(agent, table)
     _check_prices(agent, table)
+    _check_summary(agent, table)
 
 
 def _templates(agent: AgentSpec) -> Iterator[tuple[str, str]]:
@@ -57,6 +61,21 @@ def _check_templates(agent: AgentSpec, table: Table) -> None:
                 table.fault(key, f"the option {name} is a secret: those may stand only in api_key and headers")
             elif option.type == "text" and key in ("model", "base_url"):
                 table.fault(key, f"the option {name} is free text: only a select may stand here")
+
+
+def _check_summary(agent: AgentSpec, table: Table) -> None:
+    """What holds for an agent's model, its hosts and its secrets holds for who summarises for it."""
+    if not table.has("summary"):
+        return
+    if agent.compaction != "summarise":
+        table.fault("summary", 'says who summarises, but nobody does: there is no compaction = "summarise"')
+    summariser, own = summarising.described(agent), table.table("summary")
+    _check_templates(summariser, own)
+    if agent.summary.model is not None:
+        if not agent.summary.model:
+            own.fault("model", "must not be empty")
+        _check_model(summariser, own)
+    _check_base_url(summariser, own)
 
 
 def _check_model(agent: AgentSpec, table: Table) -> None:
@@ -103,6 +122,15 @@ def _check_base_url(agent: AgentSpec, table: Table) -> None:
     for option in agent.options:
         if option.type == "secret" and option.default and option.name in used:
             table.fault("base_url", f"the default of the secret {option.name} would go to a host the client chooses")
+
+
+def _check_access(agent: AgentSpec, table: Table) -> None:
+    """What would go nowhere must not look as if it did something."""
+    if not agent.model.startswith(f"{python.NAME}:"):
+        return
+    for key, value in (("api_key", agent.api_key), ("base_url", agent.base_url), ("headers", agent.headers)):
+        if value:
+            table.fault(key, "the model is an object in Python, which has its own access: this would be without effect")
 
 
 def _placed(agent: AgentSpec, template: str) -> list[str]:

@@ -64,7 +64,7 @@ def assemble(
         model=model,
         instructions=options.fill(spec.instructions, values),
         settings=options.fill_all(spec.settings, values),
-        api_key=_api_key(spec, provider_name, values),
+        api_key=api_key_of(spec, provider_name, values),
         base_url=None if spec.base_url is None else options.fill(spec.base_url, values),
         headers={name: options.fill(value, values) for name, value in spec.headers.items()},
         limits=spec.limits,
@@ -74,7 +74,7 @@ def assemble(
     )
 
 
-def _api_key(spec: AgentSpec, provider_name: str, values: Mapping[str, str]) -> str | None:
+def api_key_of(spec: AgentSpec, provider_name: str, values: Mapping[str, str]) -> str | None:
     if spec.api_key is not None:
         return options.fill(spec.api_key, values) or None
     # The operator's own key goes only where the operator alone decides it goes.

@@ -22,7 +22,8 @@ class Message:
 
     ``provider_data`` is what a provider wants back unread (JSON text), with the model that wrote it
     in front, so that another model never gets it. ``step`` tells the model calls of one turn apart;
-    ``turn`` names the turn (None: the seed). ``position`` is the line's place in its session.
+    ``turn`` names the turn (None: the seed). ``position`` is the line's place in its session. ``summary``: it
+    stands for what was said up to that place.
     """
 
     role: Role
@@ -32,6 +33,7 @@ class Message:
     turn: int | None = None
     step: int = 0
     position: int = 0
+    summary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -219,3 +220,107 @@ def test_ten_thousand_messages_are_no_trouble() -> None:
         talk.user("u" * 40, turn).calls(f"c{turn}", turn=turn).result(f"c{turn}", "r" * 80, turn).says("a" * 40, turn)
     found = compacted(talk, 1_000, running=2_499)
     assert tokens(for_model(found.messages)) <= 1_000
+
+
+# --- summaries -----------------------------------------------------------------------------------
+
+
+def talk_of(turns: int, characters: int = 200) -> Talk:
+    talk = Talk()
+    for turn in range(1, turns + 1):
+        talk.user("u" * characters, turn).calls(f"c{turn}", turn=turn).result(f"c{turn}", "r" * 20, turn)
+        talk.says("a" * characters, turn)
+    return talk
+
+
+@pytest.mark.rule("A99")
+def test_a_summary_stands_for_whole_turns_from_the_oldest_and_takes_in_the_former_one() -> None:
+    talk = talk_of(10)
+    older = compaction.older(talk.messages, "", [], 1_200, None)
+    assert older is not None
+    assert older.through % 4 == 0, "whole turns"
+    assert [m.position for m in older.messages] == list(range(1, older.through + 1))
+    shorter = compaction.with_summary(talk.messages, compaction.summary("They spoke.", older.through), older.through)
+    assert shorter[0].content == "Summary of the conversation so far:\n\nThey spoke."
+    assert tokens(shorter) <= 600, "and there is room for the next turns"
+    talk.messages = shorter
+    for turn in range(11, 20):
+        talk.messages += [replace(m, position=m.position + 4 * turn, turn=turn) for m in talk_of(1).messages]
+    again = compaction.older(talk.messages, "", [], 1_200, None)
+    assert again is not None
+    assert again.messages[0] == shorter[0]
+    assert len([m for m in again.messages if m.summary]) == 1
+
+
+def test_a_conversation_is_due_when_it_takes_most_of_its_room() -> None:
+    talk = talk_of(2)
+    length = tokens(talk.messages)
+    assert compaction.is_due(talk.messages, "", [], int(length / 0.71))
+    assert not compaction.is_due(talk.messages, "", [], int(length / 0.69) + 1)
+    assert not compaction.is_due([], "i" * 4_000, [], 1_001), "instructions alone are no reason"
+
+
+def test_the_newest_user_message_and_the_running_turn_are_not_summarised() -> None:
+    one = Talk().user("x" * 4_000, 1).says("y", 1)
+    assert compaction.older(one.messages, "", [], 500, None) is None
+    two = one.user("now", 2).calls("c", turn=2).result("c", "r" * 400, 2)
+    older = compaction.older(two.messages, "", [], 500, 2)
+    assert older is not None
+    assert older.through == 2
+
+
+def test_nothing_is_summarised_where_no_summary_would_fit() -> None:
+    talk = Talk().user("old" * 100, 1).says("old", 1).user("x" * 700, 2)
+    assert compaction.older(talk.messages, "", [], 200, 2) is None
+    assert compacted(talk, 200, running=2).dropped_through == 2
+
+
+@pytest.mark.rule("A99")
+def test_where_turns_are_dropped_after_all_a_summary_of_those_before_stays_as_long_as_it_fits() -> None:
+    kept = [replace(m, position=m.position + 8) for m in talk_of(3).messages]
+    talk = [compaction.summary("s" * 600, 8), *kept, Message("user", "now", turn=9, position=21)]
+    found = compact(talk, "", [], 180, 9)
+    assert [m.content for m in found.messages] == [talk[0].content, "now"]
+    assert found.dropped_through == 20
+    shorter = compact(talk, "", [], 60, 9)
+    assert tokens(shorter.messages) <= 60
+    assert str(shorter.messages[0].content).startswith("Summary of the conversation so far:\n\nsss")
+    without = compact(talk, "", [], 20, 9)
+    assert [m.content for m in without.messages] == ["now"]
+
+
+def test_turns_have_to_go_only_if_shorter_results_are_not_enough() -> None:
+    talk = Talk().user("go", 1)
+    for number in range(4):
+        talk.calls(f"c{number}", turn=1).result(f"c{number}", "r" * 400, 1)
+    assert not compaction.has_to_go(talk.messages, "", [], 250)
+    assert compaction.has_to_go(talk.messages, "", [], 150)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 3)), min_size=1, max_size=12),
+    st.integers(20, 400),
+    st.integers(0, 2_000),
+)
+def test_a_summary_keeps_the_promises_of_compaction(turns: list[tuple[int, int, int]], limit: int, written: int) -> None:
+    talk = Talk().add("system", "Be kind.")
+    for turn, (steps, size, calls) in enumerate(turns, 1):
+        talk.user("u" * size, turn)
+        for step in range(steps):
+            ids = [f"{turn}.{step}.{number}" for number in range(calls)]
+            talk.calls(*ids, turn=turn, text="t")
+            for call in ids:
+                talk.result(call, "r" * size, turn)
+    last = len(turns)
+    older = compaction.older(talk.messages, "", [], limit, last)
+    if older is None:
+        return
+    assert {m.turn for m in older.messages}.isdisjoint({last})
+    text = compaction.cut("s" * written, older.longest - len(compaction.SUMMARY_BEGINS) - 2)
+    shorter = compaction.with_summary(talk.messages, compaction.summary(text, older.through), older.through)
+    asked = {call["toolCallId"] for message in shorter for call in calls_of(message)}
+    assert {m.tool_call_id for m in shorter if m.role == "tool"} == asked
+    found = compact(shorter, "", [], limit, last)
+    assert tokens(found.messages) <= limit
+    assert found.dropped_through is None
+    assert [m.summary for m in found.messages][:2] == [False, True]
