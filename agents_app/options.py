@@ -44,6 +44,17 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(replacement, template)
 
 
+def as_written(text: str, known: Mapping[str, Any] | frozenset[str]) -> str:
+    """A template that gives ``text`` back as it is, but for places of known options."""
+
+    def kept(place: re.Match[str]) -> str:
+        literal, name = place.groups()
+        asks = name in known or not _NAME.fullmatch(name or literal)
+        return place.group() if literal is None and asks else f"{{{place.group()}}}"
+
+    return _PLACE.sub(kept, text)
+
+
 def fill_all(value: Any, values: Mapping[str, str]) -> Any:
     """``fill`` on every string in a JSON value; the names of members stay as they are."""
     if isinstance(value, str):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agents_app import spec
-from agents_app.loader import agent_options, checks, headers, prices, summary, tools
+from agents_app.loader import agent_options, checks, headers, prices, python_agents, summary, tools
 from agents_app.loader.table import Table
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
@@ -23,23 +23,25 @@ _OWN_SETTINGS = {"model", "messages", "stream", "tools", "n"}
 
 
 def read(table: Table, folder: Path) -> AgentSpec:
-    name = table.line("name", required=True) or ""
+    name = table.line("name", required=not table.has("python")) or ""
     if name:
         table.named(name)
+    own = python_agents.read(table)
+    name = own.named(table, name)
     version = table.text("version") or "0.0.0"
     if not _SEMVER.fullmatch(version):
         table.fault("version", "must be a semantic version such as 1.2.0")
-    offered = agent_options.read(table)
+    offered = own.options_with(table, agent_options.read(table))
     agent = AgentSpec(
         name=name,
-        model=table.text("model", required=True) or "",
+        model=own.model_or(table),
         version=version,
-        title=table.text("title"),
-        description=table.text("description"),
+        title=own.either(table, "title", own.title),
+        description=own.either(table, "description", own.description),
         api_key=table.text("api_key"),
         base_url=table.text("base_url"),
-        headers=headers.read(table),
-        instructions=_instructions(table, folder),
+        headers=own.joined(table, "headers", own.headers, headers.read(table), offered),
+        instructions=own.instructions_or(table, _instructions(table, folder), offered),
         history=table.words("history", spec.HISTORY_KINDS, spec.HISTORY_KINDS),
         stream=table.words("stream", spec.STREAM_MODES, spec.STREAM_MODES),
         client_tools=table.flag("client_tools", default=False),
@@ -47,11 +49,12 @@ def read(table: Table, folder: Path) -> AgentSpec:
         context_tokens=table.whole("context_tokens", 0) or None,
         compaction=table.word("compaction", spec.COMPACTION_KINDS) or "drop",
         limits=_limits(table),
-        settings=_settings(table),
+        settings=own.joined(table, "settings", own.settings, _settings(table), offered),
         options=offered,
-        tools=tools.read(table),
+        tools=own.tools_with(table, tools.read(table)),
         summary=summary.read(table),
         prices=prices.read(table),
+        python=own.reference,
     )
     table.refuse_unknown()
     checks.check(agent, table)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from agents_app import options, providers
 from agents_app.loader.table import CONTROL, Table
+from agents_app.providers import python
 from agents_app.runtime import summarising
 from agents_app.spec import AgentSpec
 
@@ -21,6 +22,7 @@ def check(agent: AgentSpec, table: Table) -> None:
     _check_templates(agent, table)
     _check_model(agent, table)
     _check_base_url(agent, table)
+    _check_access(agent, table)
     _check_prices(agent, table)
     _check_summary(agent, table)
 
@@ -120,6 +122,15 @@ def _check_base_url(agent: AgentSpec, table: Table) -> None:
     for option in agent.options:
         if option.type == "secret" and option.default and option.name in used:
             table.fault("base_url", f"the default of the secret {option.name} would go to a host the client chooses")
+
+
+def _check_access(agent: AgentSpec, table: Table) -> None:
+    """What would go nowhere must not look as if it did something."""
+    if not agent.model.startswith(f"{python.NAME}:"):
+        return
+    for key, value in (("api_key", agent.api_key), ("base_url", agent.base_url), ("headers", agent.headers)):
+        if value:
+            table.fault(key, "the model is an object in Python, which has its own access: this would be without effect")
 
 
 def _placed(agent: AgentSpec, template: str) -> list[str]:

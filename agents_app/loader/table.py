@@ -17,6 +17,11 @@ TOP = "file"
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+def is_line(text: str) -> bool:
+    """Whether a text is a name: not blank, one line, not too long."""
+    return bool(text.strip()) and not CONTROL.search(text) and len(text) <= MAX_NAME
+
+
 class Table:
     """One table of the file while it is read: hands out typed values, writes down faults, knows what was asked for.
 
@@ -55,7 +60,7 @@ class Table:
         value = self.text(key, required=required)
         if value is None:
             return None
-        if not value.strip() or CONTROL.search(value) or len(value) > MAX_NAME:
+        if not is_line(value):
             self.fault(key, f"must be one line of 1 to {MAX_NAME} characters")
             return None
         return value
@@ -124,6 +129,10 @@ class Table:
 
     def table(self, key: str) -> Table:
         return Table(self.mapping(key), f"{self._place}.{key}", self._owner, self._faults)
+
+    def beside(self, values: Mapping[str, Any], place: str) -> Table:
+        """Another table whose faults stand with this one's: what is read with it, from elsewhere."""
+        return Table(values, place, self._owner, self._faults)
 
     def tables(self, key: str, *, owner: str = "") -> Iterator[Table]:
         values = self._typed(key, list, f"a list of tables ([[{key}]])")

@@ -8,7 +8,7 @@ from typing import Any
 
 from agents_app import options, providers
 from agents_app.errors import ProviderError
-from agents_app.providers import credentials
+from agents_app.providers import credentials, python
 from agents_app.runtime.interface import Limits, Provider, ToolSet
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
@@ -55,6 +55,8 @@ def assemble(
     provider = providers.find(provider_name)
     if provider is None:
         raise ProviderError("configuration", f"agent {spec.name}: no such provider")
+    if isinstance(provider, python.Python):
+        provider = provider.for_run(values, pool, fair_key)
     active = [tool for tool in spec.exposed_tools if tool.name in enabled]
     active += [tool for tool in spec.tools if not tool.expose]
     tools = ServerTools(active, pool, fair_key, spec.limits)

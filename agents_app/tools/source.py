@@ -27,7 +27,10 @@ def known(source: str) -> Callable[..., Any] | None:
 
 
 def resolve(source: str) -> Callable[..., Any]:
-    """The function of ``python:module:name`` or ``builtin:name``. The first use of a module imports it."""
+    """The function of ``python:module:name``, ``agent:module:agent:tool`` or ``builtin:name``.
+
+    The first use of a module imports it.
+    """
     if source not in _resolved:
         _resolved[source] = _find(source)
     return _resolved[source]
@@ -39,6 +42,8 @@ def _find(source: str) -> Callable[..., Any]:
         if rest not in BUILTINS:
             raise NoFunction(f"there is no builtin tool {rest!r}; there are {', '.join(BUILTINS)}")
         return BUILTINS[rest]
+    if kind == "agent":
+        return _of_agent(rest)
     if kind != "python":
         raise NoFunction("write it as module:function")
     try:
@@ -49,3 +54,17 @@ def _find(source: str) -> Callable[..., Any]:
         raise NoFunction(f"{rest} is not a function")
     function: Callable[..., Any] = found
     return function
+
+
+def _of_agent(rest: str) -> Callable[..., Any]:
+    """A tool that an agent in Python brought."""
+    # Imported when first needed: few agents are written in Python, and what theirs are made of is large.
+    from agents_app.tools import agent_tools
+
+    reference, _, name = rest.rpartition(":")
+    try:
+        return agent_tools.of(objects.find(reference))[name].function
+    except (objects.NoObject, agent_tools.NotTaken) as error:
+        raise NoFunction(str(error)) from error
+    except KeyError:
+        raise NoFunction(f"{reference} has no tool {name}") from None

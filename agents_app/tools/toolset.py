@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from agents_app.errors import ToolFailed
+from agents_app.runtime import places
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
@@ -57,7 +56,8 @@ class ServerTools:
             raise ToolFailed("the tool is not available") from None
         seconds = spec.timeout or self._limits.tool_seconds
         limit = self._limits.tool_output_bytes
-        given = checked(arguments, spec.parameters)
+        # What another library describes it also checks, by its own rules.
+        given = dict(arguments) if getattr(function, "checks_arguments", False) else checked(arguments, spec.parameters)
         try:
             if _is_async(function):
                 value = await _bounded(lambda: _called(function, given, limit), seconds)
@@ -73,7 +73,8 @@ class ServerTools:
         # The outer edge of code that is not ours.
         except Exception as error:
             # Where and what kind, but not its words: they may quote what a user wrote.
-            logger.warning("tool %s raised %s\n%s", name, type(error).__name__, _places(error))
+            cause = error.__cause__ if isinstance(error, _Raised) and error.__cause__ is not None else error
+            logger.warning("tool %s raised %s\n%s", name, type(error).__name__, places.of(cause))
             raise ToolFailed("the tool raised an error") from None
 
 
@@ -133,10 +134,3 @@ def _heard(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         # Asked for, so that the loop does not report it as never retrieved.
         task.exception()
-
-
-def _places(error: BaseException) -> str:
-    cause = error.__cause__ if isinstance(error, _Raised) and error.__cause__ is not None else error
-    frames = traceback.extract_tb(cause.__traceback__)
-    lines = [f"  {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
-    return "\n".join([f"  {type(cause).__name__}", *lines])

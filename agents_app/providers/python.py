@@ -1,0 +1,339 @@
+"""The provider ``python``: whoever speaks is an object in the operator's code.
+
+``python:module:name`` names an agent of our own interface (python_agent.py), a ``pydantic_ai.Agent``, whose model
+is asked, or one of that library's models itself. Agents of our own interface get the session's options and a pool
+for what blocks; ``for_run`` gives them both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from agents_app import exact_json, objects
+from agents_app.errors import ProviderError
+from agents_app.python_agent import STATE, Request, Said, State, ToolCall
+from agents_app.runtime import places
+from agents_app.runtime.interface import (
+    Finish,
+    Limits,
+    ModelRequest,
+    Opaque,
+    Provider,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
+from agents_app.tools import agent_tools
+from agents_app.tools.threads import FairPool, Pool
+
+log = logging.getLogger(__name__)
+
+NAME = "python"
+MOST_WAITING = 256
+"""Things said that the run has not taken yet; whoever says more waits."""
+SECONDS_TO_CLOSE = 5.0
+"""An agent that was told to stop and does not listen is left behind after this."""
+
+_lock = threading.Lock()
+_found: dict[str, Any] = {}
+_left_behind: set[asyncio.Task[None]] = set()
+
+
+class NoAgent(Exception):
+    """The object named is there and cannot speak; the text says why."""
+
+
+def resolve(reference: str) -> Any:
+    """The instance or model behind ``module:name``, one a process. The first use imports its module."""
+    with _lock:
+        if reference not in _found:
+            _found[reference] = _made(objects.find(reference))
+        return _found[reference]
+
+
+def _made(found: Any) -> Any:
+    if agent_tools.is_pydantic(found):
+        if found.model is None or isinstance(found.model, str):
+            raise NoAgent("its agent has no model object")
+        return found.model
+    if _is_model(found):
+        return found
+    if not agent_tools.is_own(found):
+        raise NoAgent("it is neither a pydantic_ai.Agent or Model nor a class with a method respond")
+    if not inspect.isclass(found):
+        _check(type(found))
+        return found
+    _check(found)
+    try:
+        return found()
+    # The class is not ours: whatever its constructor raises.
+    except Exception as error:
+        raise NoAgent(f"making an instance of it, without arguments, raised {type(error).__name__}") from error
+
+
+def _check(kind: type[Any]) -> None:
+    respond = inspect.unwrap(getattr(kind, "respond"))  # noqa: B009 - no type says that it is there, is_own has seen it
+    if not (inspect.isasyncgenfunction(respond) or inspect.isgeneratorfunction(respond)):
+        raise NoAgent("its method respond is no generator: it has to yield what it says (async def or def, with yield)")
+
+
+def _is_model(found: Any) -> bool:
+    import sys
+
+    library = sys.modules.get("pydantic_ai.models")
+    return library is not None and isinstance(found, library.Model)
+
+
+class Python:
+    """interface.Provider for objects in code; ``for_run`` before the first request of a run, if there is one."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        return _stream(request, {}, _own_pool(), None)
+
+    def for_run(self, values: Mapping[str, str], pool: Pool, fair_key: Hashable) -> Provider:
+        return _ForRun(values, pool, fair_key)
+
+
+class _ForRun:
+    def __init__(self, values: Mapping[str, str], pool: Pool, fair_key: Hashable) -> None:
+        self._values, self._pool, self._fair_key = values, pool, fair_key
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        return _stream(request, self._values, self._pool, self._fair_key)
+
+
+_pool: FairPool | None = None
+
+
+def _own_pool() -> Pool:
+    """For requests outside of a run, such as a summary's."""
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = FairPool(4)
+        return _pool
+
+
+async def _stream(
+    request: ModelRequest, values: Mapping[str, str], pool: Pool, fair_key: Hashable
+) -> AsyncGenerator[list[ProviderEvent]]:
+    speaker = _found.get(request.model)
+    if speaker is None:
+        try:
+            # An import runs a module's code and may block: not in the loop.
+            speaker = await pool.run(fair_key, lambda: resolve(request.model))
+        except (objects.NoObject, NoAgent) as error:
+            raise ProviderError("configuration", f"{request.full_model or request.model}: {error}") from None
+    if _is_model(speaker):
+        # Imported when first needed: it is large.
+        from agents_app.providers import pydantic_models
+
+        async with aclosing(pydantic_models.stream(speaker, request)) as stream:
+            async for batch in stream:
+                yield batch
+        return
+    async with aclosing(_spoken(speaker, _asked(request, values), request.limits, pool, fair_key)) as said:
+        async for batch in said:
+            yield batch
+
+
+def _asked(request: ModelRequest, values: Mapping[str, str]) -> Request:
+    return Request(
+        instructions=request.instructions,
+        messages=request.messages,
+        tools=request.tools,
+        settings=request.settings,
+        options=values,
+        limits=request.limits,
+        full_model=request.full_model,
+    )
+
+
+async def _spoken(
+    agent: Any, request: Request, limits: Limits, pool: Pool, fair_key: Hashable
+) -> AsyncGenerator[list[ProviderEvent]]:
+    """What the agent says, in batches of what has arrived; always with a finish.
+
+    The agent runs in a task of its own from its first line to its last: what it opens (a client, a timeout) is
+    then closed by the task that opened it, whatever becomes of the run.
+    """
+    queue: asyncio.Queue[Said | None] = asyncio.Queue(MOST_WAITING)
+    name = type(agent).__name__
+
+    async def speak() -> None:
+        try:
+            answer = agent.respond(request)
+            heard = answer if isinstance(answer, AsyncIterator) else _in_threads(answer, pool, fair_key)
+            async with aclosing(heard) as said:  # type: ignore[type-var]  # a generator, as _check has seen
+                async for each in said:
+                    await queue.put(each)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # A task that ends with one of these ends the whole worker's loop.
+            raise RuntimeError("the agent raised what ends a program") from error
+        finally:
+            # Nobody takes more from a queue that is full when this is being cancelled.
+            if not queue.full():
+                queue.put_nowait(None)
+
+    task = asyncio.create_task(speak())
+    taken = _Taken(name)
+    try:
+        patience = limits.first_output
+        while True:
+            batch = await _heard(queue, patience)
+            if events := taken.events(batch):
+                yield events
+                patience = limits.between_outputs
+            if None in batch or (task.done() and queue.empty()):
+                break
+        await _ended(task, name)
+        yield [taken.finish()]
+    finally:
+        await _close(task, name)
+
+
+async def _heard(queue: asyncio.Queue[Said | None], seconds: float) -> list[Said | None]:
+    try:
+        async with asyncio.timeout(seconds):
+            batch = [await queue.get()]
+    except TimeoutError:
+        raise ProviderError("timeout", f"the agent said nothing for {seconds:g} s") from None
+    while not queue.empty():
+        batch.append(queue.get_nowait())
+    return batch
+
+
+async def _ended(task: asyncio.Task[None], name: str) -> None:
+    await asyncio.wait({task})
+    if task.cancelled():
+        raise ProviderError("broken_stream", f"{name}: its task was cancelled from within")
+    error = task.exception()
+    if isinstance(error, ProviderError):
+        raise error
+    if error is not None:
+        raise ProviderError("broken_stream", f"{name}.respond raised\n{places.of(error)}")
+
+
+async def _close(task: asyncio.Task[None], name: str) -> None:
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=SECONDS_TO_CLOSE)
+    if not task.done():
+        log.warning("%s.respond was told to stop and did not in %g s: it is left behind", name, SECONDS_TO_CLOSE)
+        _left_behind.add(task)
+        task.add_done_callback(_forgotten)
+    elif not task.cancelled():
+        # Asked for, so that the loop does not report it as never retrieved.
+        task.exception()
+
+
+def _forgotten(task: asyncio.Task[None]) -> None:
+    _left_behind.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+class _Taken:
+    """Turns what an agent says into a provider's events."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls = 0
+        self._finish: Finish | None = None
+
+    def events(self, batch: list[Said | None]) -> list[ProviderEvent]:
+        return [event for each in batch if each is not None and (event := self._event(each)) is not None]
+
+    def finish(self) -> Finish:
+        return self._finish or Finish("tool_calls" if self._calls else "stop")
+
+    def _event(self, said: object) -> ProviderEvent | None:
+        match said:
+            case str():
+                return TextDelta(said)
+            case TextDelta(str()) | ThinkingDelta(str()) | Usage():
+                return said
+            case ToolCall(str(), Mapping()):
+                self._calls += 1
+                return ToolCallDelta(self._calls - 1, None, said.name, self._json(dict(said.arguments)))
+            case ToolCallDelta():
+                self._calls = max(self._calls, said.index + 1)
+                return said
+            case State(data):
+                return Opaque(STATE, self._value(data))
+            case Opaque(part, data):
+                return Opaque(part, self._value(data))
+            case Finish():
+                self._finish = said
+                return None
+        raise ProviderError("broken_stream", f"{self._name}.respond yielded a {type(said).__name__}, which says nothing")
+
+    def _value(self, data: Any) -> Any:
+        self._json(data)
+        return data
+
+    def _json(self, data: Any) -> str:
+        try:
+            return exact_json.dumps(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ProviderError("broken_stream", f"{self._name}.respond yielded what has no JSON form") from error
+
+
+_END = object()
+
+
+async def _in_threads(said: Iterator[Said], pool: Pool, fair_key: Hashable) -> AsyncGenerator[Said]:
+    """A plain generator, each of its steps in a thread."""
+    pulled = _Pulled(said)
+    try:
+        while (each := await pool.run(fair_key, pulled.next)) is not _END:
+            yield each
+    except (GeneratorExit, asyncio.CancelledError):
+        if pulled.abandon():
+            await pool.run(fair_key, pulled.close)
+        raise
+
+
+class _Pulled:
+    """A plain generator that may be given up while a thread is in the middle of it: that thread then closes it."""
+
+    def __init__(self, said: Iterator[Said]) -> None:
+        self._said = said
+        self._lock = threading.Lock()
+        self._at_work = self._abandoned = False
+
+    def next(self) -> Any:
+        with self._lock:
+            if self._abandoned:
+                return _END
+            self._at_work = True
+        try:
+            return next(self._said, _END)
+        # What would end more than the agent ends the agent.
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            raise RuntimeError("the agent raised what ends a program") from error
+        finally:
+            with self._lock:
+                self._at_work = False
+                abandoned = self._abandoned
+            if abandoned:
+                self.close()
+
+    def abandon(self) -> bool:
+        """Give it up; whether nobody is in the middle of it, so that whoever gives it up has to close it."""
+        with self._lock:
+            self._abandoned = True
+            return not self._at_work
+
+    def close(self) -> None:
+        close = getattr(self._said, "close", None)
+        if close is not None:
+            close()
