@@ -39,6 +39,7 @@ MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 FOR_USAGE = 5.0
 FOR_END = 0.1
 
+_BOM = b"\xef\xbb\xbf"
 _UNFIT_FOR_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -165,6 +166,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
     patience: Patience | None = None
     answer = call.answer()
     begun = False
+    opening = b""
     try:
         async with asyncio.timeout_at(deadline):
             session = await connections.session()
@@ -184,7 +186,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
             patience.expect(deadline)
             chunk = await _more(response.content)
             patience.came()
-            if document or (blank and chunk.lstrip().startswith(b"{")):
+            if document or (blank and chunk.removeprefix(_BOM).lstrip().startswith(b"{")):
                 # Not a stream but one document: the server knows no streaming.
                 document += chunk
                 if len(document) > MAX_DOCUMENT_BYTES:
@@ -192,7 +194,8 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
                 batch = [] if chunk else answer.read_whole(bytes(document))
             else:
                 batch = answer.read(splitter.feed(chunk) if chunk else splitter.finish())
-            blank = blank and (not chunk or chunk.isspace())
+            if blank and chunk and not (chunk.isspace() or chunk == _BOM):
+                blank, opening = False, chunk.removeprefix(_BOM).lstrip()[:1]
             if batch:
                 begun = True
                 yield batch
@@ -224,7 +227,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
         raise (fault if begun else _Failed(fault, None)) from None
     except ServerSaid as problem:
         if begun:
-            fault_kind: ProviderFault = "context_too_long" if problem.fault == "context_too_long" else "broken_stream"
+            fault_kind: ProviderFault = problem.fault if problem.fault in ("context_too_long", "declined") else "broken_stream"
             raise ProviderError(fault_kind, f"error in the stream: {problem.code}") from None
         wait = _backoff(attempt) if problem.passing else None
         raise _Failed(ProviderError(problem.fault, f"error in the stream: {problem.code}"), wait) from None
@@ -240,6 +243,8 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
     if last is None:
         if begun:
             raise ProviderError("broken_stream", "the stream ended before the message")
+        if opening == b"<":
+            raise _Failed(ProviderError("configuration", "a page came instead of an answer"), None)
         raise _Failed(ProviderError("unavailable", "the stream ended before it began"), _backoff(attempt))
     yield last
 
