@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.runtime.messages import ToolSchema
-from sessions_app.core import access, content, dispatches, journal, session_settings
+from sessions_app.core import access, content, dispatches, journal, quotas, session_settings
 from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import Fault, InvalidInput, NotPossible
@@ -111,6 +111,11 @@ def put(session: Session, entry: Entry) -> None:
     )
 
 
+def attended(session: int) -> bool:
+    """Whether a client takes part in the session now, whom its agent's tools may ask something."""
+    return SessionClient.objects.filter(session_id=session, left_at=None).exists()
+
+
 def draw_attention(session: int) -> Turn | None:
     """Make the run of the session's live turn look; the session is locked. Tell its worker after the transaction."""
     turn = Turn.objects.select_for_update(no_key=True).filter(session_id=session, state__in=LIVE_STATES).first()
@@ -121,7 +126,7 @@ def draw_attention(session: int) -> Turn | None:
 
 def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatched | None) -> None:
     """The client takes part, or what it brings is changed."""
-    with journal.transaction() as tx:
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
         others = SessionClient.objects.filter(session=session).exclude(client=entry.id)
@@ -129,11 +134,14 @@ def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatch
             raise NotPossible("another client is active in this session")
         check_tools(session, session.agent_name, entry.tools)
         before = SessionClient.objects.filter(session=session, client=entry.id).first()
-        put(session, entry)
+        with quotas.counting_guests(session) as growth:
+            put(session, entry)
+            customizations = _customizations_of(session, None if before is None else before.client, entry)
+        asking.admit_bytes(growth.bytes)
         draw_attention(session.pk)
         happening = dispatches.told(Happening(Kind.CLIENT_JOINED, {"client": entry.document()}), dispatched)
-        tx.append(NewEvent(session.tenant_id, session.pk, happening))
-        _customizations_of(tx, session, None if before is None else before.client, entry)
+        for each in (happening, *customizations):
+            tx.append(NewEvent(session.tenant_id, session.pk, each))
 
 
 def leave(caller: Caller, session: Session, client: str, *, dispatched: Dispatched | None) -> None:
@@ -160,19 +168,24 @@ def left(
         draw_attention(session.pk)
     tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
     if there is not None:
-        _customizations_of(tx, session, there.client, None)
+        with quotas.counting_guests(session):
+            customizations = _customizations_of(session, there.client, None)
+        for each in customizations:
+            tx.append(NewEvent(session.tenant_id, session.pk, each))
 
 
 def change_tools(caller: Caller, session: Session, tools: list[dict[str, Any]], *, dispatched: Dispatched) -> None:
     """Other tools of the client that dispatches; they count from the next model call."""
-    with journal.transaction() as tx:
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
         there = SessionClient.objects.filter(session=session, client=dispatched.client, left_at=None).first()
         if there is None:
             raise NotPossible("you are not the active client of this session")
         check_tools(session, session.agent_name, tools)
-        SessionClient.objects.filter(pk=there.pk).update(tools=exact_json.dumps(tools))
+        with quotas.counting_guests(session) as growth:
+            SessionClient.objects.filter(pk=there.pk).update(tools=exact_json.dumps(tools))
+        asking.admit_bytes(growth.bytes)
         draw_attention(session.pk)
         happening = Happening(Kind.CLIENT_TOOLS_CHANGED, {"client": there.client, "tools": tools})
         tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
@@ -190,17 +203,16 @@ def adopted(before: Sequence[dict[str, Any]], client: str, brought: Sequence[dic
     ]
 
 
-def _customizations_of(tx: journal.Transaction, session: Session, client: str | None, entry: Entry | None) -> None:
-    """Adopt what a client brings and let go what it brought; an event if that changes the session's list."""
+def _customizations_of(session: Session, client: str | None, entry: Entry | None) -> list[Happening]:
+    """Adopt what a client brings and let go what it brought; what there is to tell if that changes the session's list."""
     known = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
     before: list[dict[str, Any]] = [] if known is None else exact_json.loads(known)
     owner = entry.id if entry is not None else client
     after = before if owner is None else adopted(before, owner, (entry.customizations if entry is not None else None) or [])
     if after == before:
-        return
+        return []
     keep_customizations(session, after)
-    happening = Happening(Kind.CUSTOMIZATIONS_CHANGED, {"customizations": after})
-    tx.append(NewEvent(session.tenant_id, session.pk, happening))
+    return [Happening(Kind.CUSTOMIZATIONS_CHANGED, {"customizations": after})]
 
 
 def keep_customizations(session: Session, after: Sequence[dict[str, Any]]) -> None:

@@ -7,13 +7,14 @@ has left its sessions and has a grace; after that its open calls fail and others
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import nullcontext
 from datetime import timedelta
 
 from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from sessions_app.core import broadcast, clients, journal, turns
+from sessions_app.core import broadcast, clients, journal, quotas, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import Fault, InvalidInput
@@ -107,7 +108,8 @@ def _let_go(row: int) -> bool:
         client = SessionClient.objects.filter(pk=row, left_at__lt=since).first()
         if client is None:
             return False
-        client.delete()
+        with nullcontext() if session is None else quotas.counting_guests(session):
+            client.delete()
         told = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
     if told is not None and told.worker:
         broadcast.tell_worker(told.worker, {"turn": told.turn_id, "what": "answered"})

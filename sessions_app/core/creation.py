@@ -12,7 +12,7 @@ from sessions_app.core.caller import Caller
 from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.session_changes import Approval
-from sessions_app.models import LONGEST_URI, Session
+from sessions_app.models import LONGEST_URI, Measure, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +71,6 @@ def create(
             adopted = clients.adopted([], client.id, client.customizations or [])
             if adopted:
                 clients.keep_customizations(session, adopted)
+            quotas.enter(session, Measure.BYTES, quotas.bytes_of_guests(session))
         asking.admit_session(tx.write)
     return access.session_of_row(caller, session.pk)

@@ -50,7 +50,9 @@ def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
         change = _Change(tx, session, dispatched)
-        yield change
+        with quotas.counting_guests(session) as growth:
+            yield change
+        asking.admit_bytes(growth.bytes)
         change.live = clients.draw_attention(session.pk)
         if change.live is None and PendingMessage.objects.filter(session=session, kind=PendingKind.QUEUED).exists():
             asking.take_turn()

@@ -180,6 +180,13 @@ class Asking:
                 raise QuotaExceeded(Quota.SESSIONS, limits.sessions, _LATER, of_key=of_key)
         self._check_bytes()
 
+    def admit_bytes(self, grown: int) -> None:
+        """After everything is written, before the journal's locks. Who makes something smaller is never refused."""
+        if grown <= 0 or all(limits.stored_bytes is None for _, limits in self._both()):
+            return
+        self._gate()
+        self._check_bytes()
+
     def _check_bytes(self) -> None:
         for of_key, limits in self._both():
             if limits.stored_bytes is not None and self._used(Measure.BYTES, of_key) > limits.stored_bytes:
@@ -328,8 +335,7 @@ def bytes_of_settings(session: Session) -> int:
 
 def bytes_of_history(session: Session, after: int = 0) -> int:
     """What a session's messages take now, those beyond a position alone."""
-    length = "octet_length({})" if connection.vendor == "postgresql" else "length(cast({} as blob))"
-    content, provider_data = length.format("content"), length.format("provider_data")
+    content, provider_data = _length().format("content"), _length().format("provider_data")
     with connection.cursor() as cursor:
         cursor.execute(
             f"select coalesce(sum({content} + coalesce({provider_data}, 0)), 0) from sessions_app_message"
@@ -337,6 +343,39 @@ def bytes_of_history(session: Session, after: int = 0) -> int:
             [session.pk, after],
         )
         return int(cursor.fetchone()[0])
+
+
+_OF_GUESTS = """select
+ (select coalesce(sum({message}), 0) from sessions_app_pendingmessage where session_id = %s)
+ + (select coalesce(sum({tools} + coalesce({name}, 0) + coalesce({brought}, 0)), 0) from sessions_app_sessionclient
+  where session_id = %s)
+ + (select coalesce({brought}, 0) from sessions_app_session where id = %s)"""
+
+
+def bytes_of_guests(session: Session) -> int:
+    """What a session's clients have left in it: messages that wait, their entries, what they have brought."""
+    columns = {"message": "message", "tools": "tools", "name": "name", "brought": "customizations"}
+    sql = _OF_GUESTS.format(**{place: _length().format(column) for place, column in columns.items()})
+    row = prepared.row(sql, [session.pk] * 3)
+    return 0 if row is None else int(row[0])
+
+
+def _length() -> str:
+    return "octet_length({})" if connection.vendor == "postgresql" else "length(cast({} as blob))"
+
+
+@dataclass(slots=True)
+class Growth:
+    bytes: int = 0
+
+
+@contextmanager
+def counting_guests(session: Session) -> Iterator[Growth]:
+    """Enter what clients leave in the session, or take out of it, within the block; the session is locked."""
+    growth, before = Growth(), bytes_of_guests(session)
+    yield growth
+    growth.bytes = bytes_of_guests(session) - before
+    enter(session, Measure.BYTES, growth.bytes)
 
 
 def session_made(session: Session, *, bare: bool) -> Statement:
@@ -353,7 +392,7 @@ def session_gone(session: Session) -> int:
     """
     upto = Message.objects.filter(session=session).aggregate(last=Max("position"))["last"] or 0
     enter(session, Measure.SESSIONS, -1)
-    enter(session, Measure.BYTES, -(bytes_of_settings(session) + bytes_of_history(session)))
+    enter(session, Measure.BYTES, -(bytes_of_settings(session) + bytes_of_history(session) + bytes_of_guests(session)))
     return upto
 
 

@@ -173,5 +173,6 @@ def toggle_customization(caller: Caller, session: Session, uri: str, *, enabled:
         if not any(each["customization"]["uri"] == uri for each in known):
             raise NotPossible("the session has no customization with this URI")
         after = [{**each, "enabled": enabled} if each["customization"]["uri"] == uri else each for each in known]
-        Session.objects.filter(pk=session.pk).update(customizations=exact_json.dumps(after))
+        with quotas.counting_guests(session):
+            clients.keep_customizations(session, after)
         _tell(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, {"uri": uri, "enabled": enabled}), dispatched)

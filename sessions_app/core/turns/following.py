@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.runtime.messages import Content
-from sessions_app.core import definitions, history, journal, prepared, session_settings
+from sessions_app.core import definitions, history, journal, prepared, quotas, session_settings
 from sessions_app.core.errors import InvalidInput
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
@@ -85,7 +85,8 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
         # The agent has changed, and takes nothing of what it says.
         return False
     # A steering message of the same id goes with it: clients take both for the message that the turn begins with.
-    PendingMessage.objects.filter(session=session, message_id=row.message_id).delete()
+    with quotas.counting_guests(session):
+        PendingMessage.objects.filter(session=session, message_id=row.message_id).delete()
     gone = {"kind": PendingKind.QUEUED.value, "id": row.message_id, "taken": True}
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, gone)))
     message = Message(content, said, queued=row.message_id)
@@ -139,7 +140,8 @@ def take_steering(claimed: Claimed, place: Place, turn_id: str, images: Collecti
     None: there is none any more, or the turn is no longer this run's, which its next write will tell.
     """
     with journal.transaction() as tx:
-        if _lock_run(claimed) is None:
+        locked = _lock_run(claimed)
+        if locked is None:
             return None
         row = PendingMessage.objects.filter(session_id=claimed.session, kind=PendingKind.STEERING).first()
         if row is None:
@@ -149,7 +151,8 @@ def take_steering(claimed: Claimed, place: Place, turn_id: str, images: Collecti
             content = content_of(said, images)
         except InvalidInput:
             return None
-        row.delete()
+        with quotas.counting_guests(locked[0]):
+            row.delete()
         prepared.execute(history.message(place, "user", content, timezone.now(), origin=Origin.CLIENT))
         shown = {"content": content, **({} if said.attachments is None else said.document())}
         for happening in (

@@ -15,11 +15,14 @@ from sessions_app.ahp import attendance
 from sessions_app.ahp.allowance import Allowance
 from sessions_app.ahp.client import Client
 from sessions_app.ahp.connection import Connection
+from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.core import connections, database, doors, draining
-from sessions_app.core.caller import Caller
+from sessions_app.core import connections, database, doors, draining, tenants
+from sessions_app.core.caller import Caller, Limits
 from sessions_app.models import ApiKey, ClientPresence
 from tests.cast import Cast
+from tests.e2e.ahp_scenes import made, refused
+from tests.e2e.ahp_watcher import Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -133,3 +136,27 @@ async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_th
         may_enter.set()
     for client in (alice, bob):
         await client.close()
+
+
+@pytest.mark.rule("R83", "R90")
+async def test_tools_and_messages_beyond_the_tenants_stored_bytes_are_refused_in_words(host: str, cast: Cast) -> None:
+    def limit(most: int | None) -> None:
+        tenants.set_limits(cast.alice.tenant, Limits(stored_bytes=most), session_retention_days=None, actor="the tests")
+
+    entry = {"clientId": "me", "tools": [{"name": "open_file", "description": "x" * 2000}]}
+    await database.run(limit, 1000)
+    client = Watcher(host, cast.alice.key, "me")
+    await client.open()
+    await client.initialize()
+    with pytest.raises(RPCError) as failed:
+        await client.request("createSession", {"session": "echo:/full", "provider": "echo", "activeClient": entry})
+    assert "stored-bytes of 1000" in failed.value.message
+    uri = await made(client)
+    message = {"kind": "queued", "id": "q", "userMessage": {"text": "y" * 2000}}
+    for action in (
+        {"type": "session/activeClientChanged", "session": uri, "activeClient": entry},
+        {"type": "session/pendingMessageSet", "session": uri, **message},
+    ):
+        assert await refused(client, action) == "this tenant has used its quota stored-bytes of 1000"
+    await client.judge(uri)
+    await client.close()

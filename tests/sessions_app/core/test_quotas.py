@@ -17,7 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import access, housekeeping, keys, quotas, rates, sessions, tenants, turns
+from sessions_app.core import access, housekeeping, keys, prepared, quotas, rates, sessions, tenants, turns
 from sessions_app.core.caller import Limits
 from sessions_app.core.errors import InvalidInput, QuotaExceeded, TurnAlreadyRunning
 from sessions_app.core.idempotency import Once
@@ -144,7 +144,7 @@ def test_a_rotated_key_goes_on_with_what_its_predecessors_have_used(alice: World
         with refused("turns-at-once"):
             world.say(heir_session, "four")
     row = Turn.objects.filter(session=first).get()
-    quotas.prepared.execute([quotas.spent(alice.caller.tenant, row.pk, 100)])
+    prepared.execute([quotas.spent(alice.caller.tenant, row.pk, 100)])
     for world in (alice, heir):
         limit_key(world, tokens_per_day=100)
         assert used(world, Measure.TOKENS, of_key=True) == 100
