@@ -47,7 +47,7 @@ class Agent:
     def option(self, name: str) -> Option:
         if name not in self.options:
             raise WrongUse(
-                f"{self.name} has no option {one_line(name)!r}{meant(name, self.options)}. "
+                f"{self.name} has no option {one_line(name)!r}{meant(name, self.options)} "
                 f"It has {', '.join(self.options) or 'none at all'}."
             )
         return self.options[name]
@@ -56,7 +56,7 @@ class Agent:
         """The name; WrongUse if the agent exposes no such tool."""
         if name not in self.tools:
             raise WrongUse(
-                f"{self.name} has no tool {one_line(name)!r}{meant(name, self.tools)}. "
+                f"{self.name} has no tool {one_line(name)!r}{meant(name, self.tools)} "
                 f"It has {', '.join(self.tools) or 'none at all'}."
             )
         return name
@@ -122,10 +122,10 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """What somebody who misspelt a name may have meant, as the rest of a sentence."""
+def meant(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a sentence about a name that is not known: what somebody who misspelt it may have meant."""
     close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {prefix}{close[0]}?" if close else "."
 
 
 def named(agents: Sequence[Agent], name: str) -> Agent:
@@ -133,7 +133,7 @@ def named(agents: Sequence[Agent], name: str) -> Agent:
         if agent.name == name:
             return agent
     listed = "".join(f"\n  {line}" for line in lines(agents))
-    raise WrongUse(f"There is no agent {one_line(name)!r}{meant(name, [each.name for each in agents])}. There are:{listed}")
+    raise WrongUse(f"There is no agent {one_line(name)!r}{meant(name, [each.name for each in agents])} There are:{listed}")
 
 
 def lines(agents: Sequence[Agent]) -> list[str]:

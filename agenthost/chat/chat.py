@@ -75,6 +75,7 @@ class Chat:
         session = self._conversation.session
         if session is not None:
             self._screen.note(f"To go on: {self._again} --resume {session}")
+        self._screen.end_line()
 
     def attach(self, references: Sequence[str]) -> None:
         for reference in references:
@@ -161,9 +162,8 @@ class Chat:
         name, _, rest = line.partition(" ")
         act = COMMANDS.get(name.lower())
         if act is None:
-            raise WrongUse(
-                f"There is no command /{one_line(name)}{agents.meant(name, COMMANDS)}. /help lists them; // begins a message"
-            )
+            meant = agents.meant(name, COMMANDS, "/")
+            raise WrongUse(f"There is no command /{one_line(name)}{meant} /help lists them; // begins a message")
         act(self, rest.strip())
 
     def help(self, _rest: str) -> None:
@@ -327,6 +327,7 @@ class Chat:
     def _show(self, messages: Sequence[Mapping[str, Any]]) -> None:
         for message in messages:
             if message.get("role") in ("user", "system"):
+                self._screen.line()
                 prefix = PROMPT if message["role"] == "user" else "(system) "
                 self._screen.line(prefix + text_of(message.get("content")), "bold")
                 continue

@@ -18,6 +18,7 @@ from agenthost.chat.chat import Chat
 from agenthost.chat.conversation import ASK, LEFT, OFF, STOPPED, TRUST, Conversation, Wishes
 from agenthost.chat.keyboard import Keyboard
 from agenthost.chat.person import Person
+from agenthost.chat.printable import one_line
 from agenthost.chat.problems import ChatError, Refused, WrongUse
 from agenthost.chat.screen import Screen, wants_colour
 from agenthost.chat.server import DEFAULT_URL, Server, base_url, checked_key, is_exposed
@@ -161,7 +162,7 @@ class _Program:
         known = self._runner.run(server.agents())
         document: dict[str, Any] | None = None
         if self._given.resume is not None:
-            document = self._runner.run(server.session(self._given.resume))
+            document = self._resumed(server, self._given.resume)
         agent = self._agent(known, document)
         judge: Judge = Person(self._keyboard, self._screen) if self._can_ask else Beforehand(self._given.allow, self._screen)
         conversation = Conversation(
@@ -177,6 +178,14 @@ class _Program:
             conversation.resume(self._given.resume, document)
         self._wish(conversation, is_new=document is None)
         return self._once(conversation) if self._is_once else self._chat(conversation, known)
+
+    def _resumed(self, server: Server, session: str) -> dict[str, Any]:
+        try:
+            return self._runner.run(server.session(session))
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            raise WrongUse(f"There is no session {one_line(session)} that this key can see") from None
 
     def _agent(self, known: Sequence[Agent], document: dict[str, Any] | None) -> Agent:
         wanted: str | None = self._given.agent

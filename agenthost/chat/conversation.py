@@ -71,7 +71,8 @@ class Conversation:
         """Calls of the last step that have no result."""
         self._unsent: set[str] = set()
         """What of the wishes the server has not been told: ``server_tools``, ``client_tools``, ``option NAME``."""
-        self._last_call = ""
+        self._step: dict[str, str] = {}
+        """The calls of the step that is shown, with their tools: results of several at once say whose they are."""
 
     # --- what the session is to have ---
 
@@ -263,9 +264,11 @@ class Conversation:
                 stop_it()
             elif word in LEAVE_WORDS:
                 showing.cancel()
-            elif word:
+            elif word and run.accepted:
                 self._screen.note("(kept for when the turn is over)")
                 return False
+            else:
+                return not word
             return True
 
         with self._keyboard.listening(typed, interrupted):
@@ -321,6 +324,8 @@ class Conversation:
 
     def _show(self, happening: Happening) -> None:
         data = happening.data
+        if happening.name in ("text_delta", "text", "thinking_delta", "thinking"):
+            self._step.clear()
         match happening.name:
             case "text_delta":
                 self._screen.text(str(data.get("delta", "")))
@@ -336,10 +341,11 @@ class Conversation:
                 call = calls.of_happening(data)
                 call.shown_whole = self._screen.call(call.name, call.input)
                 self.open[call.id] = call
-                self._last_call = call.id
+                self._step[call.id] = call.name
             case "tool_result":
-                done = self.open.pop(str(data.get("toolCallId")), None)
-                name = f"{done.name}: " if done is not None and done.id != self._last_call else ""
+                call_id = str(data.get("toolCallId"))
+                self.open.pop(call_id, None)
+                name = f"{self._step[call_id]}: " if call_id in self._step and len(self._step) > 1 else ""
                 self._screen.result(name + text_of(data.get("content")))
             case "image":
                 self._screen.note(text_of([data]))

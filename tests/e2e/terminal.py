@@ -1,0 +1,116 @@
+"""A program at a pseudo-terminal, as a person sees and drives it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+TIMEOUT = 60.0
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
+# A session leader that opens a terminal gets it as its own, so that Ctrl-C and getpass find it.
+_LAUNCH = (
+    "import os, sys\n"
+    "fd = os.open(sys.argv[1], os.O_RDWR)\n"
+    "for each in (0, 1, 2): os.dup2(fd, each)\n"
+    "os.execvp(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class Terminal:
+    """What the program wrote so far is ``raw``; ``expect`` goes through it from where the last one ended."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], directory: Path, *, columns: int = 100, rows: int = 40
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.raw = b""
+        self._at = 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _LAUNCH, os.ttyname(theirs), *command],
+            env=dict(environment),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._theirs = theirs
+
+    @property
+    def text(self) -> str:
+        """All that was written, without colours and with plain line ends."""
+        return _ESCAPES.sub("", self.raw.decode("utf-8", "replace")).replace("\r\n", "\n").replace("\r", "")
+
+    @property
+    def since(self) -> str:
+        """What came after what was expected last."""
+        return self.text[self._at :]
+
+    def expect(self, wanted: str, timeout: float = TIMEOUT) -> str:
+        """Wait until these words stand there; what came before them since the last ones that were expected."""
+        until = time.monotonic() + timeout
+        while (found := self.text.find(wanted, self._at)) < 0:
+            left = until - time.monotonic()
+            if left <= 0 or not self._read(left):
+                raise AssertionError(f"{wanted!r} did not come; there is:\n{self.text}")
+        before = self.text[self._at : found]
+        self._at = found + len(wanted)
+        return before
+
+    def type(self, text: str) -> None:
+        """Keys, without Enter."""
+        os.write(self._ours, text.encode())
+
+    def send(self, line: str) -> None:
+        self.type(line + "\n")
+
+    def press(self, key: str) -> None:
+        """Ctrl and this key."""
+        os.write(self._ours, bytes([ord(key.upper()) - 64]))
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ends(self, timeout: float = TIMEOUT) -> int:
+        """Wait for the program's end; what it exits with. Reads what it still says."""
+        until = time.monotonic() + timeout
+        while self.process.poll() is None:
+            assert time.monotonic() < until, f"it did not end; there is:\n{self.text}"
+            self._read(0.05)
+        while self._read(0):
+            pass
+        return self.process.returncode
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+        os.close(self._ours)
+        os.close(self._theirs)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _read(self, timeout: float) -> bool:
+        """Take what is there, or comes in time. Nobody's end is an end here: our side of the terminal stays open."""
+        ready, _, _ = select.select([self._ours], [], [], min(timeout, 0.5))
+        if ready:
+            self.raw += os.read(self._ours, 65536)
+            return True
+        return self.process.poll() is None
