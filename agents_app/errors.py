@@ -31,7 +31,10 @@ class AgentsFileError(AgentError):
         super().__init__(f"{path}: " + "; ".join(str(fault) for fault in faults))
 
 
-ProviderFault = Literal["unavailable", "refused_request", "context_too_long", "timeout", "broken_stream", "configuration"]
+ProviderFault = Literal[
+    "unavailable", "refused_request", "context_too_long", "declined", "timeout", "broken_stream", "configuration"
+]
+"""``refused_request``: it was malformed; ``declined``: a guardrail of the vendor's would not have its content."""
 
 
 class ProviderError(AgentError):

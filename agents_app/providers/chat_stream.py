@@ -1,18 +1,21 @@
 """What a chat completions server streams, read leniently, as provider events. Pure.
 
 Servers that speak this format differ in every detail that is not the text itself; what is taken here
-beyond OpenAI's own words was met in the wild: reasoning under two names, calls without index or id,
-usage in any chunk, whole messages instead of deltas, errors in the middle of a stream.
+beyond OpenAI's own words was met in the wild: reasoning under three names, calls without index or id,
+usage in any chunk or elsewhere, whole messages instead of or beside deltas, errors in the middle of a stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from agents_app import exact_json
 from agents_app.providers.faults import ServerSaid, said
-from agents_app.providers.reading import Reading, count, items, parsed, parsed_exactly, put_call
+from agents_app.providers.reading import Reading, count, fields, items, parsed, parsed_exactly, put_call, word
 from agents_app.runtime.interface import (
     Finish,
     FinishReason,
@@ -24,14 +27,20 @@ from agents_app.runtime.interface import (
     Usage,
 )
 
+_CUT: Mapping[str, FinishReason] = {
+    **dict.fromkeys(("length", "max_tokens", "model_length", "max_output_tokens"), "max_tokens"),
+    **dict.fromkeys(("content_filter", "refusal", "safety", "sensitive", "recitation", "prohibited_content"), "refusal"),
+}
+"""Reasons to end that matter: what else is said (stop, eos, tool_calls…) tells nothing that the answer does not."""
+_BROKEN = ("error", "abort", "network_error", "insufficient_system_resource")
+
 
 class ChatStream(Reading):
     """One answer. ``keeps_thinking``: the server wants its thinking back, in whichever way."""
 
     def __init__(self, keeps_thinking: str | None = None) -> None:
         super().__init__()
-        self._reason: str | None = None
-        self._refused = False
+        self._cut: FinishReason | None = None
         self._calls = _Calls()
         self._keeps_thinking = keeps_thinking is not None
         self._thinking: list[str] = []
@@ -51,12 +60,8 @@ class ChatStream(Reading):
         out.append(Finish(self._finish_reason()))
 
     def _finish_reason(self) -> FinishReason:
-        if self._refused or self._reason in ("content_filter", "refusal", "safety", "sensitive"):
-            return "refusal"
-        if self._reason in ("length", "max_tokens", "model_length", "max_output_tokens"):
-            return "max_tokens"
         # Servers disagree on what to say after calls; what came counts.
-        return "tool_calls" if self._calls else "stop"
+        return self._cut or ("tool_calls" if self._calls else "stop")
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         chunk = parsed(text)
@@ -66,6 +71,8 @@ class ChatStream(Reading):
         if error := _error_of(chunk):
             raise error
         usage = chunk.get("usage")
+        if usage is None and "x_groq" in chunk:
+            usage = fields(chunk["x_groq"]).get("usage")
         if isinstance(usage, dict):
             self._tokens = _usage(usage)
         choices = chunk.get("choices")
@@ -74,25 +81,34 @@ class ChatStream(Reading):
                 self._choice(choice, out)
 
     def _choice(self, choice: Mapping[str, Any], out: list[ProviderEvent]) -> None:
-        delta = choice.get("delta") or choice.get("message")
+        delta = _said_in(choice)
         if isinstance(delta, dict):
             self._delta(delta, out)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
-            if reason == "error":
-                raise ServerSaid("unavailable", "finish_reason error", passing=True)
-            self._reason, self.finished = reason, True
+            self._end(reason.lower())
+            if isinstance(usage := choice.get("usage"), dict):
+                self._tokens = _usage(usage)
+
+    def _end(self, reason: str) -> None:
+        if reason in _BROKEN:
+            raise ServerSaid("unavailable", f"finish_reason {reason}", passing=True)
+        # A second reason that comes with the usage may know less.
+        self._cut = self._cut or _CUT.get(reason)
+        self.finished = True
 
     def _delta(self, delta: Mapping[str, Any], out: list[ProviderEvent]) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
+        details = items(delta.get("reasoning_details"))
+        if details:
+            self._detail(details)
+            thought = thought or _read_from(details)
         if thought:
             self._think(thought, out)
-        if details := items(delta.get("reasoning_details")):
-            self._detail(details)
         self._content(delta.get("content"), out)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
-            self._refused = True
+            self._cut = "refusal"
             self._text(TextDelta, refusal, out)
         calls = delta.get("tool_calls")
         for piece in calls if isinstance(calls, list) else ():
@@ -139,71 +155,101 @@ class ChatStream(Reading):
                 self._text(TextDelta, part.get("text"), out)
 
 
+@dataclass(slots=True)
+class _OneCall:
+    call_id: str | None
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def goes_on(self, name: str, more: str) -> bool:
+        """Whether a piece that names its call, with no id to tell, belongs here: some servers name it in each piece."""
+        return name == self.name and (not more or not _complete("".join(self.arguments)))
+
+
 class _Calls:
     """Gives each call one number, whatever the server calls it."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-        self._ids: list[str | None] = []
-        self._named: list[bool] = []
-        self._waiting: dict[int, str] = {}
+        self._calls: list[_OneCall] = []
+        self._numbers: dict[int, int] = {}
         self.extras: dict[int, Any] = {}
         """What goes back with a call, by its number."""
 
     def __bool__(self) -> bool:
-        return bool(self._ids)
+        return bool(self._calls)
 
     def take(self, piece: Mapping[str, Any], out: list[ProviderEvent]) -> None:
-        function = piece.get("function")
-        function = function if isinstance(function, dict) else {}
-        call_id = piece.get("id")
-        call_id = call_id if isinstance(call_id, str) and call_id else None
-        name = function.get("name")
-        name = name if isinstance(name, str) and name else None
-        arguments = function.get("arguments")
+        function = fields(piece.get("function"))
+        call_id, name, arguments = word(piece.get("id")) or None, word(function.get("name")), function.get("arguments")
         if arguments is None:
             arguments = ""
         elif not isinstance(arguments, str):
             arguments = exact_json.dumps(arguments)
-        number = self._number(piece.get("index"), call_id, name)
+        number = self._number(piece.get("index"), call_id, name, arguments)
         if isinstance(piece.get("extra_content"), dict):
             self.extras[number] = piece["extra_content"]
-        if not self._named[number]:
+        call = self._calls[number]
+        call.arguments.append(arguments)
+        if not call.name:
             # The name comes with the first piece that goes out; what came before it waits.
-            arguments = self._waiting.pop(number, "") + arguments
-            if name is None:
-                self._waiting[number] = arguments
-                return
-            self._named[number] = True
-            out.append(ToolCallDelta(number, self._ids[number], name, arguments))
+            if name:
+                call.name = name
+                out.append(ToolCallDelta(number, call.call_id, name, "".join(call.arguments)))
         elif arguments:
             put_call(ToolCallDelta(number, None, None, arguments), out)
 
     def flush(self, out: list[ProviderEvent]) -> None:
         """Calls that never got a name go out with an empty one, which no tool has."""
-        for number, arguments in self._waiting.items():
-            out.append(ToolCallDelta(number, self._ids[number], "", arguments))
-        self._waiting.clear()
+        for number, call in enumerate(self._calls):
+            if not call.name:
+                out.append(ToolCallDelta(number, call.call_id, "", "".join(call.arguments)))
 
-    def _number(self, index: Any, call_id: str | None, name: str | None) -> int:
-        known = self._numbers.get(index) if isinstance(index, int) else None
-        if known is None and not isinstance(index, int) and self._ids:
-            known = self._ids.index(call_id) if call_id in self._ids and call_id else len(self._ids) - 1
-            if name is not None and call_id is None and self._named[known]:
-                known = None
-        if known is not None and call_id is not None:
-            if self._ids[known] is None:
-                self._ids[known] = call_id
-            elif self._ids[known] != call_id:
-                # Several calls under one index: told apart by their ids.
-                known = None
-        if known is None:
-            known = len(self._ids)
-            self._ids.append(call_id)
-            self._named.append(False)
+    def _number(self, index: Any, call_id: str | None, name: str, arguments: str) -> int:
+        number = self._known(index, call_id, name, arguments)
+        if number is None:
+            number = len(self._calls)
+            self._calls.append(_OneCall(call_id))
+        elif self._calls[number].call_id is None:
+            self._calls[number].call_id = call_id
         if isinstance(index, int):
-            self._numbers[index] = known
-        return known
+            self._numbers[index] = number
+        return number
+
+    def _known(self, index: Any, call_id: str | None, name: str, arguments: str) -> int | None:
+        number = self._numbers.get(index) if isinstance(index, int) else self._without_index(call_id)
+        if number is None or not name:
+            # What has no name is no new call, though some servers give each piece an id of its own.
+            return number
+        call = self._calls[number]
+        if call_id is not None and call.call_id is not None:
+            # Several calls under one index: told apart by their ids.
+            return number if call_id == call.call_id else None
+        return number if not call.name or call.goes_on(name, arguments) else None
+
+    def _without_index(self, call_id: str | None) -> int | None:
+        if call_id is not None:
+            for number, call in enumerate(self._calls):
+                if call.call_id == call_id:
+                    return number
+        return len(self._calls) - 1 if self._calls else None
+
+
+def _complete(arguments: str) -> bool:
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _said_in(choice: Mapping[str, Any]) -> Any:
+    """The delta; where there is none the message, which beside one says the same again."""
+    delta = choice.get("delta")
+    return choice.get("message") if delta is None else delta
+
+
+def _read_from(details: list[Any]) -> str:
+    """What is to be read in parts of reasoning, of which some are sealed."""
+    return "".join(word(fields(part).get("text")) or word(fields(part).get("summary")) for part in details)
 
 
 def _has_plain_arguments(chunk: Mapping[str, Any]) -> bool:
@@ -212,15 +258,15 @@ def _has_plain_arguments(chunk: Mapping[str, Any]) -> bool:
         return any(
             not isinstance(piece["function"].get("arguments"), str | None)
             for choice in chunk["choices"]
-            for piece in (choice.get("delta") or choice.get("message"))["tool_calls"]
+            for piece in _said_in(choice)["tool_calls"]
         )
     except (KeyError, TypeError, AttributeError):
         return False
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else usage.get("prompt_cache_hit_tokens")
+    cached = fields(usage.get("prompt_tokens_details")).get("cached_tokens")
+    cached = cached or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
     return Usage(count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), count(cached))
 
 

@@ -58,7 +58,7 @@ class Reading(ABC):
     def read_whole(self, document: bytes) -> list[ProviderEvent]:
         """For a server that answers with one JSON document although asked to stream."""
         out: list[ProviderEvent] = []
-        self._whole(self._parsed(document), out)
+        self._whole(self._parsed(document.removeprefix(b"\xef\xbb\xbf")), out)
         self._put_text(out)
         self.over = True
         return out

@@ -59,6 +59,9 @@ class EventSplitter:
         elif not line and self._lines:
             events.append(self._lines)
             self._lines = []
+        elif line.startswith(b"error: {"):
+            # No field of the format: how one server says that it failed.
+            self._lines.append(b'{"error":' + line[7:] + b"}")
 
     def _grow(self, size: int) -> None:
         self._size += size

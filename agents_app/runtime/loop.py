@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from agents_app import exact_json
 from agents_app.compaction import TooLong
-from agents_app.errors import ProviderError, ToolFailed
+from agents_app.errors import ProviderError, ProviderFault, ToolFailed
 from agents_app.runtime import opaque
 from agents_app.runtime.interface import (
     Call,
@@ -42,6 +43,8 @@ from agents_app.runtime.unicode import Mender, storable, storable_value
 FAILED = "Tool execution failed: "
 INTERRUPTED = FAILED + "interrupted, it may have run"
 BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
+_ENDS: Mapping[ProviderFault, EndReason] = {"context_too_long": "max_tokens", "declined": "refusal"}
+"""Faults of a provider that are no error of a turn's."""
 _MAX_DEPTH = 100
 _MOST_TOKENS = 10**12
 
@@ -199,7 +202,8 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     failed = False
     content: Content
     try:
-        content = storable_value(await plan.tools.run(call.name, exact_json.loads_plain(call.arguments.strip() or "{}")))
+        arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
+        content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
     await host.call_finished(call, content, failed=failed)
@@ -306,8 +310,8 @@ class _Step:
         await self._take_held()
         if fault is not None:
             plan.provider_failed(fault)
-            reason: EndReason = "max_tokens" if fault.fault == "context_too_long" else "error"
-            await host.message_done(self._message([], broken=True), reason, "" if reason == "max_tokens" else "provider_failed")
+            reason = _ENDS.get(fault.fault, "error")
+            await host.message_done(self._message([], broken=True), reason, "provider_failed" if reason == "error" else "")
             return None
         if self._finish in ("max_tokens", "refusal"):
             ended: EndReason = "max_tokens" if self._finish == "max_tokens" else "refusal"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +27,7 @@ from agents_app.runtime.interface import (
 from agents_app.runtime.messages import Message, ToolSchema
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer, attempts
+from tests.fakes.odd_server import saying, server
 
 LIMITS = Limits(connect=60.0, first_output=90.0, between_outputs=90.0)
 
@@ -70,49 +70,6 @@ async def fault_of(asked: ModelRequest) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         await events(asked)
     return caught.value
-
-
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@contextlib.asynccontextmanager
-async def server(talk: Talk) -> AsyncIterator[str]:
-    """A server that reads one request a connection and then does what ``talk`` does."""
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
-            await reader.readexactly(int(length))
-            await talk(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-    finally:
-        listening.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def saying(*pieces: bytes, kind: str = "text/event-stream") -> Talk:
-    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n".encode())
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(0)
-
-    return talk
 
 
 def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
