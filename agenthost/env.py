@@ -12,12 +12,15 @@ import binascii
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+
+T = TypeVar("T")
 
 ROLES = ("web", "worker", "beat", "migrate", "embedded")
 
@@ -108,6 +111,19 @@ def items(name: str, default: list[str]) -> list[str]:
     """Values between commas, without empty ones."""
     value = given(name)
     return list(default) if value is None else [part for part in (piece.strip() for piece in value.split(",")) if part]
+
+
+def each(name: str, read: Callable[[str], T], default: list[T]) -> list[T]:
+    """Values between commas, each as ``read`` gives it; what it says in a ValueError is shown."""
+    found: list[T] = []
+    if given(name) is None:
+        return list(default)
+    for number, item in enumerate(items(name, []), 1):
+        try:
+            found.append(read(item))
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: value {number}: {error}.") from None
+    return found
 
 
 def path(name: str, default: Path | None = None) -> Path | None:

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env, keepsakes
+from agents_app.outbound.policy import Allowance, Policy, port_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -80,6 +81,10 @@ AGENTHOST_WORKER_CONCURRENCY = env.integer("AGENTHOST_WORKER_CONCURRENCY", 400, 
 AGENTHOST_WORKER_GRACE_SECONDS = env.duration("AGENTHOST_WORKER_GRACE_SECONDS", 30.0)
 AGENTHOST_DATABASE_THREADS = env.integer("AGENTHOST_DATABASE_THREADS", 8, least=1, most=200)
 AGENTHOST_TOOL_THREADS = env.integer("AGENTHOST_TOOL_THREADS", 16, least=1, most=1000)
+AGENTHOST_FETCH_POLICY = Policy(
+    tuple(env.each("AGENTHOST_FETCH_ALLOW", Allowance.read, [])), frozenset(env.each("AGENTHOST_FETCH_PORTS", port_number, [80, 443]))
+)
+AGENTHOST_IMAGE_BYTES = env.integer("AGENTHOST_IMAGE_BYTES", 5 * 1024 * 1024, least=1024)
 AGENTHOST_DURABLE_DELTAS = env.boolean("AGENTHOST_DURABLE_DELTAS", default=False)
 AGENTHOST_DELTA_RETENTION_SECONDS = env.duration("AGENTHOST_DELTA_RETENTION_SECONDS", 24 * 3600.0)
 AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECONDS", 30 * 86400.0)

@@ -13,7 +13,7 @@ from agents_app.loader.table import Table
 from agents_app.spec import ToolSpec
 from agents_app.tools import questions
 from agents_app.tools.signature import NoSchema, describe
-from agents_app.tools.source import NoFunction, resolve
+from agents_app.tools.source import REPEATABLE, NoFunction, resolve
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -74,7 +74,7 @@ def _tool_maker(entry: Table) -> Callable[[str, str, str, dict[str, Any]], ToolS
             parameters=parameters,
             expose=expose,
             timeout=timeout,
-            idempotent=idempotent,
+            idempotent=idempotent or source in REPEATABLE,
             confirm_result=confirm_result,
         )
 

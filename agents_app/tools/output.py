@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
-from agents_app import exact_json
+from agents_app import exact_json, images
 from agents_app.errors import ToolFailed
 from agents_app.runtime.messages import Content
 
@@ -110,6 +110,14 @@ def _is_block(item: Any) -> bool:
     return False
 
 
+def _check_image(url: str) -> None:
+    if url.startswith("data:"):
+        try:
+            images.read(url)
+        except images.BadImage as error:
+            raise ToolFailed(f"its result holds an image that cannot be used: {error.reason}") from None
+
+
 def _blocks(value: list[Mapping[str, str]], limit: int) -> Content:
     out: list[dict[str, str]] = []
     left = limit
@@ -118,6 +126,7 @@ def _blocks(value: list[Mapping[str, str]], limit: int) -> Content:
             left -= len(item["url"])
             if left < 0:
                 raise ToolFailed(f"its result is larger than {limit} bytes")
+            _check_image(item["url"])
             out.append({"type": "image", "url": clean(item["url"])})
             continue
         text = cut(clean(item["text"]), max(left, 0))

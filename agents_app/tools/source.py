@@ -10,8 +10,16 @@ from agents_app import objects
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
 from agents_app.tools.questions import ask_user
+from agents_app.tools.web import fetch_url
 
-BUILTINS: Mapping[str, Callable[..., Any]] = {"ask_user": ask_user, "calculator": calculator, "current_time": current_time}
+BUILTINS: Mapping[str, Callable[..., Any]] = {
+    "ask_user": ask_user,
+    "calculator": calculator,
+    "current_time": current_time,
+    "fetch_url": fetch_url,
+}
+REPEATABLE = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fetch_url"})
+"""What can run twice without harm, whatever the agents file says or leaves out."""
 
 
 class NoFunction(Exception):

@@ -15,6 +15,7 @@ from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
 from agents_app.tools.arguments import checked
+from agents_app.tools.caller import fair_key
 from agents_app.tools.source import NoFunction, known, resolve
 from agents_app.tools.threads import Pool
 
@@ -54,6 +55,7 @@ class ServerTools:
         except NoFunction as error:
             logger.warning("tool %s cannot be used here: %s", name, error)
             raise ToolFailed("the tool is not available") from None
+        fair_key.set(self._fair_key)
         seconds = spec.timeout or self._limits.tool_seconds
         limit = self._limits.tool_output_bytes
         # What another library describes it also checks, by its own rules.

@@ -8,13 +8,12 @@ It does not know what else holds in a session (names taken, calls pending): sess
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from agents_app import images as image_data
 from agents_app.runtime.messages import Content
 from sessions_app.core.errors import Fault, InvalidInput
 
@@ -279,15 +278,12 @@ def _image_fault(url: str, images: Collection[str]) -> str | None:
     """A88. The address is looked at, never fetched."""
     if HTTP_IMAGE.fullmatch(url):
         return None if "http" in images else "this agent takes no images by https address"
-    start = DATA_IMAGE.match(url)
-    if start is None:
+    if not DATA_IMAGE.match(url):
         return "an image's url must be https://… or data:image/…;base64,…"
     try:
-        data = base64.b64decode(url[start.end() :], validate=True)
-    except (ValueError, binascii.Error):
-        data = b""
-    if not data:
-        return "the image's base64 is broken"
+        image_data.read(url)
+    except image_data.BadImage as error:
+        return error.reason
     return None if "data" in images else "this agent takes no images as data"
 
 

@@ -1,9 +1,10 @@
 """What a user writes: text with attachments, and what of it a model gets. Pure.
 
 A model gets the text, then each attachment in turn. ``simple`` gives the words that it brings for the model.
-``embeddedResource``: an image, if the agent takes images as data; text (cut to the selection); of anything else
-its name, type and size, so that the model knows that there is something it cannot see. ``resource``: an image
-with an https address, if the agent takes those; of anything else its name and address: the server fetches nothing.
+``embeddedResource``: an image of a kind that models take, if the agent takes images as data; text (cut to the
+selection); of anything else its name, type and size, so that the model knows that there is something it cannot see.
+``resource``: an image with an https address, if the agent takes those; of anything else its name and address: the server
+fetches nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agents_app import images as image_data
 from agents_app.runtime.messages import Content, text_of
 from sessions_app.core import content
 from sessions_app.core.errors import Fault, InvalidInput
@@ -78,11 +80,14 @@ def _embedded(attachment: Mapping[str, Any], label: str, images: Collection[str]
         data = base64.b64decode(attachment["data"], validate=True)
     except (ValueError, binascii.Error):
         raise InvalidInput([Fault((*path, "data"), "is not base64")]) from None
-    if kind.startswith("image/") and "data" in images and data:
-        url = f"data:{kind};base64,{attachment['data']}"
-        if content.DATA_IMAGE.match(url):
-            return {"type": "image", "url": url}
-    if _TEXTUAL.fullmatch(kind.partition(";")[0].strip().lower()):
+    plain = image_data.media_type(kind.partition(";")[0])
+    if plain in image_data.FORMATS and "data" in images and data:
+        try:
+            image_data.check(plain, data)
+        except image_data.BadImage as error:
+            raise InvalidInput([Fault((*path, "data"), error.reason)]) from None
+        return {"type": "image", "url": f"data:{plain};base64,{attachment['data']}"}
+    if _TEXTUAL.fullmatch(plain):
         try:
             text = data.decode()
         except UnicodeDecodeError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 import time
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 
 from tests.e2e.client import Client, client_tool, grant, pointers, tool, turn_body, user
 from tests.e2e.server import Server
-from tests.fakes import steps
+from tests.fakes import pictures, steps
 from tests.fakes.model_server import ModelServer, attempts
-
-PIXEL = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()
+from tests.fakes.pictures import PIXEL
 
 # --- what a turn may bring ---
 
@@ -104,6 +102,13 @@ def test_images_reach_the_model_as_they_were_given(alice: Client, model: ModelSe
         ("echo", "data:image/png;base64,abc", False),
         ("echo", "data:image/png,rawbytes", False),
         ("echo", "data:text/html;base64,PGI+", False),
+        ("echo", pictures.data_url(pictures.jpeg(), "image/jpeg"), True),
+        ("echo", pictures.data_url(pictures.gif(), "image/gif"), True),
+        ("echo", pictures.data_url(pictures.webp(), "image/webp"), True),
+        ("echo", pictures.data_url(pictures.webp(), "image/jpeg"), False),
+        ("echo", pictures.data_url(pictures.jpeg()[:-2], "image/jpeg"), False),
+        ("echo", pictures.data_url(pictures.png(8_001, 1)), False),
+        ("echo", "data:image/svg+xml;base64,PHN2Zy8+", False),
     ],
 )
 def test_images_as_the_agent_declares_them_and_other_addresses_never(alice: Client, agent: str, url: str, fine: bool) -> None:

@@ -18,9 +18,10 @@ from agents_app.tools.signature import describe
 from agents_app.tools.source import resolve
 from agents_app.tools.threads import FairPool
 from agents_app.tools.toolset import ServerTools
+from tests.fakes import pictures
 
 LIMITS = Limits(tool_seconds=90.0, tool_output_bytes=200)
-PIXEL = {"type": "image", "url": "data:image/png;base64,iVBORw0KGgo="}
+PIXEL = {"type": "image", "url": pictures.PIXEL}
 
 began, stopped = threading.Event(), threading.Event()
 
@@ -50,6 +51,7 @@ def give(what: str) -> Any:
         "long": "ä" * 500,
         "long json": ["x" * 500],
         "long blocks": [{"type": "text", "text": "x" * 150}, {"type": "text", "text": "y" * 150}, {"type": "text", "text": "z"}],
+        "broken image": [{"type": "text", "text": "see"}, {"type": "image", "url": "data:image/png;base64,iVBORw0KGgo="}],
         "large image": [{"type": "image", "url": "data:image/png;base64," + "A" * 500}],
     }
     if what == "circle":
@@ -193,6 +195,11 @@ async def test_output_is_cut_at_its_limit_with_a_note() -> None:
     assert not isinstance(blocks, str)
     assert sum(len(block["text"]) for block in blocks) <= 200
     assert await failure("give", {"what": "large image"}) == "its result is larger than 200 bytes"
+
+
+async def test_a_broken_image_fails_with_a_clear_word_and_reaches_no_model() -> None:
+    reason = "its result holds an image that cannot be used: the image is broken: its PNG data ends too early"
+    assert await failure("give", {"what": "broken image"}) == reason
 
 
 async def test_a_generator_is_read_no_further_than_the_limit() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,10 @@ from hypothesis import strategies as st
 from agents_app import exact_json
 from sessions_app.core import content
 from sessions_app.core.errors import InvalidInput
+from tests.fakes import pictures
 
 EVERY_IMAGE = ("http", "data")
-PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
+PNG = pictures.PIXEL
 
 # --- values that are fine ---
 
@@ -241,6 +241,11 @@ def test_an_image_alone_says_something_and_a_tool_need_not() -> None:
         ("data:image/png;base64,äöü", EVERY_IMAGE),
         ("data:image/png,abc", EVERY_IMAGE),
         ("data:text/html;base64,YWJj", EVERY_IMAGE),
+        ("data:image/png;base64,iVBORw0KGgo=", EVERY_IMAGE),
+        ("data:image/svg+xml;base64,PHN2Zy8+", EVERY_IMAGE),
+        (pictures.data_url(pictures.png()[:-5]), EVERY_IMAGE),
+        (pictures.data_url(pictures.png(9_000, 1)), EVERY_IMAGE),
+        (pictures.data_url(pictures.gif(), "image/png"), EVERY_IMAGE),
     ],
 )
 def test_an_image_the_agent_does_not_take_is_refused_at_its_block(url: str, images: tuple[str, ...]) -> None:

@@ -39,6 +39,7 @@ from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission
 from sessions_app.core.user_messages import content_of
 from sessions_app.models import PendingMessage, Session, SessionClient, ToolCall, Turn
 from tests.fakes.model_server import ModelServer
+from tests.fakes.pictures import PIXEL
 from tests.fakes.steps import call, gate, text, usage
 from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, wait_for
@@ -162,7 +163,7 @@ def test_attachments_reach_the_model_and_are_told_as_they_came(alice: World, sta
     attachments: list[dict[str, Any]] = [
         {"type": "simple", "label": "L", "modelRepresentation": "words", "_meta": {"z": 1}},
         {"type": "embeddedResource", "label": "notes", "data": notes, "contentType": "text/plain", "selection": selection},
-        {"type": "embeddedResource", "label": "pic", "data": "AAAA", "contentType": "image/png"},
+        {"type": "embeddedResource", "label": "pic", "data": PIXEL.rpartition(",")[2], "contentType": "image/png"},
         {"type": "embeddedResource", "label": "bin", "data": "AAAA", "contentType": "application/zip"},
         {"type": "resource", "label": "page", "uri": "https://x.test/p"},
     ]
@@ -174,7 +175,7 @@ def test_attachments_reach_the_model_and_are_told_as_they_came(alice: World, sta
         {"type": "text", "text": script},
         {"type": "text", "text": "words"},
         {"type": "text", "text": "Attachment notes (lines 2 to 3):\nwo\nth"},
-        {"type": "image", "url": "data:image/png;base64,AAAA"},
+        {"type": "image", "url": PIXEL},
         {"type": "text", "text": "[Attachment bin: application/zip, 3 bytes that cannot be shown here]"},
         {"type": "text", "text": "[Attachment page: https://x.test/p]"},
     ]
@@ -185,6 +186,14 @@ def test_attachments_reach_the_model_and_are_told_as_they_came(alice: World, sta
         content_of(UserMessage("  "), ())
     with pytest.raises(InvalidInput):
         content_of(UserMessage("x", [{**attachments[2], "data": "%"}]), ())
+    with pytest.raises(InvalidInput) as caught:
+        content_of(UserMessage("x", [{**attachments[2], "data": "AAAA"}]), ("data",))
+    assert [fault.path for fault in caught.value.faults] == [("userMessage", "attachments", 0, "data")]
+    # No model could see it, and none is said to.
+    drawing = {**attachments[2], "contentType": "image/svg+xml", "data": "PHN2Zy8+"}
+    assert content_of(UserMessage("", [drawing]), ("data",)) == [
+        {"type": "text", "text": "[Attachment pic: image/svg+xml, 6 bytes that cannot be shown here]"}
+    ]
 
 
 @pytest.mark.rule("R90")

@@ -14,6 +14,7 @@ from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.history import Line
 from sessions_app.core.sessions import Page, SessionFacts
 from sessions_app.core.turns import CancelReceipt, ClientResult, Overrides, Permission
+from tests.fakes.pictures import PIXEL
 
 PILOT = AgentSpec(
     name="harbour-pilot",
@@ -235,11 +236,7 @@ def test_answers_come_in_any_order_and_keep_their_places() -> None:
             {"/messages/0/toolCallId", "/messages/0/granted", "/messages/0/reason"},
         ),
         (
-            {
-                "messages": [
-                    {"role": "tool", "toolCallId": "c", "content": [{"type": "image", "url": "data:image/png;base64,AA=="}]}
-                ]
-            },
+            {"messages": [{"role": "tool", "toolCallId": "c", "content": [{"type": "image", "url": PIXEL}]}]},
             {"/messages/0/content/0"},
         ),
         (
