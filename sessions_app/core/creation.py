@@ -14,6 +14,8 @@ from sessions_app.core.identifiers import new_id
 from sessions_app.core.session_changes import Approval
 from sessions_app.models import LONGEST_URI, Measure, Session
 
+LONGEST_DIRECTORY = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Fork:
@@ -32,11 +34,17 @@ def create(
     options: Mapping[str, str] | None = None,
     approval: Approval | None = None,
     client: clients.Entry | None = None,
+    directory: str | None = None,
     fork: Fork | None = None,
 ) -> Session:
-    """A session with this URI. ``agent`` None: the fork's, which also gives the model and options not named."""
+    """A session with this URI. ``agent`` None: the fork's, which also gives the model, options and directory not named.
+
+    ``directory`` is only shown: a folder of the client's, or one that its tools know.
+    """
     if len(uri) > LONGEST_URI or not uri.isascii():
         raise InvalidInput([Fault(("session",), f"a URI has at most {LONGEST_URI} ASCII characters")])
+    if directory is not None and len(directory) > LONGEST_DIRECTORY:
+        raise InvalidInput([Fault(("workingDirectory",), f"a folder's URI has at most {LONGEST_DIRECTORY} characters")])
     name = agent if agent is not None else (fork.session.agent_name if fork is not None else "")
     spec = agents.known(caller, name)
     given = dict(options or {})
@@ -64,8 +72,9 @@ def create(
         addresses.take(caller, session, uri)
         if end is not None:
             forking.copy(source, session, end)
-        if approval is not None:
-            Session.objects.filter(pk=session.pk).update(approval=approval)
+            directory = directory if directory is not None else source.directory
+        if approval is not None or directory is not None:
+            Session.objects.filter(pk=session.pk).update(approval=approval or "", directory=directory)
         if client is not None:
             clients.put(session, client)
             adopted = clients.adopted([], client.id, client.customizations or [])

@@ -32,6 +32,7 @@ class Summary:
     modified_at: datetime
     model: str | None
     activity: str | None
+    directory: str | None
 
 
 # Calls of a seed have no step, and are in no turn's parts.
@@ -89,6 +90,7 @@ def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
             modified_at=_modified(row, turns.get(row.pk)),
             model=None if (spec := specs.get(row.agent_name)) is None else agents.model_in_force(spec, stored.get(row.pk, {})),
             activity=activity_of(running.get(turns[row.pk].pk, [])) if row.pk in turns else None,
+            directory=row.directory,
         )
         for row in rows
     }

@@ -30,6 +30,11 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.AddField(
+            model_name='session',
+            name='directory',
+            field=models.TextField(help_text='The URI of the folder that its client works in; null: nobody said.', null=True),
+        ),
+        migrations.AddField(
             model_name='apikey',
             name='line',
             field=models.BigIntegerField(editable=False, help_text='The first key of those that were rotated one into the next; null: this one.', null=True),

@@ -39,6 +39,7 @@ class Session(models.Model):
         db_default="",
         help_text="Whether host tools ask first: ask, auto; empty: nobody said, so they ask.",
     )
+    directory = models.TextField(null=True, help_text="The URI of the folder that its client works in; null: nobody said.")
     customizations = models.TextField(null=True, help_text="JSON list; null: none.")
     failures_seen_through = models.BigIntegerField(
         default=0, db_default=0, help_text="The last turn whose failure is no longer what the session shows."

@@ -55,6 +55,26 @@ async def test_the_scheme_names_the_provider_where_nobody_else_does(server: Serv
         assert hidden.value.code == -32002
 
 
+@pytest.mark.rule("R110", "R114", "R118", "R221")
+async def test_the_folder_that_a_client_works_in_is_shown_wherever_its_session_is(server: Server, model: ModelServer) -> None:
+    folder = "file:///home/ann/my%20logs"
+    async with watching(server, server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]) as client:
+        uri, plain = await made(client, workingDirectory=folder), await made(client)
+        assert client.state(uri)["summary"]["workingDirectory"] == folder
+        assert "workingDirectory" not in client.state(plain)["summary"]
+        await client.until(lambda: [each for each in client.heard if each.get("summary", {}).get("workingDirectory") == folder])
+        items = {each["resource"]: each for each in (await client.request("listSessions", {}))["items"]}
+        assert items[uri] == client.state(uri)["summary"]
+        turn = await said(client, uri, model.script([steps.text("one")]))
+        fork = {"session": uri, "turnId": turn["id"]}
+        same, other = await made(client, fork=fork), await made(client, fork=fork, workingDirectory="file:///tmp")
+        assert [client.state(each)["summary"]["workingDirectory"] for each in (same, other)] == [folder, "file:///tmp"]
+        for wrong in ("my logs", "file:/" + "x" * 5000, ""):
+            with pytest.raises(RPCError) as refusal:
+                await client.request("createSession", {"session": new_uri(), "provider": "echo", "workingDirectory": wrong})
+            assert refusal.value.code == -32602
+
+
 @pytest.mark.rule("R154", "R243", "R36", "R140")
 async def test_attachments_reach_the_model_and_stay_as_they_were_sent(server: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("seen")])

@@ -36,6 +36,9 @@ def _create(caller: Caller, params: Any) -> None:
     scheme = uris.scheme(uri)
     if scheme is None or uri == ROOT:
         raise jsonrpc.invalid_params("params.session is not a URI with a scheme and a path that a session can have")
+    directory = params.get("workingDirectory")
+    if directory is not None and uris.scheme(directory) is None:
+        raise jsonrpc.invalid_params("params.workingDirectory is not a URI with a scheme and a path")
     fork = None
     if (source := params.get("fork")) is not None:
         fork = creation.Fork(addresses.find(caller, source["session"]), source["turnId"])
@@ -56,6 +59,7 @@ def _create(caller: Caller, params: Any) -> None:
         options=options,
         approval=approval,
         client=entry_of(params.get("activeClient")),
+        directory=directory,
         fork=fork,
     )
 

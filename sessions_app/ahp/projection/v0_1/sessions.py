@@ -48,6 +48,8 @@ def summary_of(summary: Summary) -> dict[str, Any]:
         shown["activity"] = summary.activity
     if summary.model is not None:
         shown["model"] = {"id": summary.model}
+    if summary.directory is not None:
+        shown["workingDirectory"] = summary.directory
     return shown
 
 
