@@ -88,6 +88,7 @@ AGENTHOST_IMAGE_BYTES = env.integer("AGENTHOST_IMAGE_BYTES", 5 * 1024 * 1024, le
 AGENTHOST_DURABLE_DELTAS = env.boolean("AGENTHOST_DURABLE_DELTAS", default=False)
 AGENTHOST_DELTA_RETENTION_SECONDS = env.duration("AGENTHOST_DELTA_RETENTION_SECONDS", 24 * 3600.0)
 AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECONDS", 30 * 86400.0)
+AGENTHOST_USAGE_RETENTION_SECONDS = env.duration("AGENTHOST_USAGE_RETENTION_SECONDS", 400 * 86400.0)
 
 # What each tenant may use that has no limit of its own; None: as much as there is -----------------------
 AGENTHOST_QUOTAS: dict[str, int | None] = {

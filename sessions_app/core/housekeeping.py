@@ -11,7 +11,18 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import connections, database, dispatches, faults, idempotency, journal, presence, quotas, retention
+from sessions_app.core import (
+    connections,
+    database,
+    dispatches,
+    faults,
+    idempotency,
+    journal,
+    model_use,
+    presence,
+    quotas,
+    retention,
+)
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -52,6 +63,9 @@ def run() -> None:
     while quotas.fold(BATCH):
         pass
     quotas.forget_days(quotas.today() - _DAYS_OF_TOKENS)
+    oldest = quotas.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS)
+    while model_use.forget_before(oldest, BATCH) == BATCH:
+        pass
     events = journal.prune(
         now - timedelta(seconds=settings.AGENTHOST_DELTA_RETENTION_SECONDS),
         now - timedelta(seconds=settings.AGENTHOST_EVENT_RETENTION_SECONDS),

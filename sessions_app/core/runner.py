@@ -16,11 +16,11 @@ from django.utils import timezone
 from agents_app import compaction, exact_json
 from agents_app.errors import ProviderError, RunLost
 from agents_app.runtime import loop
-from agents_app.runtime.interface import Call, Change, EndReason, StepMessage
+from agents_app.runtime.interface import Call, Change, EndReason, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from agents_app.tools.threads import FairPool
-from sessions_app.core import database, forms, history, journal, logcontext, planning, quotas, turns
+from sessions_app.core import database, forms, history, journal, logcontext, model_use, planning, quotas, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
@@ -296,6 +296,7 @@ class Run:
         )
         if spent := usage.input_tokens + usage.output_tokens:
             statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
+        statements.append(self._counted(usage))
         if self._compacted_through:
             statements.append(history.compacted(place, self._compacted_through, now))
             self._compacted_through = 0
@@ -325,6 +326,10 @@ class Run:
             )
         await self._commit(happenings, statements)
         await self._hand_over_if_asked()
+
+    def _counted(self, usage: Usage) -> Statement:
+        loaded, turn = self._loaded, self.claimed.turn_id
+        return model_use.counted(self.claimed.tenant, loaded.session_public_id, turn, loaded.spec, self._plan.full_model, usage)
 
     async def call_running(self, call: Call) -> None:
         self._started.add(call.call_id)

@@ -12,6 +12,7 @@ from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, 
 from sessions_app.models.key import ApiKey
 from sessions_app.models.listing import AgentListing, ShownListing
 from sessions_app.models.message import Message, Origin
+from sessions_app.models.model_use import ModelUse, ModelUsePurpose
 from sessions_app.models.option import OptionValue
 from sessions_app.models.presence import WorkerPresence
 from sessions_app.models.session import Session
@@ -43,6 +44,8 @@ __all__ = [
     "JournalGap",
     "Measure",
     "Message",
+    "ModelUse",
+    "ModelUsePurpose",
     "OptionValue",
     "Origin",
     "PendingKind",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +17,11 @@ from django.utils import timezone
 from sessions_app.core import keys, tenants
 from sessions_app.core.caller import Limits
 from sessions_app.core.errors import NotAuthenticated
-from sessions_app.models import ApiKey, AuditRecord, Tenant
+from sessions_app.models import ApiKey, AuditRecord, ModelUse, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-COMMANDS = ("create_tenant", "create_key", "revoke_key", "rotate_key", "list_keys", "show_usage")
+COMMANDS = ("create_tenant", "create_key", "revoke_key", "rotate_key", "list_keys", "show_usage", "export_usage")
 
 
 def run(*words: str) -> tuple[str, str]:
@@ -230,3 +232,70 @@ def test_show_usage_shows_what_is_used_and_what_may_be(acme: Tenant) -> None:
 def test_show_usage_of_a_tenant_that_is_not_there_says_so() -> None:
     with pytest.raises(CommandError, match="no tenant"):
         run("show_usage", "nobody")
+
+
+def used(tenant: Tenant, key: ApiKey, **given: Any) -> None:
+    fields = {"session": "sess_1", "agent": "a", "model": "v:m", "purpose": "turn", "calls": 2, "day": date(2026, 11, 1)}
+    tokens = {"input_tokens": 10, "output_tokens": 5, "cache_read_tokens": 1, "cost_nano": 1_500_000_000}
+    ModelUse.objects.create(**{"tenant_id": tenant.pk, "key_id": key.pk, **fields, **tokens, **given})
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(text)))
+
+
+def test_export_usage_writes_what_was_used_as_csv_by_day_session_key_and_agent(acme: Tenant) -> None:
+    key = issue(acme, name="build, test").key
+    used(acme, key)
+    used(acme, key, day=date(2026, 11, 2), cost_nano=None)
+    out, said = run("export_usage")
+    first, second = rows_of(out)
+    shown = f"{key.prefix}… build, test"
+    assert first == {
+        "day": "2026-11-01", "tenant": "acme", "session": "sess_1", "key": shown, "agent": "a", "model": "v:m",
+        "purpose": "turn", "calls": "2", "input_tokens": "10", "output_tokens": "5", "cache_read_tokens": "1",
+        "cost": "1.500000000", "unpriced_tokens": "0",
+    }  # fmt: skip
+    assert (second["day"], second["cost"], second["unpriced_tokens"]) == ("2026-11-02", "", "15")
+    assert "2 lines" in said
+
+
+def test_export_usage_sums_by_what_was_asked_for_within_days_and_a_tenant(acme: Tenant, tmp_path: Path) -> None:
+    other, _ = tenants.create("globex")
+    key, theirs = issue(acme).key, issue(other).key
+    for number in range(1, 4):
+        used(acme, key, day=date(2026, 11, number), session=f"sess_{number}")
+    used(other, theirs)
+    path = tmp_path / "use.csv"
+    run("export_usage", "--tenant", "acme", "--from", "2026-11-02", "--to", "2026-11-03", "--by", "agent", "--output", str(path))
+    (line,) = rows_of(path.read_text())
+    assert list(line)[:2] == ["agent", "calls"]
+    assert (line["calls"], line["input_tokens"], line["cost"]) == ("4", "20", "3.000000000")
+    by_tenant = rows_of(run("export_usage", "--by", "tenant,day")[0])
+    assert [line["tenant"] for line in by_tenant] == ["acme", "acme", "acme", "globex"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--by", "colour"], "not colour"),
+        (["--by", ""], "--by takes"),
+        (["--by", "day,day"], "twice"),
+        (["--from", "2026-11-02", "--to", "2026-11-01"], "is after"),
+        (["--from", "yesterday"], "yesterday"),
+        (["--tenant", "nobody"], "no tenant"),
+        (["--output", "/nowhere/at/all.csv"], "cannot be written"),
+    ],
+)
+def test_export_usage_says_what_is_wrong_with_what_it_was_given(words: list[str], fault: str) -> None:
+    with pytest.raises(CommandError, match=fault):
+        run("export_usage", *words)
+
+
+def test_use_of_a_tenant_and_a_key_that_are_gone_keeps_their_numbers(acme: Tenant) -> None:
+    ModelUse.objects.create(
+        tenant_id=77, key_id=78, day=date(2026, 11, 1), session="s", agent="a", model="m", purpose="turn",
+        calls=1, input_tokens=1, output_tokens=1, cache_read_tokens=0,
+    )  # fmt: skip
+    (line,) = rows_of(run("export_usage", "--by", "tenant,key")[0])
+    assert (line["tenant"], line["key"]) == ("#77", "#78")
