@@ -82,7 +82,8 @@ AGENTHOST_WORKER_GRACE_SECONDS = env.duration("AGENTHOST_WORKER_GRACE_SECONDS", 
 AGENTHOST_DATABASE_THREADS = env.integer("AGENTHOST_DATABASE_THREADS", 8, least=1, most=200)
 AGENTHOST_TOOL_THREADS = env.integer("AGENTHOST_TOOL_THREADS", 16, least=1, most=1000)
 AGENTHOST_FETCH_POLICY = Policy(
-    tuple(env.each("AGENTHOST_FETCH_ALLOW", Allowance.read, [])), frozenset(env.each("AGENTHOST_FETCH_PORTS", port_number, [80, 443]))
+    tuple(env.each("AGENTHOST_FETCH_ALLOW", Allowance.read, [])),
+    frozenset(env.each("AGENTHOST_FETCH_PORTS", port_number, [80, 443])),
 )
 AGENTHOST_IMAGE_BYTES = env.integer("AGENTHOST_IMAGE_BYTES", 5 * 1024 * 1024, least=1024)
 AGENTHOST_DURABLE_DELTAS = env.boolean("AGENTHOST_DURABLE_DELTAS", default=False)
