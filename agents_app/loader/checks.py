@@ -90,6 +90,8 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
             reason = f"there is no provider {provider!r}; there are {', '.join(providers.NAMES)}"
         elif not name.strip() and provider != "demo":
             reason = f"{model!r} names no model"
+        elif provider == python.NAME and name != agent.python and (fault := python.fault(name)) is not None:
+            reason = fault
         else:
             continue
         if reason not in seen:

@@ -59,6 +59,17 @@ def resolve(reference: str) -> Any:
         return _found[reference]
 
 
+def fault(reference: str) -> str | None:
+    """Why the object cannot speak, if it cannot."""
+    try:
+        resolve(reference)
+    except objects.NoObject as error:
+        return str(error)
+    except NoAgent as error:
+        return f"{reference}: {error}"
+    return None
+
+
 def _made(found: Any) -> Any:
     if agent_tools.is_pydantic(found):
         if found.model is None or isinstance(found.model, str):
@@ -125,7 +136,7 @@ def _own_pool() -> Pool:
 async def _stream(
     request: ModelRequest, values: Mapping[str, str], pool: Pool, fair_key: Hashable
 ) -> AsyncGenerator[list[ProviderEvent]]:
-    speaker = _found.get(request.model)
+    speaker: Any = _found.get(request.model)
     if speaker is None:
         try:
             # An import runs a module's code and may block: not in the loop.
@@ -321,11 +332,14 @@ class _Pulled:
         except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
             raise RuntimeError("the agent raised what ends a program") from error
         finally:
-            with self._lock:
-                self._at_work = False
-                abandoned = self._abandoned
-            if abandoned:
+            if self._leave():
                 self.close()
+
+    def _leave(self) -> bool:
+        """The thread has done its step; whether the generator was given up meanwhile."""
+        with self._lock:
+            self._at_work = False
+            return self._abandoned
 
     def abandon(self) -> bool:
         """Give it up; whether nobody is in the middle of it, so that whoever gives it up has to close it."""
