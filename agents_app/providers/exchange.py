@@ -313,7 +313,11 @@ async def _refused(call: Call, response: aiohttp.ClientResponse, attempt: int) -
 
 def _wait(headers: Mapping[str, str], attempt: int) -> float | None:
     """What the server asks for, else our own pause; None if it asks for more than anyone waits."""
-    asked = _retry_after(headers)
+    return pause(_retry_after(headers), attempt)
+
+
+def pause(asked: float | None, attempt: int) -> float | None:
+    """How long to wait where a server asked for ``asked`` seconds, or for nothing."""
     if asked is None:
         return _backoff(attempt)
     return max(asked, 0.0) if asked <= MAX_WAIT else None
