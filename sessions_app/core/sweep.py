@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
-from sessions_app.core import faults, presence, turns
+from sessions_app.core import faults, journal, presence, turns
 from sessions_app.core.turns import Claimed
 from sessions_app.models import Turn, TurnState
 
@@ -42,9 +42,14 @@ class Sweeper:
         if now - self._in_contact_since < settings.AGENTHOST_LEASE_SECONDS:
             return None
         self._put_off = {turn: until for turn, until in self._put_off.items() if until > now}
+        held: set[int] = set()
         while True:
             try:
-                outcome = turns.take_over(self.worker, besides=self._put_off)
+                outcome = turns.take_over(self.worker, besides=self._put_off, tenants_besides=held)
+            except journal.CounterHeld as busy:
+                # The next round finds their turns again.
+                held.update(busy.tenants)
+                continue
             except turns.CannotTakeOver as error:
                 log.error("turn %s cannot be taken over: %s", error.turn_id, faults.described(error))
                 self._put_off[error.turn_id] = now + TRIED_AGAIN_AFTER

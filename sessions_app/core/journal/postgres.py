@@ -225,9 +225,12 @@ def create_counter(tenant_id: int) -> None:
         )
 
 
-def lock_counter(tenant_id: int) -> None:
+def lock_counter(tenant_id: int, *, waiting: bool) -> bool:
+    """False: somebody else has it, and the caller does not wait."""
     with connection.cursor() as cursor:
-        cursor.execute("select 1 from tenant_counter where tenant_id = %s for update", (tenant_id,))
+        how = "" if waiting else " skip locked"
+        cursor.execute(f"select 1 from tenant_counter where tenant_id = %s for update{how}", (tenant_id,))
+        return waiting or cursor.fetchone() is not None
 
 
 @contextmanager

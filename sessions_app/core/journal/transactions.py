@@ -15,7 +15,7 @@ from django.conf import settings
 from sessions_app.core import prepared
 from sessions_app.core.errors import NotReady
 from sessions_app.core.journal import barriers, dialect
-from sessions_app.core.journal.errors import NoEra
+from sessions_app.core.journal.errors import CounterHeld, NoEra
 from sessions_app.core.journal.rows import Row, announcements
 from sessions_app.core.journal.types import Announcement, NewEvent, Stored
 from sessions_app.core.prepared import Statement
@@ -24,9 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 class Transaction:
-    """An open transaction's events. ``stored`` is there once the transaction is over, in order of appending."""
+    """An open transaction's events. ``stored`` is there once the transaction is over, in order of appending.
 
-    def __init__(self) -> None:
+    ``waiting``: for a counter that somebody else holds, and whoever works in it for other locks too.
+    """
+
+    def __init__(self, *, waiting: bool) -> None:
+        self.waiting = waiting
         self._events: list[NewEvent] = []
         self._statements: list[Statement] = []
         self._afterwards: list[Callable[[], object]] = []
@@ -87,7 +91,7 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
     ``waiting``, CounterHeld when somebody is appending to the same tenant: all roll back. NotReady after COMMIT
     means that the outcome is unknown.
     """
-    tx = Transaction()
+    tx = Transaction(waiting=waiting)
     announced: list[Announcement] = []
     era: int | None = None
     with _in_an_era(), dialect.current().writing():
@@ -126,9 +130,11 @@ def create_tail(session_id: int) -> None:
     prepared.execute([new_tail(session_id)])
 
 
-def lock_counter(tenant_id: int) -> None:
+def lock_counter(tenant_id: int, *, waiting: bool = True) -> None:
     """Take the tenant's counter in the open transaction: until its end nothing is appended for the tenant.
 
-    The caller has its domain rows locked already, and ends the transaction soon.
+    The caller has its domain rows locked already, and ends the transaction soon. Unless ``waiting``,
+    CounterHeld if somebody else has it.
     """
-    dialect.current().lock_counter(tenant_id)
+    if not dialect.current().lock_counter(tenant_id, waiting=waiting):
+        raise CounterHeld([tenant_id])

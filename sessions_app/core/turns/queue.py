@@ -134,18 +134,20 @@ class CannotTakeOver(Exception):
         super().__init__(f"turn {turn_id} cannot be taken over")
 
 
-def take_over(worker: str, besides: Collection[int] = ()) -> Claimed | bool:
+def take_over(worker: str, besides: Collection[int] = (), *, tenants_besides: Collection[int] = ()) -> Claimed | bool:
     """One run whose lease ran out: go on from its last commit point, or end it.
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
     deltas ends with an error, its text kept. Answers the claimed turn, True if one was ended, False
-    if there was none. ``besides`` names turns to be left alone.
+    if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants.
+    Waits for no lock: CounterHeld names the tenant whose counter somebody has.
     """
-    with journal.transaction() as tx:
+    with journal.transaction(waiting=False) as tx:
         turn = (
             Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
             .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
             .exclude(pk__in=list(besides))
+            .exclude(tenant__in=list(tenants_besides))
             .order_by("lease_expires_at")
             .first()
         )
@@ -156,7 +158,7 @@ def take_over(worker: str, besides: Collection[int] = ()) -> Claimed | bool:
             if not said and turn.takeovers < MAX_TAKEOVERS:
                 return _go_on_with(tx, turn, worker)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError, journal.CounterHeld):
             raise
         except Exception as error:
             raise CannotTakeOver(turn.pk) from error

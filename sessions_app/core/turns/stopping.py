@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -145,7 +146,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
         void_forms(turn)
     deferred = take_deferred(turn)
     if was == TurnState.RUNNING:
-        journal.lock_counter(turn.tenant_id)
+        journal.lock_counter(turn.tenant_id, waiting=tx.waiting)
         late = open_step(turn)
         if len(late) > len(events):
             partial = _amend(place, turn, content, _Partial.of(late), now)
@@ -199,17 +200,22 @@ def stop_live_turn(tx: journal.Transaction, session: Session, stop: Stop) -> Sto
     return None if turn is None else stop_locked(tx, turn, stop)
 
 
-def stop(turn_id: int, stop: Stop, *, fence: int | None = None) -> Stopped | None:
+def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = True) -> Stopped | None:
     """Stop this one turn, never the next; None if it had ended already.
 
     ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
+    Unless ``waiting`` it is also left alone while somebody else holds its rows; CounterHeld if that is its tenant's counter.
     """
-    with journal.transaction() as tx:
+    skipping = not waiting and connection.features.has_select_for_update_skip_locked
+    with journal.transaction(waiting=waiting) as tx:
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
-        Session.with_deleted.select_for_update(no_key=True).filter(pk=session_id).first()
-        turn = Turn.objects.select_for_update(no_key=True).filter(pk=turn_id, state__in=LIVE_STATES).first()
+        sessions = Session.with_deleted.select_for_update(no_key=True, skip_locked=skipping)
+        if sessions.filter(pk=session_id).first() is None:
+            return None
+        rows = Turn.objects.select_for_update(no_key=True, skip_locked=skipping)
+        turn = rows.filter(pk=turn_id, state__in=LIVE_STATES).first()
         if turn is None or (fence is not None and (turn.fence, turn.state) != (fence, TurnState.RUNNING)):
             return None
         stopped = stop_locked(tx, turn, stop)
@@ -271,14 +277,25 @@ def stop_overdue() -> int:
     """
     overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
     found = list(overdue.order_by("deadline_at").values_list("pk", flat=True)[:100])
-    return sum(stop(turn_id, Stop(cause="deadline", reason="error")) is not None for turn_id in found)
+    return _stop_those_that_can_be(found, Stop(cause="deadline", reason="error"))
 
 
 def stop_suspended() -> int:
     """Stop turns that were accepted while their tenant's suspension was being written; nobody claims them."""
     left = Turn.objects.filter(state=TurnState.QUEUED, tenant__suspended_at__isnull=False)
     found = list(left.values_list("pk", flat=True)[:100])
-    return sum(stop(turn_id, Stop(cause="suspended", reason="error")) is not None for turn_id in found)
+    return _stop_those_that_can_be(found, Stop(cause="suspended", reason="error"))
+
+
+def _stop_those_that_can_be(found: Sequence[int], how: Stop) -> int:
+    """All but those whose tenant somebody is writing for just now: they are found again, and nobody waits for them."""
+    stopped = 0
+    for turn_id in found:
+        try:
+            stopped += stop(turn_id, how, waiting=False) is not None
+        except journal.CounterHeld:
+            continue
+    return stopped
 
 
 def provider_closed(claimed: Claimed) -> None:

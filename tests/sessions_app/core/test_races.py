@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from agents_app.spec import Price
 from sessions_app.core import history, journal, runner, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
+from sessions_app.core.sweep import Sweeper
 from sessions_app.core.turns import ClientResult, Permission, Stop, stopping
 from sessions_app.core.worker import Worker
 from sessions_app.models import Tenant, Turn
@@ -124,10 +127,10 @@ def test_deltas_that_come_while_a_cancel_is_written_are_kept(
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
     original = journal.lock_counter
 
-    def lock_counter(tenant: int) -> None:
+    def lock_counter(tenant: int, *, waiting: bool = True) -> None:
         model.open_gate("more")
         wait_for(lambda: kinds(session).count("text_delta") == 2, "words that came in between")
-        original(tenant)
+        original(tenant, waiting=waiting)
 
     monkeypatch.setattr(journal, "lock_counter", lock_counter)
     turns.cancel(alice.caller, session)
@@ -209,17 +212,15 @@ def test_a_queue_that_is_claimed_at_once_is_as_fair_as_turn_by_turn(alice: World
     assert rest == {each.turn_id for each in of_alice[2:]}
 
 
-def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
-    if not on_postgres:
-        pytest.skip("SQLite has one writer")
-    of_alice = alice.say(alice.session(), "x")
-    of_bob = bob.say(bob.session(), "y")
+@contextmanager
+def counter_held(world: World) -> Iterator[None]:
+    """Somebody has the tenant's counter, and keeps it until the block ends."""
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
         try:
             with transaction.atomic():
-                journal.lock_counter(alice.caller.tenant)
+                journal.lock_counter(world.caller.tenant)
                 held.set()
                 go.wait(WAIT)
         finally:
@@ -229,13 +230,73 @@ def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: Wo
     holder.start()
     assert held.wait(WAIT)
     try:
-        claims = turns.claim("w", 4)
+        yield
     finally:
         go.set()
         holder.join(WAIT)
+
+
+def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    of_alice = alice.say(alice.session(), "x")
+    of_bob = bob.say(bob.session(), "y")
+    with counter_held(alice):
+        claims = turns.claim("w", 4)
     assert [one.turn_id for one in claims.runs] == [of_bob.turn_id]
     assert claims.passed_over
     assert [one.turn_id for one in turns.claim("w", 4).runs] == [of_alice.turn_id]
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_runs_from_being_taken_over(
+    alice: World, bob: World, settings: Any, on_postgres: bool, said: bool
+) -> None:
+    """``said``: its dead run had begun to speak, so that it is ended, not gone on with."""
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    settings.AGENTHOST_LEASE_SECONDS = 0.0
+    of_alice, of_bob = alice.say(alice.session(), "x"), bob.say(bob.session(), "y")
+    assert len(turns.claim("dead", 4).runs) == 2
+    if said:
+        with journal.transaction() as tx:
+            for happening in (
+                Happening(Kind.STEP_STARTED, {"turn": of_alice.public_id, "step": 1}),
+                Happening(Kind.TEXT_OPENED, {"turn": of_alice.public_id, "step": 1, "part": "1.0"}),
+                Happening(Kind.TEXT_DELTA, {"turn": of_alice.public_id, "step": 1, "part": "1.0", "delta": "half"}),
+            ):
+                tx.append(NewEvent(alice.caller.tenant, turn_of(of_alice).session_id, happening, fence=turn_of(of_alice).fence))
+    sweeper = Sweeper("w", _in_contact_since=float("-inf"))
+    with counter_held(alice):
+        taken = sweeper.abandoned()
+        assert taken is not None
+        assert taken.turn_id == of_bob.turn_id
+        settings.AGENTHOST_LEASE_SECONDS = 90.0
+        Turn.objects.filter(pk=of_bob.turn_id).update(lease_expires_at=timezone.now() + timedelta(hours=1))
+        assert sweeper.abandoned() is None
+        assert turn_of(of_alice).state == "running"
+    taken = sweeper.abandoned()
+    if said:
+        assert taken is None
+        assert turn_of(of_alice).state == "error"
+    else:
+        assert taken is not None
+        assert taken.turn_id == of_alice.turn_id
+
+
+def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_deadlines_from_being_met(
+    alice: World, bob: World, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    of_alice, of_bob = alice.say(alice.session(), "x"), bob.say(bob.session(), "y")
+    assert len(turns.claim("gone", 4).runs) == 2
+    Turn.objects.update(deadline_at=timezone.now() - timedelta(seconds=1))
+    with counter_held(alice):
+        assert turns.stop_overdue() == 1
+        assert (turn_of(of_alice).state, turn_of(of_bob).state) == ("running", "cancelled")
+    assert turns.stop_overdue() == 1
+    assert turn_of(of_alice).state == "cancelled"
 
 
 def test_a_turn_whose_session_has_no_tail_holds_up_no_other(alice: World) -> None:
@@ -304,12 +365,12 @@ def test_a_takeover_and_a_cancel_at_once_do_not_wait_for_each_other(
             )
             return bool(cursor.fetchone()[0])
 
-    def lock_counter(tenant: int) -> None:
+    def lock_counter(tenant: int, *, waiting: bool = True) -> None:
         monkeypatch.setattr(journal, "lock_counter", original)
         threads.append(threading.Thread(target=cancel))
         threads[0].start()
         wait_for(someone_waits, "the cancel has the session and waits for the turn")
-        original(tenant)
+        original(tenant, waiting=waiting)
 
     monkeypatch.setattr(journal, "lock_counter", lock_counter)
     assert turns.take_over("two") is True
