@@ -143,9 +143,7 @@ def _messages(given: Any, thinking: str, issued: Issued) -> None:
         _refuse("This model does not support assistant message prefill. The conversation must end with a user message.")
     turns = list(_joined(given))
     _calls(turns)
-    latest = next((number for number in range(len(turns) - 1, -1, -1) if turns[number][0] == "assistant"), None)
-    if latest is not None:
-        _latest(turns[latest][1], latest, thinking, issued)
+    _loop(turns, thinking, issued)
 
 
 def _message(message: Any, number: int, *, last: bool) -> None:
@@ -280,24 +278,32 @@ def _calls(turns: Sequence[tuple[str, list[Block]]]) -> None:
             )
 
 
-def _latest(blocks: Sequence[Block], number: int, thinking: str, issued: Issued) -> None:
-    """Within a tool loop thinking comes back first, complete and as it was."""
-    calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-    if not thinking or not calls:
+def _loop(turns: Sequence[tuple[str, list[Block]]], thinking: str, issued: Issued) -> None:
+    """All answers since the user last spoke are one turn of the model's: it begins with what was thought first, and
+    the thinking of the last answer is complete and as it was."""
+    begun = max(number for number, (role, blocks) in enumerate(turns) if role == "user" and _speaks(blocks))
+    answers = [(number, blocks) for number, (role, blocks) in enumerate(turns) if role == "assistant" and number > begun]
+    if not thinking or not answers:
         return
-    thoughts = [_plain(block) for block in blocks if block["type"] in _THOUGHTS]
+    number, blocks = answers[0]
     if thinking == "enabled" and blocks[0]["type"] not in _THOUGHTS:
         _refuse(
             f"messages.{number}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{blocks[0]['type']}`. "
             "When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
             "lastmost set of `tool_use` and `tool_result` blocks)."
         )
-    said = issued.get(calls[0])
+    number, blocks = answers[-1]
+    said = next((issued[block["id"]] for block in blocks if block.get("id") in issued), None)
+    thoughts = [_plain(block) for block in blocks if block["type"] in _THOUGHTS]
     if said is not None and thoughts and thoughts != [_plain(block) for block in said if block["type"] in _THOUGHTS]:
         _refuse(
             f"messages.{number}.content: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
             "modified. These blocks must remain as they were in the original response."
         )
+
+
+def _speaks(blocks: Sequence[Block]) -> bool:
+    return any(block["type"] != "tool_result" for block in blocks)
 
 
 def _plain(block: Block) -> Block:
