@@ -8,6 +8,9 @@ from typing import Any
 
 from agents_app import options, providers
 from agents_app.errors import ProviderError
+from agents_app.mcp import listing
+from agents_app.mcp.access import accesses
+from agents_app.mcp.toolset import WithServers
 from agents_app.providers import credentials, python
 from agents_app.runtime.interface import Limits, Provider, ToolSet
 from agents_app.runtime.messages import ToolSchema
@@ -43,11 +46,12 @@ def assemble(
     pool: Pool,
     fair_key: Hashable,
     client_tools: Sequence[ToolSchema],
+    owner: str = "",
 ) -> Assembled:
     """Resolve ``spec`` for one run. ``ProviderError`` if its model cannot be served by this process.
 
     ``enabled`` names the exposed tools the session turned on (names of tools that are gone are ignored);
-    ``fair_key`` says whose share of ``pool`` blocking tools use.
+    ``fair_key`` says whose share of ``pool`` blocking tools use, ``owner`` whose connections to MCP servers: the session.
     """
     values = options.effective(spec, stored_options)
     full_model = options.fill(spec.model, values)
@@ -59,7 +63,9 @@ def assemble(
         provider = provider.for_run(values, pool, fair_key)
     active = [tool for tool in spec.exposed_tools if tool.name in enabled]
     active += [tool for tool in spec.tools if not tool.expose]
-    tools = ServerTools(active, pool, fair_key, spec.limits)
+    remote = [tool for tool in active if tool.source.startswith(listing.SOURCE)]
+    own = ServerTools([tool for tool in active if not tool.source.startswith(listing.SOURCE)], pool, fair_key, spec.limits)
+    tools = WithServers(own, remote, accesses(spec, values, owner), spec.limits)
     return Assembled(
         provider=provider,
         full_model=full_model,

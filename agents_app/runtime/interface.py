@@ -6,7 +6,7 @@ vendor's wire format; a tool set runs tools; the host stores what happened (sess
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -112,6 +112,18 @@ class Provider(Protocol):
 # --- tools ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class FormAnswer:
+    """What became of a form: accepted with values by question, declined, or closed without an answer."""
+
+    response: Literal["accept", "decline", "cancel"]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+Ask = Callable[[Mapping[str, Any]], Awaitable[FormAnswer]]
+"""Puts a form (message, questions) to whoever attends the session, and waits. Nobody does: it is declined."""
+
+
 class ToolSet(Protocol):
     """The server's own tools that are active in one run."""
 
@@ -122,8 +134,11 @@ class ToolSet(Protocol):
 
     def idempotent(self, name: str) -> bool: ...
 
-    async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
-        """The tool's output; raises ``ToolFailed`` (errors.py) with a text fit for model and client."""
+    async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
+        """The tool's output; raises ``ToolFailed`` (errors.py) with a text fit for model and client.
+
+        ``ask``: how a tool in the middle of its work may ask the user something.
+        """
         ...
 
 
@@ -221,6 +236,10 @@ class Host(Protocol):
 
     async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
         """Commit point: a result. The host may hold it back until a client has seen it; the call is not final then."""
+        ...
+
+    async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
+        """Put a form of a running tool to the session's clients and wait for it. Nobody is there: it is declined."""
         ...
 
     async def look(self) -> list[Call]:

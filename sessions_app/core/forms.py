@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agents_app import exact_json
-from agents_app.runtime.interface import Call
+from agents_app.runtime.interface import Call, FormAnswer
 from agents_app.tools import questions
 from sessions_app.core import access, content, dispatches, journal, turns
 from sessions_app.core.caller import Caller
@@ -22,18 +22,49 @@ from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.prepared import Statement
 from sessions_app.core.turns import ClientResult, FormEnd
-from sessions_app.models import LIVE_STATES, Form, Session
+from sessions_app.models import LIVE_STATES, CallRunner, Form, Session
 
 
 def opened(place: Place, turn: str, call: Call, at: datetime) -> tuple[Happening, Statement]:
     """The form of a call of ``ask_user``, whose arguments were found without fault."""
     form = {"id": new_id("form"), **questions.form(exact_json.loads(call.arguments))}
+    return _opened(place, turn, call.call_id, form, at)
+
+
+def asked(place: Place, turn: str, call: Call, form: Mapping[str, Any], at: datetime) -> tuple[str, Happening, Statement]:
+    """A form that a running tool of the server's puts to the user; its id in front."""
+    document = {"id": new_id("form"), **form}
+    return (document["id"], *_opened(place, turn, call.call_id, document, at))
+
+
+def _opened(place: Place, turn: str, call_id: str, form: dict[str, Any], at: datetime) -> tuple[Happening, Statement]:
     statement = Statement(
         "insert into sessions_app_form (tenant_id, session_id, turn_id, call_id, form_id, document, answers, response,"
         " created_at) values (%s, %s, %s, %s, %s, %s, '{}', '', %s)",
-        (place.tenant, place.session, place.turn, call.call_id, form["id"], exact_json.dumps(form), at),
+        (place.tenant, place.session, place.turn, call_id, form["id"], exact_json.dumps(form), at),
     )
-    return Happening(Kind.FORM_OPENED, {"turn": turn, "call": call.call_id, "form": form}), statement
+    return Happening(Kind.FORM_OPENED, {"turn": turn, "call": call_id, "form": form}), statement
+
+
+def answer_of(turn_id: int, form: str) -> FormAnswer | None:
+    """What became of a form that a running tool asked; None: it is still open."""
+    row = Form.objects.filter(turn_id=turn_id, form_id=form).exclude(response="").first()
+    if row is None:
+        return None
+    if row.response != "accept":
+        return FormAnswer("decline" if row.response == "decline" else "cancel")
+    return FormAnswer("accept", values(exact_json.loads(row.document), exact_json.loads(row.answers)))
+
+
+def given_up(turn_id: int, turn: str, call: str, at: datetime) -> list[tuple[Happening, Statement]]:
+    """Close what a tool asked and waits for no longer."""
+    rows = Form.objects.filter(turn_id=turn_id, call_id=call, response="")
+    sql = "update sessions_app_form set response = 'cancel', closed_at = %s where id = %s and response = ''"
+    closed = []
+    for row in rows.order_by("pk"):
+        payload = {"turn": turn, "form": row.form_id, "response": "cancel", "answers": exact_json.loads(row.answers)}
+        closed.append((Happening(Kind.FORM_CLOSED, payload), Statement(sql, (at, row.pk))))
+    return closed
 
 
 # --- clients -------------------------------------------------------------------------------------
@@ -83,8 +114,11 @@ def complete(
         if response == "accept":
             _check_complete(document, final)
         call = calls.find(row.turn.public_id, row.call_id)
-        end = FormEnd(response, final, dispatched)
-        calls.answer([ClientResult(0, call.call_id, told(document, response, final), form=end)])
+        if call.runner == CallRunner.SERVER:
+            calls.close_form(row, FormEnd(response, final, dispatched))
+        else:
+            end = FormEnd(response, final, dispatched)
+            calls.answer([ClientResult(0, call.call_id, told(document, response, final), form=end)])
         Session.objects.filter(pk=calls.session.pk).update(modified_at=timezone.now())
 
 
@@ -165,6 +199,17 @@ def _check_complete(document: Mapping[str, Any], answers: Mapping[str, Answers])
         answer = answers.get(question["id"])
         if question.get("required") and (answer is None or answer.get("state") != "submitted"):
             raise NotPossible(f"the question {question['id']} needs an answer")
+
+
+def values(document: Mapping[str, Any], answers: Mapping[str, Answers]) -> dict[str, Any]:
+    """The submitted answers by question, each as its question's kind has it."""
+    found: dict[str, Any] = {}
+    for question in document["questions"]:
+        answer = answers.get(question["id"])
+        if answer is not None and answer.get("state") == "submitted":
+            value = answer["value"]["value"]
+            found[question["id"]] = int(value) if question["kind"] == "integer" else value
+    return found
 
 
 def told(document: Mapping[str, Any], response: str, answers: Mapping[str, Answers]) -> str:

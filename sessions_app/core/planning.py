@@ -44,9 +44,8 @@ def make(
     spec = loaded.spec
     decided.unexposed = {tool.name for tool in spec.tools if not tool.expose}
     enabled = loaded.settings.enabled
-    assembled = assemble(
-        spec, loaded.options, enabled, pool, fair_key, loaded.settings.client_schemas() if spec.client_tools else []
-    )
+    brought = loaded.settings.client_schemas() if spec.client_tools else []
+    assembled = assemble(spec, loaded.options, enabled, pool, fair_key, brought, loaded.session_public_id)
     active = [tool for tool in spec.tools if not tool.expose or tool.name in enabled]
     return loop.Plan(
         provider=assembled.provider,

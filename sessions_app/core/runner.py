@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from django.utils import timezone
 
 from agents_app import compaction, exact_json
 from agents_app.errors import ProviderError, RunLost
 from agents_app.runtime import loop
-from agents_app.runtime.interface import Call, Change, EndReason, StepMessage, Usage
+from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from agents_app.tools.threads import FairPool
-from sessions_app.core import database, forms, history, journal, logcontext, model_use, planning, quotas, turns
+from sessions_app.core import clients, database, forms, history, journal, logcontext, model_use, planning, quotas, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
@@ -104,6 +104,10 @@ class Run:
         """The server's tools that are at work, by call, as people know them."""
         self._started: set[str] = set()
         """The calls that are, or were, among them."""
+        self._asking: set[asyncio.Event] = set()
+        """Of tools that wait for a form: set when a client may have answered."""
+        self._with_forms: set[str] = set()
+        """The calls that may have forms open."""
         self._decided = planning.Decided(loaded.settings, loaded.approval)
         self._plan = planning.make(loaded, self._decided, pool, claimed.tenant, self._provider_failed)
 
@@ -126,6 +130,8 @@ class Run:
     def tell(self) -> None:
         """A client has answered something."""
         self._told.set()
+        for each in self._asking:
+            each.set()
 
     def notice(self) -> None:
         """A client has done something that counts from the next step."""
@@ -339,6 +345,10 @@ class Run:
 
     async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
         now, place, turn = timezone.now(), self._place(self._step), self._loaded.public_id
+        if call.call_id in self._with_forms:
+            self._with_forms.discard(call.call_id)
+            for closed, closing in await database.run(forms.given_up, self.claimed.turn_id, turn, call.call_id, now):
+                await self._commit([closed], [closing])
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
         if tool is not None and tool.confirm_result:
@@ -352,6 +362,25 @@ class Run:
             self._remember_result(call.call_id, content)
             happening = history.finished(turn, call.call_id, content, failed=failed, by="server", shown=True)
         await self._commit([happening, self._activity()] if ran else [happening], statements)
+
+    async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
+        if not await database.run(clients.attended, self.claimed.session):
+            return FormAnswer("decline")
+        place, turn = self._place(self._step), self._loaded.public_id
+        form_id, opened, statement = forms.asked(place, turn, call, form, timezone.now())
+        news = asyncio.Event()
+        self._asking.add(news)
+        self._with_forms.add(call.call_id)
+        try:
+            await self._commit([opened], [statement])
+            while True:
+                news.clear()
+                if (answer := await database.run(forms.answer_of, self.claimed.turn_id, form_id)) is not None:
+                    return answer
+                # The worker's sweep tells as well, so a lost word costs a second.
+                await news.wait()
+        finally:
+            self._asking.discard(news)
 
     def _activity(self) -> Happening:
         return Happening(Kind.ACTIVITY_CHANGED, {"activity": activity_of(list(self._running.values()))})
@@ -380,6 +409,7 @@ class Run:
                 # A dead run's: what it leaves behind is this one's to clear.
                 self._started.add(row.call_id)
                 self._running[row.call_id] = row.title or row.name
+                self._with_forms.add(row.call_id)
         return [
             Call(
                 call_id=row.call_id,

@@ -149,6 +149,13 @@ class Answering:
         if waiting:
             self._asking.admit_turn()
 
+    def close_form(self, form: Form, end: FormEnd) -> None:
+        """Close what a running tool of the server's asked; its run is told."""
+        live = self.live
+        assert live is not None, "an open call without a live turn was found by no check"
+        self.append([_closed(live.public_id, form, end, timezone.now())])
+        self.told = Stopped(live.pk, live.worker)
+
     def append(self, happenings: Sequence[Happening]) -> None:
         for happening in happenings:
             self.tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
@@ -347,9 +354,11 @@ def _close_form(turn: str, call: ToolCall, end: FormEnd, now: datetime) -> list[
     if call.runner != CallRunner.CLIENT or call.turn_id is None:
         return []
     form = Form.objects.filter(turn_id=call.turn_id, call_id=call.call_id, response="").first()
-    if form is None:
-        return []
+    return [] if form is None else [_closed(turn, form, end, now)]
+
+
+def _closed(turn: str, form: Form, end: FormEnd, now: datetime) -> Happening:
     answers = exact_json.loads(form.answers) if end.answers is None else end.answers
     Form.objects.filter(pk=form.pk).update(response=end.response, answers=exact_json.dumps(answers), closed_at=now)
     payload = {"turn": turn, "form": form.form_id, "response": end.response, "answers": answers}
-    return [dispatches.told(Happening(Kind.FORM_CLOSED, payload), end.dispatched)]
+    return dispatches.told(Happening(Kind.FORM_CLOSED, payload), end.dispatched)

@@ -12,10 +12,12 @@ from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, RunLost, ToolFailed
 from agents_app.runtime import loop
 from agents_app.runtime.interface import (
+    Ask,
     Call,
     Change,
     EndReason,
     Finish,
+    FormAnswer,
     Limits,
     ModelRequest,
     ProviderEvent,
@@ -73,7 +75,7 @@ class Tools:
     def idempotent(self, name: str) -> bool:
         return name in self.again
 
-    async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
+    async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
         return await self._tools[name](**arguments)
 
 
@@ -158,6 +160,10 @@ class Host:
         if self.too_long:
             raise TooLong(2, 1, [])
         return []
+
+    async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
+        self._note("ask", call.call_id)
+        return FormAnswer("decline")
 
     async def told(self) -> None:
         await self._told.wait()

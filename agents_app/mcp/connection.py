@@ -1,0 +1,259 @@
+"""One connection to an MCP server, opened once, shared by the calls of its owner.
+
+The library's client lives in the task that entered it; so each connection has a task of its own, and calls come from
+the tasks of those who call. What breaks the transport ends the connection, and with it all its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types
+from mcp.client.client import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from agents_app.mcp import faults, http, listing
+from agents_app.mcp.access import Access
+from agents_app.mcp.faults import McpFault, Seen
+from agents_app.mcp.listing import Listed
+
+log = logging.getLogger(__name__)
+
+_HANDSHAKE_SECONDS = 10.0
+_CLOSING_SECONDS = 3.0
+_MOST_PAGES = 50
+_VERSION = "0.1"
+"""What servers are told of this client; nothing hangs on it."""
+
+Elicit = Callable[[mcp_types.ElicitRequestParams], Awaitable[mcp_types.ElicitResult]]
+
+
+@dataclass(slots=True, eq=False)
+class _Caller:
+    """What of a call the library's callbacks have to know."""
+
+    elicit: Elicit | None = None
+
+
+_caller: contextvars.ContextVar[_Caller | None] = contextvars.ContextVar("caller", default=None)
+"""A server's question comes in the context of the call that it is about."""
+
+
+class Connection:
+    """``open`` first, then calls from any task of the same loop; ``close`` at the end, or when it is ``over``."""
+
+    def __init__(self, access: Access, *, asks: bool = False) -> None:
+        self.access = access
+        self.tools: tuple[Listed, ...] = ()
+        self._callers: set[_Caller] = set()
+        self.changed = asyncio.Event()
+        """The server has said that its list of tools is another one now."""
+        self._asks = asks
+        self._client: Client | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._fault: McpFault | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._callers)
+
+    @property
+    def over(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    @property
+    def protocol(self) -> str:
+        return "" if self._client is None else self._client.protocol_version
+
+    async def open(self) -> None:
+        """Shake hands and list the tools. ``McpFault`` if that fails; the connection is over then."""
+        # Not in the caller's context: nothing of a call belongs to what outlives it.
+        self._task = asyncio.create_task(self._live(), name=f"mcp {self.access.server}", context=contextvars.Context())
+        self._task.add_done_callback(self._settle)
+        try:
+            async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            await self.close()
+            raise McpFault("timeout", "it does not answer in time") from None
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+
+    async def close(self) -> None:
+        """Say goodbye, within bounds."""
+        if self._task is None or self._task.done():
+            return
+        self._closing.set()
+        if not self._ready.done():
+            self._task.cancel()
+        await asyncio.wait({self._task}, timeout=_CLOSING_SECONDS)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_CLOSING_SECONDS)
+
+    async def ended(self) -> None:
+        """Returns when the connection is over."""
+        assert self._task is not None
+        await asyncio.wait({self._task})
+
+    async def call(self, tool: str, arguments: dict[str, Any], elicit: Elicit | None) -> mcp_types.CallToolResult:
+        """What a tool answers. ``McpFault`` if that does not come; a cancelled call is cancelled at the server too."""
+        seen, client = Seen(), self._client
+        if client is None or self.over:
+            raise self._fault or McpFault("closed", "the connection is closed")
+        caller = _Caller(elicit)
+        watching, calling = http.watching.set(seen), _caller.set(caller)
+        self._callers.add(caller)
+        try:
+            return await client.call_tool(tool, arguments)
+        except asyncio.CancelledError:
+            raise
+        except MCPError as error:
+            raise await self._why(error, seen) from None
+        except Exception as error:  # an edge: the library's own ways to fail
+            raise faults.of(error, seen) from None
+        finally:
+            self._callers.discard(caller)
+            http.watching.reset(watching)
+            _caller.reset(calling)
+
+    async def list_tools(self) -> tuple[Listed, ...]:
+        """The server's tools as they are now."""
+        seen, client = Seen(), self._client
+        if client is None or self.over:
+            raise self._fault or McpFault("closed", "the connection is closed")
+        watching = http.watching.set(seen)
+        try:
+            async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
+                self.tools = await _list(client)
+        except MCPError as error:
+            raise await self._why(error, seen) from None
+        except Exception as error:  # an edge, as above
+            raise faults.of(error, seen) from None
+        finally:
+            http.watching.reset(watching)
+        return self.tools
+
+    async def _why(self, error: MCPError, seen: Seen) -> McpFault:
+        """A call that the end of its connection ended has the reason of that."""
+        if error.code == mcp_types.CONNECTION_CLOSED and self._task is not None and not seen.status:
+            await asyncio.wait({self._task}, timeout=1)
+            if self._fault is not None:
+                return self._fault
+        return self._masked(faults.of(error, seen))
+
+    def _masked(self, fault: McpFault) -> McpFault:
+        return McpFault(fault.kind, self.access.masked(fault.detail))
+
+    async def _live(self) -> None:
+        seen = Seen()
+        http.watching.set(seen)
+        try:
+            async with http.client(self.access) as http_client, self._opened(http_client) as client:
+                self.tools = await _list(client)
+                self._client = client
+                self._ready.set_result(None)
+                # From here on a fault is the connection's own, whatever opening it came upon.
+                seen.status, seen.too_large = 0, False
+                await self._stay(client)
+        except asyncio.CancelledError:
+            if not self._closing.is_set():
+                raise
+        except BaseExceptionGroup as group:
+            self._fault = self._masked(faults.of(group, seen))
+        except Exception as error:  # an edge: whatever the library raises ends this connection alone
+            self._fault = self._masked(faults.of(error, seen))
+
+    def _opened(self, http_client: Any) -> Client:
+        transport = streamable_http_client(self.access.url, http_client=http_client, max_sse_event_size=self.access.answer_bytes)
+        return Client(
+            transport,
+            client_info=mcp_types.Implementation(name="agenthost", version=_VERSION),
+            elicitation_callback=self._elicit if self._asks else None,
+            message_handler=self._hear,
+            cache=None,
+        )
+
+    async def _stay(self, client: Client) -> None:
+        tools = client.server_capabilities.tools
+        if self._asks or tools is None or not tools.list_changed or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await self._closing.wait()
+            return
+        listening = asyncio.create_task(self._listen(client))
+        try:
+            await self._closing.wait()
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening})
+
+    async def _listen(self, client: Client) -> None:
+        """Since 2026 a server tells of changes only to those who ask; a server that will not is asked by and by anyway."""
+        with contextlib.suppress(MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError):
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self.changed.set()
+
+    async def _elicit(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002 - the library's signature
+        params: mcp_types.ElicitRequestParams,
+    ) -> mcp_types.ElicitResult:
+        caller = _caller.get()
+        if caller is None and len(self._callers) == 1:
+            # Some servers ask beside the call instead of within it; it can be about this one only.
+            (caller,) = self._callers
+        if caller is None or caller.elicit is None:
+            return mcp_types.ElicitResult(action="decline")
+        return await caller.elicit(params)
+
+    async def _hear(self, message: Any) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self.changed.set()
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        if self._fault is None and not task.cancelled() and (error := task.exception()) is not None:
+            self._fault = McpFault("failed", type(error).__name__)
+        if not self._ready.done():
+            self._ready.set_exception(self._fault or McpFault("closed", "the connection was closed while it opened"))
+            # Asked for: whoever opened it may have gone.
+            self._ready.exception()
+
+
+async def _list(client: Client) -> tuple[Listed, ...]:
+    """All pages; none where the server has no tools at all."""
+    if client.server_capabilities.tools is None:
+        return ()
+    found: list[Listed] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            hints = tool.annotations
+            made = listing.listed(
+                tool.name,
+                tool.title or (hints.title if hints else None),
+                tool.description,
+                tool.input_schema,
+                idempotent=bool(hints and (hints.idempotent_hint or hints.read_only_hint)),
+            )
+            if made is None:
+                log.warning("a tool of an MCP server is left out: its name or its schema cannot be stored")
+            else:
+                found.append(made)
+        cursor = page.next_cursor
+        if cursor is None or len(found) >= listing.MOST_TOOLS:
+            break
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""The tools that MCP servers list, as tools of an agent: which it takes, what they are called there. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from agents_app import exact_json
+from agents_app.runtime.unicode import storable, storable_value
+from agents_app.spec import AgentSpec, McpSpec, ToolSpec
+
+SOURCE = "mcp:"
+
+MOST_TOOLS = 500
+MOST_SCHEMA_BYTES = 100_000
+MOST_DESCRIPTION = 20_000
+_LONGEST_NAME = 64
+_LONGEST_TITLE = 200
+_DEEPEST_SCHEMA = 50
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A tool as its server lists it, fit to be stored."""
+
+    name: str
+    title: str | None
+    description: str
+    parameters: Mapping[str, Any] = field(hash=False)
+    idempotent: bool
+
+
+def listed(
+    name: str, title: str | None, description: str | None, parameters: Mapping[str, Any], *, idempotent: bool
+) -> Listed | None:
+    """A tool of a server's list; None if no agent can have it."""
+    schema = storable_value(dict(parameters))
+    if not name or name != storable(name) or _too_deep(schema) or len(exact_json.dumps(schema)) > MOST_SCHEMA_BYTES:
+        return None
+    shown = " ".join(storable(title or "").split())[:_LONGEST_TITLE]
+    return Listed(name, shown or None, storable(description or "")[:MOST_DESCRIPTION], schema, idempotent)
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST_SCHEMA):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def source(server: str, tool: str) -> str:
+    return f"{SOURCE}{server}:{tool}"
+
+
+def of_source(text: str) -> tuple[str, str]:
+    """The server and its own name of the tool. Servers' names hold no colon, tools' names may."""
+    server, _, tool = text.removeprefix(SOURCE).partition(":")
+    return server, tool
+
+
+def unlisted(spec: AgentSpec) -> tuple[McpSpec, ...]:
+    """The servers of which this definition has no tools: nobody could list them with the options' defaults."""
+    known = {of_source(tool.source)[0] for tool in spec.tools if tool.source.startswith(SOURCE)}
+    return tuple(server for server in spec.mcp if server.name not in known)
+
+
+def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> tuple[ToolSpec, ...]:
+    """The agent's tools out of these lists, by the server's name, in the file's order.
+
+    A tool is called what its server calls it. A name that the agent has already, or that two servers have, gets the
+    server's name in front. Whatever no model could call is mended; two servers never share a name.
+    """
+    taken = {tool.name for tool in spec.tools}
+    found = [(server, tool) for server in spec.mcp for tool in _wanted(server, lists.get(server.name, ()))]
+    meant = Counter(_mended(tool.name) for _, tool in found)
+    made: list[ToolSpec] = []
+    for server, tool in found:
+        name = _mended(tool.name)
+        if name in taken or meant[name] > 1:
+            name = _mended(f"{server.name}_{tool.name}")
+        if name in taken:
+            name = _told_apart(name, source(server.name, tool.name))
+        taken.add(name)
+        made.append(
+            ToolSpec(
+                name=name,
+                source=source(server.name, tool.name),
+                title=tool.title,
+                description=tool.description,
+                parameters=tool.parameters,
+                expose=server.expose,
+                timeout=server.timeout,
+                idempotent=tool.idempotent,
+            )
+        )
+    return tuple(made)
+
+
+def _wanted(server: McpSpec, listed: Iterable[Listed]) -> list[Listed]:
+    """Each once, though a server may list one twice."""
+    by_name: dict[str, Listed] = {}
+    for tool in listed:
+        takes = any(fnmatchcase(tool.name, pattern) for pattern in server.include)
+        if takes and not any(fnmatchcase(tool.name, pattern) for pattern in server.exclude):
+            by_name.setdefault(tool.name, tool)
+    return list(by_name.values())[:MOST_TOOLS]
+
+
+def _mended(name: str) -> str:
+    fit = _UNFIT.sub("_", name)
+    return fit if len(fit) <= _LONGEST_NAME else _told_apart(fit, name)
+
+
+def _told_apart(name: str, full: str) -> str:
+    mark = hashlib.sha256(full.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(mark) - 1]}_{mark}"

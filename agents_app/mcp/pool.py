@@ -1,0 +1,163 @@
+"""The connections of all runs to MCP servers: one pool an event loop, one connection a conversation, server and headers.
+
+A server may keep state with a connection, and it knows its user by the headers: so conversations share none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from agents_app.errors import ToolFailed
+from agents_app.mcp import results
+from agents_app.mcp.access import Access
+from agents_app.mcp.faults import McpFault
+from agents_app.mcp.listing import Listed
+from agents_app.runtime.messages import Content
+
+if TYPE_CHECKING:
+    from agents_app.mcp.connection import Connection, Elicit
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 256
+IDLE_SECONDS = 300.0
+LOOK_SECONDS = 15.0
+FAILED_LIST_SECONDS = 30.0
+
+
+class Pool:
+    """Connections by their access's key. Used in one loop alone."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, Connection] = {}
+        self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._used: dict[str, float] = {}
+        self._failed_lists: dict[str, tuple[float, McpFault]] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def size(self) -> int:
+        return len(self._opened)
+
+    async def call(
+        self, access: Access, tool: str, arguments: Mapping[str, Any], limit: int, elicit: Elicit | None = None
+    ) -> Content:
+        """A tool's answer. ``ToolFailed`` in words for the model, if there is none."""
+        try:
+            try:
+                result = await (await self._connection(access)).call(tool, dict(arguments), elicit)
+            except McpFault as fault:
+                if fault.kind != "forgotten":
+                    raise
+                # It never saw the call: it said so before it looked at it.
+                self._drop(access.key)
+                result = await (await self._connection(access)).call(tool, dict(arguments), elicit)
+        except McpFault as fault:
+            log.warning("the MCP server %s failed: %s", access.server, fault)
+            raise ToolFailed(fault.told(access.server)) from None
+        try:
+            return results.content(result, limit)
+        except ToolFailed as failed:
+            raise ToolFailed(access.masked(failed.reason)) from None
+
+    async def list_tools(self, access: Access) -> tuple[Listed, ...]:
+        """What the server offers to whoever has these headers, as it was when the connection opened."""
+        failed = self._failed_lists.get(access.key)
+        if failed is not None and time.monotonic() - failed[0] < FAILED_LIST_SECONDS:
+            raise failed[1]
+        try:
+            found = (await self._connection(access)).tools
+        except McpFault as fault:
+            self._failed_lists[access.key] = (time.monotonic(), fault)
+            self._watch()
+            raise
+        self._failed_lists.pop(access.key, None)
+        return found
+
+    async def close(self) -> None:
+        """Close all connections now."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for key in list(self._opened):
+            self._drop(key)
+        if self._closing:
+            await asyncio.wait(set(self._closing))
+
+    async def _connection(self, access: Access) -> Connection:
+        found = self._opened.get(access.key)
+        if found is not None and found.over:
+            self._forget(access.key)
+            found = None
+        if found is None:
+            opening = self._opening.get(access.key)
+            if opening is None:
+                self._make_room()
+                opening = self._opening[access.key] = asyncio.create_task(self._open(access))
+                opening.add_done_callback(lambda _: self._opening.pop(access.key, None))
+            # Several calls of a step wait for one handshake; one of them that is cancelled does not end it for the others.
+            found = await asyncio.shield(opening)
+        self._used[access.key] = time.monotonic()
+        return found
+
+    async def _open(self, access: Access) -> Connection:
+        from agents_app.mcp.connection import Connection
+
+        connection = Connection(access, asks=True)
+        await connection.open()
+        self._opened[access.key] = connection
+        self._used[access.key] = time.monotonic()
+        self._watch()
+        return connection
+
+    def _make_room(self) -> None:
+        if len(self._opened) + len(self._opening) < MOST_CONNECTIONS:
+            return
+        idle = [key for key, connection in self._opened.items() if not connection.busy]
+        if not idle:
+            raise McpFault("busy", f"{MOST_CONNECTIONS} connections to MCP servers are in use")
+        self._drop(min(idle, key=lambda key: self._used.get(key, 0.0)))
+
+    def _forget(self, key: str) -> None:
+        self._opened.pop(key, None)
+        self._used.pop(key, None)
+
+    def _drop(self, key: str) -> None:
+        connection = self._opened.get(key)
+        self._forget(key)
+        if connection is not None:
+            task = asyncio.create_task(connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _watch(self) -> None:
+        if self._sweeper is None or self._sweeper.done():
+            self._sweeper = asyncio.create_task(self._sweep(), name="mcp connections")
+
+    async def _sweep(self) -> None:
+        while self._opened or self._failed_lists:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            for key, connection in list(self._opened.items()):
+                if connection.over or (not connection.busy and now - self._used.get(key, 0.0) > IDLE_SECONDS):
+                    self._drop(key)
+            for key, (since, _) in list(self._failed_lists.items()):
+                if now - since > FAILED_LIST_SECONDS:
+                    del self._failed_lists[key]
+
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()
+
+
+def pool() -> Pool:
+    """The running loop's."""
+    loop = asyncio.get_running_loop()
+    found = _pools.get(loop)
+    if found is None:
+        found = _pools[loop] = Pool()
+    return found

@@ -1,0 +1,114 @@
+"""The tools of MCP servers that are active in one run, beside the agent's own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agents_app.errors import ToolFailed
+from agents_app.mcp import elicitation, listing
+from agents_app.mcp.access import Access
+from agents_app.mcp.pool import pool
+from agents_app.runtime.interface import Ask, FormAnswer, Limits
+from agents_app.runtime.messages import Content, ToolSchema
+from agents_app.spec import ToolSpec
+from agents_app.tools import output
+from agents_app.tools.abandoned import abandon
+from agents_app.tools.toolset import ServerTools
+
+if TYPE_CHECKING:
+    import mcp_types
+
+QUESTION_SECONDS = 900.0
+"""How long a question of a server's may stay open; it takes nothing of the tool's own time."""
+
+
+class WithServers:
+    """A run's tools (interface.ToolSet): ``own``, and those of MCP servers."""
+
+    def __init__(self, own: ServerTools, specs: Sequence[ToolSpec], accesses: Mapping[str, Access], limits: Limits) -> None:
+        self._own, self._accesses, self._limits = own, accesses, limits
+        self._specs = {spec.name: spec for spec in specs}
+
+    @property
+    def schemas(self) -> Sequence[ToolSchema]:
+        return [*self._own.schemas, *(spec.schema for spec in self._specs.values())]
+
+    def has(self, name: str) -> bool:
+        return name in self._specs or self._own.has(name)
+
+    def idempotent(self, name: str) -> bool:
+        return self._specs[name].idempotent if name in self._specs else self._own.idempotent(name)
+
+    async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
+        """As the interface says. What the arguments must be is the server's to judge: it knows all of its schema."""
+        spec = self._specs.get(name)
+        if spec is None:
+            return await self._own.run(name, arguments)
+        server, tool = listing.of_source(spec.source)
+        access = self._accesses.get(server)
+        if access is None:
+            raise ToolFailed(f"the agent has no MCP server {server} any more")
+        seconds = spec.timeout or self._limits.tool_seconds
+        clock = _Clock(seconds)
+        elicit = None if ask is None else _Elicit(ask, clock)
+        call = asyncio.ensure_future(pool().call(access, tool, arguments, self._limits.tool_output_bytes, elicit))
+        try:
+            while not call.done():
+                if (left := clock.left()) <= 0:
+                    raise ToolFailed(clock.over or f"timed out after {seconds:g} s")
+                await asyncio.wait({call}, timeout=left)
+            return call.result()
+        except ToolFailed as failed:
+            raise ToolFailed(output.clean(failed.reason)) from None
+        finally:
+            # Out of time or cancelled: the server is told so, and nobody waits until it has heard.
+            abandon(call)
+
+
+class _Clock:
+    """A call's own time, which stands still while a question is open; that has a time of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._since = seconds, time.monotonic()
+        self._open = 0
+        self._asked = 0.0
+
+    @property
+    def over(self) -> str:
+        """What to say of time that is up because of a question; empty: it is not."""
+        return "nobody answered its question in time" if self._open else ""
+
+    def left(self) -> float:
+        if self._open:
+            return self._asked + QUESTION_SECONDS - time.monotonic()
+        return self._left - (time.monotonic() - self._since)
+
+    def pause(self) -> None:
+        if not self._open:
+            self._left, self._asked = self.left(), time.monotonic()
+        self._open += 1
+
+    def resume(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._since = time.monotonic()
+
+
+class _Elicit:
+    """Puts a server's question to the client of the session."""
+
+    def __init__(self, ask: Ask, clock: _Clock) -> None:
+        self._ask, self._clock = ask, clock
+
+    async def __call__(self, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        form = elicitation.form(params)
+        if form is None:
+            return elicitation.answer(FormAnswer("decline"))
+        self._clock.pause()
+        try:
+            return elicitation.answer(await self._ask(form))
+        finally:
+            self._clock.resume()
