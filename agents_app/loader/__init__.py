@@ -20,7 +20,6 @@ from agents_app.spec import AgentSpec
 
 def load(path: Path) -> list[AgentSpec]:
     """The agents of the file, in its order. ``AgentsFileError`` with all that is wrong, if anything is."""
-    faults: list[FileFault] = []
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -31,6 +30,12 @@ def load(path: Path) -> list[AgentSpec]:
         raise AgentsFileError(str(path), [FileFault(TOP, "", f"is not TOML: {error}")]) from error
     if _names_code(document):
         objects.look_in(path.parent)
+    return read(document, path)
+
+
+def read(document: Mapping[str, Any], path: Path) -> list[AgentSpec]:
+    """The agents of a file that has been parsed; ``path`` is where it stands."""
+    faults: list[FileFault] = []
     specs = _agents(document, path.parent, faults)
     if faults:
         raise AgentsFileError(str(path), faults)

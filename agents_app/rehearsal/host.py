@@ -1,0 +1,173 @@
+"""A conversation in memory: the loop's host where there is no server. It does for one turn what a database would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from agents_app import compaction
+from agents_app.runtime import content
+from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage
+from agents_app.runtime.messages import Content, Message, ToolSchema
+
+Decision = Literal["granted", "denied", "done"]
+
+
+class MemoryHost:
+    """interface.Host. Records each word of the loop in ``said`` and keeps messages and the calls' states.
+
+    ``turn`` numbers the turn among those of its conversation, ``fits`` brings a conversation under the model's
+    limit. A subclass says what its clients do (``attend``, ``ask``).
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message] = (),
+        turn: int = 1,
+        fits: Callable[[Sequence[Message]], Sequence[Message]] = compaction.for_model,
+    ) -> None:
+        self.history = list(messages)
+        self.said: list[tuple[Any, ...]] = []
+        self.calls: dict[str, Call] = {}
+        self.messages: list[StepMessage] = []
+        self.results: dict[str, Content] = {}
+        self.failed: set[str] = set()
+        self.ended: tuple[EndReason, str] | None = None
+        self._turn, self._fits = turn, fits
+        self._step = 0
+        self._told = asyncio.Event()
+        self._heard: dict[str, asyncio.Event] = {}
+        self._taken = {call["toolCallId"] for message in self.history for call in _calls_in(message)}
+
+    # --- what a test looks at ---
+
+    @property
+    def names(self) -> list[str]:
+        """What the loop did, in order, less its mere looking."""
+        return [each[0] for each in self.said if each[0] not in ("look", "told")]
+
+    async def heard(self, name: str) -> None:
+        """Wait until the loop has said this."""
+        await self._heard.setdefault(name, asyncio.Event()).wait()
+
+    def note(self, name: str, *facts: Any) -> None:
+        """The loop has said something. A subclass may raise ``RunLost`` here."""
+        self.said.append((name, *facts))
+        self._heard.setdefault(name, asyncio.Event()).set()
+
+    # --- what clients do ---
+
+    def decide(self, call_id: str, state: Decision, content: Content = "") -> None:
+        """A client grants a call, denies it, or gives its result."""
+        call = self.calls[call_id]
+        if state != "granted":
+            self.results.setdefault(call_id, content)
+            self._remember("tool", content, call_id)
+        call.state = state
+        self._told.set()
+
+    async def attend(self) -> bool:
+        """Called when the turn is about to wait: what clients do about open calls. Whether they did anything."""
+        return False
+
+    async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:  # noqa: ARG002 - for a subclass
+        return FormAnswer("decline")
+
+    # --- the host's side of the loop ---
+
+    def _remember(
+        self, role: Literal["assistant", "tool"], said: Content, call_id: str | None = None, data: str | None = None
+    ) -> None:
+        position = self.history[-1].position + 1 if self.history else 1
+        self.history.append(Message(role, said, call_id, data, self._turn, self._step, position))
+
+    async def step_started(self, step: int) -> None:
+        self._step = step
+        self.note("step_started", step)
+
+    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:  # noqa: ARG002
+        self.note("part_opened", part_id, kind, late)
+
+    async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None:  # noqa: ARG002
+        self.note("delta", part_id, text, late)
+
+    async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:  # noqa: ARG002
+        self.note("call_opened", part_id, call_id, name)
+
+    async def call_arguments(self, step: int, call_id: str, text: str) -> None:  # noqa: ARG002
+        self.note("call_arguments", call_id, text)
+
+    async def free_call_id(self, wanted: str | None) -> str:
+        number = len(self._taken) + 1
+        found = wanted if wanted and wanted not in self._taken else f"call-{number}"
+        while found in self._taken:
+            number += 1
+            found = f"call-{number}"
+        self._taken.add(found)
+        return found
+
+    async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
+        self.note("message_done", end, error)
+        self.messages.append(message)
+        shown = content.of_assistant(message.text, message.thinking, message.calls)
+        if shown is not None:
+            self._remember("assistant", shown, data=message.provider_data)
+        for call in message.calls:
+            self.calls[call.call_id] = replace(call)
+        if end is not None:
+            self.ended = (end, error)
+
+    async def call_running(self, call: Call) -> None:
+        self.note("call_running", call.call_id)
+        self.calls[call.call_id].state = "running"
+
+    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
+        self.results[call.call_id] = content
+        if failed:
+            self.failed.add(call.call_id)
+        self._remember("tool", content, call.call_id)
+        self.note("call_finished", call.call_id, failed)
+        self.calls[call.call_id].state = "done"
+
+    async def look(self) -> list[Call]:
+        self.note("look")
+        self._told.clear()
+        return [replace(call) for call in self.calls.values() if call.state not in ("done", "denied")]
+
+    async def next_step(self) -> Change | None:
+        return None
+
+    async def model_messages(self) -> Sequence[Message]:
+        return self._fits(self.history)
+
+    async def told(self) -> None:
+        await self._told.wait()
+
+    async def wait(self) -> bool:
+        if await self.attend():
+            return False
+        self.note("wait")
+        return any(call.state == "pending" for call in self.calls.values())
+
+    async def end(self, reason: EndReason, error: str = "") -> None:
+        self.note("end", reason, error)
+        self.ended = (reason, error)
+
+
+def fitting(
+    instructions: str, schemas: Sequence[ToolSchema], limit: int | None, turn: int
+) -> Callable[[Sequence[Message]], Sequence[Message]]:
+    """How a conversation is brought under ``limit`` tokens: by dropping, as the server does without a summary."""
+
+    def fits(messages: Sequence[Message]) -> Sequence[Message]:
+        return compaction.compact(compaction.for_model(messages), instructions, schemas, limit, turn).messages
+
+    return fits
+
+
+def _calls_in(message: Message) -> Sequence[Mapping[str, Any]]:
+    if message.role != "assistant" or isinstance(message.content, str):
+        return []
+    return [block for block in message.content if block["type"] == "tool_use"]

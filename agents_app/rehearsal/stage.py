@@ -1,0 +1,189 @@
+"""A turn played in memory: the real loop, tools and limits; the model and the clients are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents_app import exact_json
+from agents_app.errors import ProviderError
+from agents_app.rehearsal.host import MemoryHost, fitting
+from agents_app.rehearsal.values import By, ToolRun, Turn
+from agents_app.runtime import loop
+from agents_app.runtime.assemble import assemble
+from agents_app.runtime.interface import Call, FormAnswer, ModelRequest, Provider, ProviderEvent, Usage
+from agents_app.runtime.messages import Content, Message, ToolSchema
+from agents_app.spec import AgentSpec
+from agents_app.tools import output, questions
+from agents_app.tools.threads import FairPool
+
+Permit = bool | Callable[[str, Mapping[str, Any]], bool | str | None]
+Answers = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+
+DENIED = "Tool call denied"
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What the people and applications around the agent do in a test."""
+
+    permit: Permit = True
+    tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    schemas: Sequence[ToolSchema] = ()
+    answers: Answers | None = None
+
+
+class Asked:
+    """Puts a model in front of another: remembers what it is asked."""
+
+    def __init__(self, model: Provider) -> None:
+        self._model = model
+        self.requests: list[ModelRequest] = []
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        self.requests.append(request)
+        return self._model.stream(request)
+
+
+class Attended(MemoryHost):
+    """A host whose clients answer by the test's rules."""
+
+    def __init__(self, clients: Clients, limit: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clients, self._limit = clients, limit
+        self.refused: set[str] = set()
+
+    async def attend(self) -> bool:
+        done = [await self._answer(call) for call in list(self.calls.values()) if call.state == "pending"]
+        return any(done)
+
+    async def _answer(self, call: Call) -> bool:
+        if call.runner == "client":
+            result = await self._result(call)
+            if result is not None:
+                self.decide(call.call_id, "done", result)
+            return result is not None
+        permit = self._clients.permit
+        verdict = permit(call.name, exact_json.loads_plain(call.arguments)) if callable(permit) else permit
+        if verdict is True:
+            self.decide(call.call_id, "granted")
+        elif verdict is not None:
+            self.refused.add(call.call_id)
+            self.decide(call.call_id, "denied", f"{DENIED}: {verdict}" if verdict else DENIED)
+        return verdict is not None
+
+    async def _result(self, call: Call) -> Content | None:
+        arguments = exact_json.loads_plain(call.arguments)
+        function = self._clients.tools.get(call.name)
+        if function is not None:
+            value = function(**arguments)
+            return output.as_content(await value if inspect.isawaitable(value) else value, self._limit)
+        # What else a client answers is a form.
+        answer = self._answered(questions.form(arguments))
+        return None if answer is None else _told(answer)
+
+    async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:  # noqa: ARG002 - the interface's
+        return self._answered(form) or FormAnswer("decline")
+
+    def _answered(self, form: Mapping[str, Any]) -> FormAnswer | None:
+        answers = self._clients.answers
+        if answers is None:
+            return None
+        given = answers(form) if callable(answers) else answers
+        if given is None:
+            return FormAnswer("decline")
+        asked = [question["id"] for question in form["questions"]]
+        return FormAnswer("accept", {name: given[name] for name in asked if name in given})
+
+
+def _told(answer: FormAnswer) -> str:
+    return "The user declined to answer." if answer.response != "accept" else exact_json.dumps(dict(answer.values))
+
+
+async def play(
+    spec: AgentSpec,
+    model: Callable[[Provider], Provider],
+    options: Mapping[str, str],
+    enabled: frozenset[str],
+    clients: Clients,
+    messages: Sequence[Message],
+    turn: int,
+) -> Turn:
+    """One turn, from the user's message at the end of ``messages`` to its end. ``model`` says who speaks, given who would."""
+    pool = FairPool(_THREADS)
+    failures: list[ProviderError] = []
+    try:
+        assembled = assemble(spec, options, enabled, pool, None, clients.schemas)
+        asked = Asked(model(assembled.provider))
+        active = [tool for tool in spec.tools if not tool.expose or tool.name in enabled]
+        unexposed = {tool.name for tool in spec.tools if not tool.expose}
+        plan = loop.Plan(
+            provider=asked,
+            full_model=assembled.full_model,
+            model=assembled.model,
+            instructions=assembled.instructions,
+            settings=assembled.settings,
+            api_key=assembled.api_key,
+            base_url=assembled.base_url,
+            headers=assembled.headers,
+            limits=assembled.limits,
+            tools=assembled.tools,
+            tool_schemas=assembled.tool_schemas,
+            why_free=lambda name: "not-needed" if name in unexposed else "",
+            client_tools=dict.fromkeys(schema.name for schema in clients.schemas),
+            provider_failed=failures.append,
+            forms={tool.name: questions.fault for tool in active if tool.source == questions.SOURCE},
+        )
+        fits = fitting(assembled.instructions, assembled.tool_schemas, spec.context_tokens, turn)
+        host = Attended(clients, spec.limits.tool_output_bytes, messages, turn, fits)
+        cut = ""
+        try:
+            async with asyncio.timeout(spec.limits.run):
+                await loop.run(plan, host, 0)
+        except TimeoutError:
+            cut = f"the turn ran longer than limits.run ({spec.limits.run:g} s)"
+        return _turn(host, asked, failures, cut)
+    finally:
+        pool.close()
+
+
+def _turn(host: Attended, asked: Asked, failures: Sequence[ProviderError], cut: str) -> Turn:
+    end, error = host.ended or ("waiting", "")
+    counted = [message.usage for message in host.messages]
+    return Turn(
+        end="error" if cut else end,
+        texts=[message.text for message in host.messages],
+        thinking="".join(message.thinking for message in host.messages),
+        calls=[_tool_run(host, call) for call in host.calls.values()],
+        requests=asked.requests,
+        usage=Usage(
+            sum(each.input_tokens for each in counted),
+            sum(each.output_tokens for each in counted),
+            sum(each.cache_read_tokens for each in counted),
+        ),
+        error="limit" if cut else error,
+        failure=cut or "; ".join(str(failure) for failure in failures),
+        history=host.history,
+    )
+
+
+def _tool_run(host: Attended, call: Call) -> ToolRun:
+    by: Mapping[str, By] = {"server": "server", "client": "client", "nobody": "nobody"}
+    try:
+        arguments = exact_json.loads_plain(call.arguments)
+    except exact_json.NotJSON:
+        arguments = None
+    return ToolRun(
+        name=call.name,
+        arguments=arguments if isinstance(arguments, dict) else None,
+        result=host.results.get(call.call_id),
+        by=by[call.runner],
+        asked=call.asks,
+        denied=call.call_id in host.refused,
+        failed=call.call_id in host.failed,
+        id=call.call_id,
+    )

@@ -1,0 +1,219 @@
+"""Tests of agents, as their authors write them: no server, no database, no Django, no model unless a test wants one.
+
+    from agents_app.testing import Script, call, run
+
+    def test_it_looks_before_it_answers() -> None:
+        turn = run("agents.toml", "Is it raining in Bern?", model=Script(call("weather", city="Bern"), "Yes."))
+        assert turn.call("weather").arguments == {"city": "Bern"}
+        assert turn.text == "Yes."
+
+What runs is the server's own loop with the agent's own tools, options and limits. The model is a ``Script``, a ``Recording``
+of a real one, or the agent's own; permissions, client tools and forms are answered by what the test says. Works with any
+test runner, inside and outside of an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agents_app import loader
+from agents_app import options as agent_options
+from agents_app.errors import AgentsFileError
+from agents_app.rehearsal.recording import Recording, RecordingMismatch
+from agents_app.rehearsal.script import OutOfScript, Script, call, fail, finish, pause, thinking, usage
+from agents_app.rehearsal.stage import Answers, Clients, Permit, play
+from agents_app.rehearsal.values import ToolRun, Turn
+from agents_app.runtime.interface import Provider
+from agents_app.runtime.messages import Content, Message, ToolSchema
+from agents_app.spec import AgentSpec
+from agents_app.tools.signature import describe
+
+__all__ = [
+    "Conversation",
+    "OutOfScript",
+    "Recording",
+    "RecordingMismatch",
+    "Script",
+    "ToolRun",
+    "Turn",
+    "call",
+    "fail",
+    "finish",
+    "load",
+    "pause",
+    "run",
+    "thinking",
+    "usage",
+]
+
+T = TypeVar("T")
+
+
+class Conversation:
+    """Several turns with one agent; ``say`` is the next.
+
+    ``agent``: an agents file (with ``name`` if it has several), ``"module:agent"``, an agent in Python itself, or what
+    ``load`` gave.
+    ``model``: a ``Script``, a ``Recording``, any provider; left out, the agent's own model is asked.
+    ``options``: values that a client would set. ``tools``: the names of the tools the session enables; left out, all.
+    ``permit``: what happens to calls that need a permission: True, False, or a function of name and arguments that
+    returns True, False, a reason for the denial, or None to leave it open. ``client_tools``: the application's own
+    tools, as functions by name. ``answers``: what the user puts into forms, by question; or a function of the form.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        name: str | None = None,
+        model: Provider | Recording | None = None,
+        options: Mapping[str, str] | None = None,
+        tools: Sequence[str] | None = None,
+        permit: Permit = True,
+        client_tools: Mapping[str, Callable[..., Any]] | None = None,
+        answers: Answers | None = None,
+    ) -> None:
+        self.agent = load(agent, name)
+        self.messages: list[Message] = []
+        self.turns: list[Turn] = []
+        self._model, self._options = model, dict(options or {})
+        faults = agent_options.faults(self.agent, self._options)
+        if faults:
+            raise ValueError("; ".join(f"option {option}: {why}" for option, why in faults))
+        self._enabled = _enabled(self.agent, tools)
+        schemas = _schemas(self.agent, client_tools or {})
+        self._clients = Clients(permit, client_tools or {}, schemas, answers)
+
+    def __repr__(self) -> str:
+        return f"<Conversation with {self.agent.name}, {len(self.turns)} turns>"
+
+    def say(self, message: Content) -> Turn:
+        """The user says something (a text, or blocks with images): plays the turn to its end."""
+        position = self.messages[-1].position + 1 if self.messages else 1
+        number = len(self.turns) + 1
+        asked = [*self.messages, Message("user", message, turn=number, position=position)]
+        playing = play(self.agent, self._speaker, self._options, self._enabled, self._clients, asked, number)
+        turn = _now(playing)
+        self.turns.append(turn)
+        self.messages = list(turn.history)
+        return turn
+
+    def _speaker(self, own: Provider) -> Provider:
+        if isinstance(self._model, Recording):
+            return self._model.speaker(own, _secrets(self.agent, self._options))
+        return own if self._model is None else self._model
+
+
+def run(
+    agent: Any,
+    message: Content,
+    *,
+    name: str | None = None,
+    model: Provider | Recording | None = None,
+    options: Mapping[str, str] | None = None,
+    tools: Sequence[str] | None = None,
+    permit: Permit = True,
+    client_tools: Mapping[str, Callable[..., Any]] | None = None,
+    answers: Answers | None = None,
+) -> Turn:
+    """One turn in a conversation of its own; what may be given stands at ``Conversation``."""
+    conversation = Conversation(
+        agent, name=name, model=model, options=options, tools=tools, permit=permit, client_tools=client_tools, answers=answers
+    )
+    return conversation.say(message)
+
+
+def load(agent: Any, name: str | None = None) -> AgentSpec:
+    """The agent, read and checked as a server does at its start; ``AgentsFileError`` has all that is wrong with it."""
+    if isinstance(agent, AgentSpec):
+        return agent
+    if isinstance(agent, Path) or (isinstance(agent, str) and ":" not in agent):
+        return _named(loader.load(Path(agent)), name, str(agent))
+    reference = agent if isinstance(agent, str) else _reference(agent)
+    spoken_of = name or reference.rpartition(":")[2]
+    table = {"python": reference}
+    try:
+        return loader.read({"agents": [table]}, Path(reference))[0]
+    except AgentsFileError as error:
+        # An agent in code may have no name of its own, and a test needs none.
+        if [fault.key for fault in error.faults] != ["name"]:
+            raise
+    return loader.read({"agents": [{**table, "name": spoken_of}]}, Path(reference))[0]
+
+
+def _named(specs: Sequence[AgentSpec], name: str | None, file: str) -> AgentSpec:
+    names = [spec.name for spec in specs]
+    if name is None and len(specs) == 1:
+        return specs[0]
+    if name not in names:
+        raise ValueError(f"{file} has the agents {', '.join(names)}: say which one with name=")
+    return specs[names.index(name)]
+
+
+def _reference(agent: Any) -> str:
+    """``module:name`` of an object: the tools of a definition are found by it."""
+    if isinstance(agent, type):
+        return f"{agent.__module__}:{agent.__qualname__}"
+    for module, variables in _modules():
+        for variable, value in variables.items():
+            if value is agent:
+                return f"{module}:{variable}"
+    raise ValueError(f"the {type(agent).__name__} is no module's variable: give it one, or name it as 'module:variable'")
+
+
+def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, module in list(sys.modules.items()):
+        variables = getattr(module, "__dict__", None)
+        if isinstance(variables, dict):
+            yield name, variables
+
+
+def _enabled(agent: AgentSpec, tools: Sequence[str] | None) -> frozenset[str]:
+    names = frozenset(tool.name for tool in agent.exposed_tools)
+    if tools is None:
+        return names
+    if unknown := sorted(set(tools) - names):
+        raise ValueError(f"the agent has no tools {', '.join(unknown)} to enable; it has {', '.join(sorted(names)) or 'none'}")
+    return frozenset(tools)
+
+
+def _schemas(agent: AgentSpec, functions: Mapping[str, Callable[..., Any]]) -> list[ToolSchema]:
+    if functions and not agent.client_tools:
+        raise ValueError("the agent takes no client tools: it needs client_tools = true")
+    return [ToolSchema(name, *describe(function)) for name, function in functions.items()]
+
+
+def _secrets(agent: AgentSpec, options: Mapping[str, str]) -> set[str]:
+    values = agent_options.effective(agent, options)
+    hidden = {values[option.name] for option in agent.options if option.type == "secret"}
+    if agent.api_key is not None:
+        hidden.add(agent_options.fill(agent.api_key, values))
+    return hidden
+
+
+def _now(playing: Coroutine[Any, Any, T]) -> T:
+    """The result, whether or not a loop is running here: then in a thread with a loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(playing)
+    came: list[T | BaseException] = []
+
+    def play_there() -> None:
+        try:
+            came.append(asyncio.run(playing))
+        # Carried to the test that waits for it, whatever it is.
+        except BaseException as error:
+            came.append(error)
+
+    thread = threading.Thread(target=play_there, name="rehearsal", daemon=True)
+    thread.start()
+    thread.join()
+    if isinstance(came[0], BaseException):
+        raise came[0]
+    return came[0]
