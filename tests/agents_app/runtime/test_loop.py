@@ -10,18 +10,16 @@ import pytest
 
 from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, RunLost, ToolFailed
+from agents_app.rehearsal.host import MemoryHost
 from agents_app.runtime import loop
 from agents_app.runtime.interface import (
     Ask,
     Call,
-    Change,
-    EndReason,
     Finish,
     FormAnswer,
     Limits,
     ModelRequest,
     ProviderEvent,
-    StepMessage,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -79,101 +77,27 @@ class Tools:
         return await self._tools[name](**arguments)
 
 
-class Host:
-    """Records each call of the loop and keeps the calls' states, as a database would."""
+class Host(MemoryHost):
+    """Loses its turn, or has no room for it, where a test says so."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
-        self.calls: dict[str, Call] = {}
-        self.messages: list[StepMessage] = []
-        self.results: dict[str, Content] = {}
+        super().__init__()
         self.lost_at = ""
         self.too_long = False
-        self._told = asyncio.Event()
-        self._heard: dict[str, asyncio.Event] = {}
 
-    async def heard(self, name: str) -> None:
-        """Wait until the loop has said this."""
-        await self._heard.setdefault(name, asyncio.Event()).wait()
-
-    @property
-    def names(self) -> list[str]:
-        return [each[0] for each in self.said if each[0] not in ("look", "told")]
-
-    def _note(self, name: str, *facts: Any) -> None:
-        self.said.append((name, *facts))
-        self._heard.setdefault(name, asyncio.Event()).set()
+    def note(self, name: str, *facts: Any) -> None:
+        super().note(name, *facts)
         if name == self.lost_at:
             raise RunLost
-
-    def decide(self, call_id: str, state: Literal["granted", "denied", "done"]) -> None:
-        """What a client does about a call."""
-        self.calls[call_id].state = state
-        self._told.set()
-
-    async def step_started(self, step: int) -> None:
-        self._note("step_started", step)
-
-    async def part_opened(self, step: int, part_id: str, kind: str, *, late: bool) -> None:
-        self._note("part_opened", part_id, kind, late)
-
-    async def delta(self, step: int, part_id: str, kind: str, text: str, *, late: bool) -> None:
-        self._note("delta", part_id, text, late)
-
-    async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
-        self._note("call_opened", part_id, call_id, name)
-
-    async def call_arguments(self, step: int, call_id: str, text: str) -> None:
-        self._note("call_arguments", call_id, text)
-
-    async def free_call_id(self, wanted: str | None) -> str:
-        return wanted if wanted and wanted not in self.calls else f"made-{len(self.said)}"
-
-    async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
-        self._note("message_done", end, error)
-        self.messages.append(message)
-        for call in message.calls:
-            self.calls[call.call_id] = Call(call.call_id, call.name, call.arguments, call.runner, call.state, call.asks)
-
-    async def call_running(self, call: Call) -> None:
-        self._note("call_running", call.call_id)
-        self.calls[call.call_id].state = "running"
-
-    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
-        self.results[call.call_id] = content
-        self._note("call_finished", call.call_id, failed)
-        self.calls[call.call_id].state = "done"
-
-    async def look(self) -> list[Call]:
-        self._note("look")
-        self._told.clear()
-        return [
-            Call(c.call_id, c.name, c.arguments, c.runner, c.state, c.asks)
-            for c in self.calls.values()
-            if c.state not in ("done", "denied")
-        ]
-
-    async def next_step(self) -> Change | None:
-        return None
 
     async def model_messages(self) -> Sequence[Message]:
         if self.too_long:
             raise TooLong(2, 1, [])
-        return []
+        return await super().model_messages()
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
-        self._note("ask", call.call_id)
-        return FormAnswer("decline")
-
-    async def told(self) -> None:
-        await self._told.wait()
-
-    async def wait(self) -> bool:
-        self._note("wait")
-        return any(call.state == "pending" for call in self.calls.values())
-
-    async def end(self, reason: EndReason, error: str = "") -> None:
-        self._note("end", reason, error)
+        self.note("ask", call.call_id)
+        return await super().ask(call, form)
 
 
 def plan(provider: Provider, tools: Tools | None = None, **given: Any) -> loop.Plan:
