@@ -1,4 +1,4 @@
-"""``manage.py check_agents FILE``: says whether an agents file can be used, and all that is wrong if not."""
+"""``manage.py check_agents FILE``: says what became of an agents file, or all that is wrong with it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from agents_app import loader
+from agents_app import loader, outline, providers
 from agents_app.errors import AgentsFileError
+from agents_app.providers import credentials
 
 
 class Command(BaseCommand):
-    help = "Checks an agents file: one line per agent, or one per fault and exit status 1."
+    help = "Checks an agents file: what became of each agent, with warnings; or one line per fault and exit status 1."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,6 +27,10 @@ class Command(BaseCommand):
             for fault in error.faults:
                 self.stderr.write(str(fault))
             sys.exit(1)
+        keys = [name for name in providers.NAMES if credentials.default(name) is not None]
         for spec in specs:
-            tools = ", ".join(tool.name for tool in spec.tools) or "none"
-            self.stdout.write(f"{spec.name} {spec.version}: OK (model {spec.model}, tools {tools})")
+            self.stdout.write(f"{spec.name} {spec.version}: OK")
+            for what, how in outline.lines(spec):
+                self.stdout.write(f"  {what:<8} {how}")
+            for warning in outline.warnings(spec, keys):
+                self.stdout.write(f"  warning: {warning}")

@@ -1,0 +1,91 @@
+"""An agent in a few lines for its author: what became of the file, and what works but may yet surprise. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from agents_app import options
+from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
+
+WITHOUT_KEY = ("demo", "python", "ollama", "vllm", "litellm", "bedrock")
+"""Providers that work without a key of ours: scripted, in code, on the operator's own machines, or with another login."""
+
+
+def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
+    """(what, how it is) of everything that an author looks for first."""
+    if agent.python:
+        yield "python", agent.python
+    yield "model", agent.model + (f" at {agent.base_url}" if agent.base_url else "")
+    for option in agent.options:
+        yield "option", _option(option)
+    for tool in agent.tools:
+        yield "tool", _tool(tool)
+    for server in agent.mcp:
+        yield "mcp", f"{server.name}: {server.url}" + ("" if server.expose else ", not shown to clients")
+    if agent.client_tools:
+        yield "tools", "of clients are welcome"
+    if agent.images:
+        yield "images", ", ".join(agent.images)
+    if agent.context_tokens:
+        yield "context", f"{agent.context_tokens} tokens, then older turns are {_COMPACTED[agent.compaction]}"
+    for model, price in agent.prices.items():
+        cached = "" if price.cache_read is None else f", {price.cache_read:g} from the cache"
+        yield "price", f"{model}: {price.input:g} in, {price.output:g} out{cached}, a million tokens"
+
+
+_COMPACTED = {"drop": "left out", "summarise": "summarised"}
+
+
+def warnings(agent: AgentSpec, keys: Collection[str]) -> Iterator[str]:
+    """What an author should know. ``keys`` are the providers that the operator's environment has a key for."""
+    provider = agent.model.partition(":")[0]
+    if provider not in (*WITHOUT_KEY, *keys) and not agent.api_key and not agent.base_url:
+        yield f"there is no key for {provider}: neither api_key here nor one in the environment of this command"
+    if agent.compaction == "summarise" and not agent.context_tokens:
+        yield "nothing is ever summarised: context_tokens is not set"
+    elif not agent.context_tokens and provider not in ("demo", "python"):
+        yield "context_tokens is not set: a conversation that outgrows the model's own limit ends with max_tokens"
+    for tool in agent.tools:
+        if not tool.description.strip():
+            yield f"the tool {tool.name} has no description: a model can only guess what it is for"
+    used = {name for text in _texts(agent) for name in options.places(text, {each.name: each for each in agent.options})}
+    for option in agent.options:
+        # A class of our own interface is given every option.
+        if option.name not in used and provider != "python":
+            yield f"the option {option.name} is used nowhere: write {{{option.name}}} where its value belongs"
+
+
+def _option(option: OptionSpec) -> str:
+    if option.type == "select":
+        return f"{option.name}: one of {', '.join(option.options)}; at first {option.default}"
+    if option.type == "secret":
+        return f"{option.name}: a secret" + ("; with a default" if option.default else "")
+    return f"{option.name}: text" + (f"; at first {option.default!r}" if option.default else "")
+
+
+def _tool(tool: ToolSpec) -> str:
+    source = tool.source.partition(":")[2] if tool.source.startswith(("python:", "agent:")) else tool.source.replace(":", " ", 1)
+    notes = [f"{tool.timeout:g} s" if tool.timeout else "", "may be run again" if tool.idempotent else ""]
+    notes += ["" if tool.expose else "not shown to clients", "its result is confirmed" if tool.confirm_result else ""]
+    return f"{tool.name} ({', '.join([source, *filter(None, notes)])})"
+
+
+def _texts(agent: AgentSpec) -> Iterator[str]:
+    summary = agent.summary
+    yield from (agent.model, agent.instructions, agent.api_key or "", agent.base_url or "", *agent.headers.values())
+    yield from (summary.model or "", summary.api_key or "", summary.base_url or "", *summary.headers.values())
+    for server in agent.mcp:
+        yield from (server.url, *server.headers.values())
+    yield from _strings(agent.settings)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
