@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agents_app import exact_json
 from agents_app.providers import names
 from agents_app.providers.common_settings import Settings, merged
+from agents_app.providers.conversation import NO_RESULT, data_image, image_told
 from agents_app.providers.hosts import PLAIN, Dialect
 from agents_app.runtime import opaque
 from agents_app.runtime.interface import ModelRequest
@@ -39,7 +40,7 @@ def messages(
     if instructions:
         out.append({"role": "system", "content": instructions})
     moved: list[dict[str, Any]] = []
-    for message in conversation:
+    for message in _answered(conversation):
         if message.role != "tool":
             _flush(moved, out)
         match message.role:
@@ -56,6 +57,27 @@ def messages(
                 out.append({"role": "system", "content": text_of(message.content)})
     _flush(moved, out)
     return _in_one_voice(out) if dialect.one_voice else out
+
+
+def _answered(conversation: Sequence[Message]) -> Iterator[Message]:
+    """The conversation with the results of each message's calls right behind it: servers refuse any other.
+
+    A call that nobody answered gets a result that says so; a result that answers no call becomes the user's text.
+    """
+    # Backwards, so that the first result of a call stays.
+    results = {message.tool_call_id: message for message in reversed(conversation) if message.role == "tool"}
+    called: set[str] = set()
+    for message in conversation:
+        if message.role != "tool":
+            yield message
+            for call in calls_of(message):
+                wanted = call["toolCallId"]
+                called.add(wanted)
+                yield results.get(wanted) or Message("tool", NO_RESULT, tool_call_id=wanted)
+        elif message.tool_call_id not in called:
+            text = {"type": "text", "text": f"Result of {message.tool_call_id or 'a tool call'}:"}
+            told = [{"type": "text", "text": message.content}] if isinstance(message.content, str) else message.content
+            yield Message("user", [text, *told])
 
 
 def _assistant(
@@ -100,7 +122,12 @@ def _give_back(message: Message, full_model: str, dialect: Dialect, sent: dict[s
 
 
 def _id(call_id: str | None, dialect: Dialect) -> str | None:
-    return call_id if call_id is None or dialect.call_id is None else dialect.call_id(call_id)
+    if call_id is None:
+        return None
+    if dialect.call_id is not None:
+        return dialect.call_id(call_id)
+    # Some models read more out of their ids than others allow in them: only the length is everybody's limit.
+    return call_id if len(call_id) <= names.LONGEST else names.call_id(call_id)
 
 
 def _in_one_voice(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -126,7 +153,10 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
 
 def _part(block: Block) -> dict[str, Any]:
     if block["type"] == "image":
-        return {"type": "image_url", "image_url": {"url": block["url"]}}
+        url = block["url"]
+        if url.startswith("data:") and data_image(url) is None:
+            return {"type": "text", "text": image_told(url)}
+        return {"type": "image_url", "image_url": {"url": url}}
     return {"type": "text", "text": block["text"]}
 
 

@@ -59,7 +59,11 @@ def answers_since_user(messages: Sequence[dict[str, Any]]) -> int:
 
 
 class ModelServer(ScriptedServer):
-    """OpenAI chat completions (scripted_server.ScriptedServer)."""
+    """OpenAI chat completions (scripted_server.ScriptedServer). ``strict``: it refuses what OpenAI refuses."""
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, strict: bool = False) -> None:
+        super().__init__(host=host, port=port)
+        self._strict = strict
 
     @property
     def url(self) -> str:
@@ -75,6 +79,14 @@ class ModelServer(ScriptedServer):
     def _complaint(self, request: RecordedRequest) -> Refusal | None:
         if request.body.get("stream") is not True:
             return 400, {"error": {"message": "only streams are spoken here"}}
+        if self._strict:
+            # Not for those who start this as a process to be up soon.
+            from tests.fakes import chat_rules
+
+            try:
+                chat_rules.check(request.body)
+            except chat_rules.Refused as refused:
+                return 400, {"error": {"message": str(refused), "type": "invalid_request_error", "param": None, "code": None}}
         return None
 
     def _failure(self, step: Step) -> Refusal:

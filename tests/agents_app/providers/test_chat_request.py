@@ -96,5 +96,5 @@ def test_settings_cannot_take_the_place_of_what_the_server_sets() -> None:
 @pytest.mark.parametrize(("called", "sent"), [("", "_"), ("functions.read log", "functions_read_log"), ("a" * 100, "a" * 64)])
 def test_a_call_of_an_impossible_name_spoils_no_later_request(called: str, sent: str) -> None:
     message = Message("assistant", [{"type": "tool_use", "toolCallId": "c", "name": called, "input": {}}])
-    (out,) = chat_request.messages("", [message])
+    out, _ = chat_request.messages("", [message])
     assert out["tool_calls"][0]["function"]["name"] == sent
