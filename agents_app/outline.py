@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from agents_app import options
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
@@ -22,7 +23,8 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
     for tool in agent.tools:
         yield "tool", _tool(tool)
     for server in agent.mcp:
-        yield "mcp", f"{server.name}: {server.url}" + ("" if server.expose else ", not shown to clients")
+        # What follows the host may be a secret of its operator's.
+        yield "mcp", f"{server.name} at {_host(server.url)}" + ("" if server.expose else ", not shown to clients")
     if agent.client_tools:
         yield "tools", "of clients are welcome"
     if agent.images:
@@ -32,6 +34,11 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
     for model, price in agent.prices.items():
         cached = "" if price.cache_read is None else f", {price.cache_read:g} from the cache"
         yield "price", f"{model}: {price.input:g} in, {price.output:g} out{cached}, a million tokens"
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 _COMPACTED = {"drop": "left out", "summarise": "summarised"}
