@@ -89,7 +89,7 @@ def check_agents(**_: Any) -> list[CheckMessage]:
     from agents_app import registry
 
     try:
-        registry.agents()
+        registry.described()
     except AgentsFileError as error:
         return [Error(f"{error.path}: {fault}", id=BAD_AGENTS_FILE) for fault in error.faults]
     except AgentError as error:

@@ -75,7 +75,10 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     from agenthost import health
     from agenthost.asgi import application
     from agenthost.websocket import WebSocket
+    from agents_app import registry
     from sessions_app.core import draining
+
+    registry.look_ahead()
 
     def stopping() -> None:
         draining.begin()
@@ -133,8 +136,10 @@ def worker() -> None:
     from django.conf import settings
 
     from agenthost.workforce import Workforce
+    from agents_app import registry
 
     stop = _stop_event()
+    registry.look_ahead()
     workforce = Workforce(beat=False)
     workforce.start()
     stop.wait()

@@ -308,6 +308,10 @@ LOGGING = {
         "daphne": {"level": "WARNING"},
         "aiohttp": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
+        "httpx2": {"level": "WARNING"},
+        # It would write what servers answer; what is wrong with one is said by agents_app.mcp.
+        "mcp": {"level": "CRITICAL"},
+        "client": {"level": "CRITICAL"},
         "psycopg.pool": {"level": "WARNING"},
     },
 }

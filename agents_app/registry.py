@@ -1,16 +1,25 @@
-"""The agents this process serves: loaded once, in the operator's order."""
+"""The agents this process serves: loaded once, in the operator's order.
+
+To an agent's own tools come those that its MCP servers offer, as far as they are known (agents_app.mcp.catalogue);
+between two changes of a list the very same objects are handed out.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from django.conf import settings
 
 from agents_app import loader
+from agents_app.mcp import listing
+from agents_app.mcp.catalogue import catalogue
+from agents_app.mcp.listing import Listed
 from agents_app.providers import credentials
 from agents_app.spec import AgentSpec
 
@@ -18,10 +27,12 @@ BUILTIN_FILE = Path(__file__).with_name("builtin_agents.toml")
 
 _lock = threading.Lock()
 _agents: Mapping[str, AgentSpec] | None = None
+_merged: dict[str, tuple[AgentSpec, Mapping[str, Sequence[Listed]], AgentSpec]] = {}
+"""By the agent's name: its description, the lists of its servers, what both come to."""
 
 
-def agents() -> Mapping[str, AgentSpec]:
-    """All agents by name. The first call reads the file and may raise ``AgentsFileError``."""
+def described() -> Mapping[str, AgentSpec]:
+    """All agents by name, as they are described. The first call reads the file and may raise ``AgentsFileError``."""
     global _agents
     found = _agents
     if found is None:
@@ -32,9 +43,52 @@ def agents() -> Mapping[str, AgentSpec]:
     return found
 
 
+def agents() -> Mapping[str, AgentSpec]:
+    """All agents by name, with the tools of their MCP servers. May raise as ``described`` does.
+
+    Waits for no server, but for a moment when it is asked for the first time; in an event loop not even that.
+    """
+    known = described()
+    if not any(spec.mcp for spec in known.values()):
+        return known
+    return MappingProxyType({name: _with_servers(spec, known.values()) for name, spec in known.items()})
+
+
 def find(name: str) -> AgentSpec | None:
-    """The agent of that name, if there is one now."""
-    return agents().get(name)
+    """The agent of that name, if there is one now; else as ``agents``."""
+    known = described()
+    spec = known.get(name)
+    return spec if spec is None or not spec.mcp else _with_servers(spec, known.values())
+
+
+def look_ahead() -> None:
+    """Begin to ask all MCP servers what they offer: called when a process starts, so that nobody has to wait later."""
+    catalogue.watch(described().values())
+
+
+def _with_servers(spec: AgentSpec, known: Iterable[AgentSpec]) -> AgentSpec:
+    if not spec.mcp:
+        return spec
+    # All of them, so that the first wait is the only one.
+    catalogue.watch(known)
+    lists = catalogue.lists(spec, wait=not _in_a_loop())
+    made = _merged.get(spec.name)
+    if (
+        made is None
+        or made[0] is not spec
+        or made[1].keys() != lists.keys()
+        or any(made[1][each] is not lists[each] for each in lists)
+    ):
+        made = _merged[spec.name] = (spec, lists, replace(spec, tools=(*spec.tools, *listing.tools(spec, lists))))
+    return made[2]
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agents_app import spec
-from agents_app.loader import agent_options, checks, headers, prices, python_agents, summary, tools
+from agents_app.loader import agent_options, checks, headers, mcp, prices, python_agents, summary, tools
 from agents_app.loader.table import Table
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
@@ -52,6 +52,7 @@ def read(table: Table, folder: Path) -> AgentSpec:
         settings=own.joined(table, "settings", own.settings, _settings(table), offered),
         options=offered,
         tools=own.tools_with(table, tools.read(table)),
+        mcp=mcp.read(table, offered),
         summary=summary.read(table),
         prices=prices.read(table),
         python=own.reference,

@@ -82,7 +82,7 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
     if not agent.model:
         return
     seen: set[str] = set()
-    for model in _fillings(agent, agent.model):
+    for model in fillings(agent, agent.model):
         provider, colon, name = model.partition(":")
         if not colon:
             reason = f"{model!r} must be written as provider:model"
@@ -101,7 +101,7 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
 
 def _check_prices(agent: AgentSpec, table: Table) -> None:
     """A price that no model of the agent's could ever cost is a slip of the pen."""
-    models = [model for template in (agent.model, agent.summary.model) if template for model in _fillings(agent, template)]
+    models = [model for template in (agent.model, agent.summary.model) if template for model in fillings(agent, template)]
     names = {name for model in models for name in (model, model.partition(":")[2])}
     if len(models) >= MAX_COMBINATIONS or agent.python is not None:
         return
@@ -113,7 +113,7 @@ def _check_prices(agent: AgentSpec, table: Table) -> None:
 def _check_base_url(agent: AgentSpec, table: Table) -> None:
     if agent.base_url is None:
         return
-    if any(not _is_base_url(url) for url in _fillings(agent, agent.base_url)):
+    if any(not is_address(url) for url in fillings(agent, agent.base_url)):
         table.fault("base_url", "must be an http or https address without user, password or fragment")
     chosen = _placed(agent, agent.base_url)
     if not chosen:
@@ -139,7 +139,7 @@ def _placed(agent: AgentSpec, template: str) -> list[str]:
     return options.places(template, {option.name: option for option in agent.options})
 
 
-def _is_base_url(url: str) -> bool:
+def is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -150,7 +150,7 @@ def _is_base_url(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
 
 
-def _fillings(agent: AgentSpec, template: str) -> Iterator[str]:
+def fillings(agent: AgentSpec, template: str) -> Iterator[str]:
     """All that a template can become by its selects; nothing if something else is wrong with it already."""
     by_name = {option.name: option for option in agent.options}
     names = options.places(template, by_name)

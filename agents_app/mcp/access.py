@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from agents_app import options
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, McpSpec
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHORTEST_SECRET = 4
 _ROOM_FOR_JSON = 4
 _LEAST_ANSWER = 4_000_000
@@ -52,9 +54,9 @@ class Access:
 def access(server: McpSpec, values: Mapping[str, str], limits: Limits, owner: str) -> Access:
     """``server`` with an agent's option values filled in. Accesses of two owners never share a connection."""
     url = options.fill(server.url, values)
-    headers = {name: options.fill(value, values) for name, value in server.headers.items()}
-    # A header whose secret nobody has given is better not sent than sent empty.
-    headers = {name: value for name, value in headers.items() if value.strip()}
+    headers = {name: _CONTROL.sub("", options.fill(value, values)).strip() for name, value in server.headers.items()}
+    # A header of which nobody has given the value is better not sent than sent empty.
+    headers = {name: value for name, value in headers.items() if value}
     said = json.dumps([owner, server.name, url, sorted(headers.items()), limits.connect, limits.tool_output_bytes])
     return Access(
         server=server.name,

@@ -7,7 +7,6 @@ the tasks of those who call. What breaks the transport ends the connection, and 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable
@@ -32,6 +31,7 @@ log = logging.getLogger(__name__)
 _HANDSHAKE_SECONDS = 10.0
 _CLOSING_SECONDS = 3.0
 _MOST_PAGES = 50
+_LISTEN_AGAIN, _LISTEN_AGAIN_AT_LAST = 5.0, 300.0
 _VERSION = "0.1"
 """What servers are told of this client; nothing hangs on it."""
 
@@ -200,11 +200,24 @@ class Connection:
             await asyncio.wait({listening})
 
     async def _listen(self, client: Client) -> None:
-        """Since 2026 a server tells of changes only to those who ask; a server that will not is asked by and by anyway."""
-        with contextlib.suppress(MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError):
-            async with client.listen(tools_list_changed=True) as events:
-                async for _ in events:
-                    self.changed.set()
+        """Since 2026 a server tells of changes only to those who ask. What came while nobody listened is asked for after."""
+        pause = _LISTEN_AGAIN
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    pause = _LISTEN_AGAIN
+                    async for _ in events:
+                        self.changed.set()
+            except ListenNotSupportedError:
+                return
+            except MCPError as error:
+                if error.code == mcp_types.METHOD_NOT_FOUND:
+                    return
+            except (SubscriptionLost, TimeoutError):
+                pass
+            self.changed.set()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LISTEN_AGAIN_AT_LAST)
 
     async def _elicit(
         self,

@@ -221,6 +221,13 @@ class McpServer:
         """The session ids that calls and lists came with."""
         return {request.session for request in self.requests if request.session}
 
+    @property
+    def listened(self) -> bool:
+        """Somebody waits to be told of changes."""
+        if self.old:
+            return any(request.method == "GET" for request in self.requests)
+        return bool(self._bus._listeners)
+
     def start(self) -> None:
         self._bus = InMemorySubscriptionBus()
         self._server = Server(

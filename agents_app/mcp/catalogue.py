@@ -1,0 +1,200 @@
+"""What the MCP servers of this process's agents offer, looked at in the background and remembered.
+
+A thread of its own asks each server, with the values that the options have by themselves, and asks again every few
+minutes, when the server says that its list has changed, and after a while when it failed. Whoever wants the lists
+never waits for a server, but for a moment when one is asked for the first time. What a server has once listed stays
+known while it is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agents_app import options
+from agents_app.mcp.access import Access, accesses
+from agents_app.mcp.faults import McpFault
+from agents_app.mcp.listing import Listed
+from agents_app.spec import AgentSpec
+
+if TYPE_CHECKING:
+    from agents_app.mcp.connection import Connection
+
+log = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 300.0
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
+FIRST_WAIT_SECONDS = 2.0
+_SETTLE_SECONDS = 0.2
+
+
+@dataclass(eq=False)
+class Entry:
+    """One server as the catalogue knows it. ``tools`` None: nobody has seen its list yet."""
+
+    access: Access
+    tools: tuple[Listed, ...] | None = None
+    fault: McpFault | None = None
+    began: float = field(default_factory=time.monotonic)
+    tried: threading.Event = field(default_factory=threading.Event)
+
+
+class Catalogue:
+    """The lists of one process. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[str, Entry] = {}
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def watch(self, specs: Iterable[AgentSpec]) -> None:
+        """Begin to look at all servers of these agents. Never waits."""
+        for spec in specs:
+            for access in _accesses(spec).values():
+                self._entry(access)
+
+    def lists(self, spec: AgentSpec, *, wait: bool) -> dict[str, tuple[Listed, ...]]:
+        """What is known of the agent's servers, by their names; a server that nobody has seen is missing.
+
+        ``wait``: for a moment, if one of them is being asked for the first time.
+        """
+        found = {name: self._entry(access) for name, access in _accesses(spec).items()}
+        if wait:
+            for entry in found.values():
+                left = entry.began + FIRST_WAIT_SECONDS - time.monotonic()
+                if left > 0:
+                    entry.tried.wait(left)
+        return {name: entry.tools for name, entry in found.items() if entry.tools is not None}
+
+    def faults(self, spec: AgentSpec) -> dict[str, McpFault]:
+        """What is wrong with the agent's servers now, by their names."""
+        entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
+        return {name: entry.fault for name, entry in entries.items() if entry is not None and entry.fault is not None}
+
+    def close(self) -> None:
+        """Stop looking; what is known is forgotten."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+            self._entries = {}
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(10)
+
+    def _entry(self, access: Access) -> Entry:
+        if self._pid != os.getpid():
+            # A child of this process has none of its threads.
+            self._lock, self._pid, self._loop, self._entries = threading.Lock(), os.getpid(), None, {}
+        found = self._entries.get(access.key)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._entries.get(access.key)
+            if found is None:
+                found = self._entries[access.key] = Entry(access)
+                asyncio.run_coroutine_threadsafe(self._follow(found), self._running_loop())
+        return found
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run, args=(self._loop,), name="mcp-lists", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    async def _follow(self, entry: Entry) -> None:
+        """Ask one server for as long as the process lives."""
+        # Here, in the catalogue's own thread: the library takes half a second to import.
+        from agents_app.mcp.connection import Connection
+
+        pause = FIRST_PAUSE
+        while True:
+            connection = Connection(entry.access)
+            try:
+                await connection.open()
+                self._learn(entry, connection.tools)
+                pause = FIRST_PAUSE
+                await self._stay(entry, connection)
+            except McpFault as fault:
+                self._failed(entry, fault)
+                # Whoever is not let in will hardly be a minute later: such a server wants each session's own credentials.
+                await asyncio.sleep(REFRESH_SECONDS if fault.kind == "refused" else pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            finally:
+                await connection.close()
+
+    async def _stay(self, entry: Entry, connection: Connection) -> None:
+        """As long as the connection is there: ask again when the server says so, or when it has been a while."""
+        while True:
+            changed = asyncio.create_task(connection.changed.wait())
+            ended = asyncio.create_task(connection.ended())
+            try:
+                await asyncio.wait({changed, ended}, timeout=REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+                ended.cancel()
+            if connection.over:
+                # Whether the server is gone or only the connection, the next one shows.
+                return
+            # Several changes often come together.
+            await asyncio.sleep(_SETTLE_SECONDS)
+            connection.changed.clear()
+            self._learn(entry, await connection.list_tools())
+
+    def _learn(self, entry: Entry, tools: tuple[Listed, ...]) -> None:
+        if entry.fault is not None:
+            log.info("the MCP server %s answers again", entry.access.server)
+        entry.fault = None
+        if tools != entry.tools or _schemas(tools) != _schemas(entry.tools or ()):
+            entry.tools = tools
+            log.info("the MCP server %s offers %d tools", entry.access.server, len(tools))
+        entry.tried.set()
+
+    def _failed(self, entry: Entry, fault: McpFault) -> None:
+        if entry.fault is None or entry.fault.kind != fault.kind:
+            log.warning(
+                "the MCP server %s (%s) cannot be asked for its tools: %s", entry.access.server, entry.access.host, fault.detail
+            )
+        entry.fault = fault
+        entry.tried.set()
+
+
+def _schemas(tools: Iterable[Listed]) -> list[str]:
+    """Order of keys counts: it is what models see."""
+    return [repr(tool.parameters) for tool in tools]
+
+
+def _accesses(spec: AgentSpec) -> Mapping[str, Access]:
+    known = _known.get(id(spec))
+    if known is None or known[0] is not spec:
+        known = _known[id(spec)] = (spec, accesses(spec, options.effective(spec, {}), "catalogue"))
+    return known[1]
+
+
+_known: dict[int, tuple[AgentSpec, Mapping[str, Access]]] = {}
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=5))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+catalogue = Catalogue()
+"""This process's."""

@@ -1,0 +1,168 @@
+"""What a process knows of its MCP servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from agents_app import registry
+from agents_app.mcp import catalogue as module
+from agents_app.mcp.catalogue import catalogue
+from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ToolSpec
+from tests.fakes.mcp_server import McpServer, serving
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    yield
+    catalogue.close()
+
+
+@pytest.fixture(params=[False, True], ids=["2026", "before 2026"])
+def server(request: pytest.FixtureRequest) -> Iterator[McpServer]:
+    with serving(old=request.param) as found:
+        yield found
+
+
+def agent(*servers: McpSpec, **fields: object) -> AgentSpec:
+    return replace(AgentSpec("pilot", "demo:", mcp=servers), **fields)  # type: ignore[arg-type]
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.02)
+
+
+def names() -> set[str]:
+    found = registry.find("pilot")
+    assert found is not None
+    return {tool.name for tool in found.tools}
+
+
+def test_the_first_look_at_an_agent_has_its_servers_tools(server: McpServer) -> None:
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        found = registry.find("pilot")
+        assert found is not None
+        tool = found.tool("read_file")
+        assert tool == ToolSpec(
+            name="read_file",
+            source="mcp:harbour:read_file",
+            title="Reads a file",
+            description="Reads one file.",
+            parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+            idempotent=True,
+        )
+        if not server.old:
+            # The library's server itself writes an older schema in another order.
+            assert list(tool.parameters) == ["type", "properties", "required"]
+        assert not found.tools[1].idempotent
+        # All pages of the list.
+        assert len(found.tools) == len(server.offers)
+
+
+def test_between_two_changes_the_same_definition_is_handed_out(server: McpServer) -> None:
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        assert registry.find("pilot") is registry.find("pilot")
+        assert registry.agents()["pilot"] is registry.find("pilot")
+
+
+def test_a_tool_that_a_server_adds_is_there_when_it_has_said_so(server: McpServer) -> None:
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        assert "brand_new" not in names()
+        before = registry.find("pilot")
+        eventually(lambda: server.listened)
+        server.add("brand_new")
+        eventually(lambda: "brand_new" in names())
+        assert registry.find("pilot") is not before
+
+
+def test_a_server_that_goes_down_keeps_its_tools_and_is_asked_again(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.2)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.1)
+    spec = agent(McpSpec("harbour", server.url))
+    with registry.use([spec]):
+        known = names()
+        server.stop()
+        eventually(lambda: "harbour" in catalogue.faults(spec))
+        assert catalogue.faults(spec)["harbour"].kind == "unreachable"
+        assert names() == known
+        server.offers.pop("slow")
+        server.start()
+        eventually(lambda: not catalogue.faults(spec))
+        eventually(lambda: names() == known - {"slow"})
+
+
+def test_a_server_that_is_down_at_first_costs_a_moment_at_most() -> None:
+    gone = McpServer()
+    with registry.use([agent(McpSpec("harbour", gone.url), tools=(ToolSpec("own", "builtin:calculator"),))]):
+        assert names() == {"own"}
+
+
+def test_nobody_waits_long_for_a_server_that_hangs_and_nobody_twice(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.may_answer.clear()
+    monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 0.5)
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        waits = []
+        for _ in range(2):
+            began = time.monotonic()
+            assert names() == set()
+            waits.append(time.monotonic() - began)
+        assert waits[0] >= 0.4
+        assert waits[0] < 5
+        assert waits[1] < 0.3
+        server.may_answer.set()
+        eventually(lambda: "read_file" in names())
+
+
+async def test_an_event_loop_never_waits(server: McpServer) -> None:
+    server.may_answer.clear()
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        began = time.monotonic()
+        assert names() == set()
+        assert time.monotonic() - began < 0.5
+
+
+def test_the_catalogue_asks_with_the_options_own_values(server: McpServer) -> None:
+    server.tokens = {"default": "the operator"}
+    offered = (OptionSpec("secret", "token", default="default"),)
+    with registry.use([agent(McpSpec("harbour", server.url, {"Authorization": "Bearer {token}"}), options=offered)]):
+        assert "read_file" in names()
+        assert {each.authorization for each in server.requests} == {"Bearer default"}
+
+
+def test_a_header_that_nobody_gave_a_value_is_not_sent(server: McpServer) -> None:
+    offered = (OptionSpec("secret", "token"),)
+    with registry.use([agent(McpSpec("harbour", server.url, {"X-Token": "{token}"}), options=offered)]):
+        assert "read_file" in names()
+        assert all("x-token" not in each.headers for each in server.requests)
+
+
+def test_a_server_that_wants_each_sessions_secret_has_no_tools_here(server: McpServer) -> None:
+    server.tokens = {"hers": "Ada"}
+    spec = agent(McpSpec("harbour", server.url, {"Authorization": "Bearer {token}"}), options=(OptionSpec("secret", "token"),))
+    with registry.use([spec]):
+        assert names() == set()
+        assert catalogue.faults(spec)["harbour"].kind == "refused"
+
+
+def test_two_agents_with_one_server_ask_it_once(server: McpServer) -> None:
+    one = agent(McpSpec("harbour", server.url))
+    with registry.use([one, replace(one, name="mate")]):
+        assert registry.agents()["mate"].tools == registry.agents()["pilot"].tools
+        openings = [each for each in server.requests if each.method == "POST"]
+        lists = -(-len(server.offers) // server.page_size)
+        assert len(openings) <= lists + 4
+
+
+def test_the_lists_are_kept_by_a_thread_that_ends(server: McpServer) -> None:
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        names()
+        catalogue.close()
+        assert "mcp-lists" not in {thread.name for thread in threading.enumerate()}
