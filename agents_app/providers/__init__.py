@@ -16,6 +16,8 @@ _OWN: Mapping[str, tuple[str, str]] = {
     "openai-responses": ("openai_responses", "OpenAIResponses"),
     "anthropic": ("anthropic", "Anthropic"),
     "google": ("google", "Google"),
+    "google-vertex": ("google_vertex", "GoogleVertex"),
+    "bedrock": ("bedrock", "Bedrock"),
     "demo": ("demo", "Demo"),
     "python": ("python", "Python"),
 }

@@ -29,7 +29,7 @@ MAX_TOKENS = 16_384
 _SMALLER_MAX_TOKENS = (("claude-3-5", 8_192), ("claude-3-7", 16_384), ("claude-3", 4_096), ("claude-2", 4_096))
 AFTER_THINKING = 8_192
 # These are told how many tokens they may think; newer ones how hard they should.
-_WITH_BUDGET = re.compile(r"claude-3|claude-(opus|sonnet|haiku)-4(-[015])?(-20\d{6}|@|$)")
+_WITH_BUDGET = re.compile(r"claude-3|claude-(opus|sonnet|haiku)-4(-[015])?(?=$|[@:]|-20\d{6}|-v\d|-latest)")
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
@@ -45,7 +45,7 @@ def encoded(value: Mapping[str, Any]) -> bytes:
 def document(request: ModelRequest) -> dict[str, Any]:
     """The request without what depends on the host that serves the model."""
     settings = Settings(request.settings)
-    thinking, output = _thinking(request.model, settings)
+    thinking, output = thinking_of(request.model, settings)
     max_tokens = settings.take("max_tokens", "max_output_tokens", "max_completion_tokens")
     parallel = settings.take("parallel_tool_calls")
     choice = settings.take("tool_choice")
@@ -125,7 +125,7 @@ def _tool(schema: ToolSchema) -> dict[str, Any]:
     return {"name": schema.name, "description": schema.description, "input_schema": parameters}
 
 
-def _thinking(model: str, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def thinking_of(model: str, settings: Settings) -> tuple[Any, dict[str, Any]]:
     """The thinking and output_config tables that ``reasoning_effort`` comes down to."""
     effort = settings.take_effort()
     if effort is None:

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from agents_app.errors import ProviderError, ProviderFault
 from agents_app.providers import connections
@@ -89,6 +90,8 @@ class Call:
     refused: Refusal = plainly_refused
     tool_names: Mapping[str, str] = field(default_factory=dict)
     """The tools' own names, by those that the vendor was told instead."""
+    as_written: bool = False
+    """The address is signed: not a character of it may be written differently."""
 
 
 async def stream(request: ModelRequest, call: Call) -> AsyncGenerator[list[ProviderEvent]]:
@@ -171,7 +174,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
         async with asyncio.timeout_at(deadline):
             session = await connections.session()
             response = await session.post(
-                call.url,
+                URL(call.url, encoded=True) if call.as_written else call.url,
                 data=call.body,
                 headers=call.headers,
                 # A redirect would take the key to another host.

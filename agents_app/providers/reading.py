@@ -32,15 +32,15 @@ class Reading(ABC):
         self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
         self._texts: list[str] = []
 
-    def read(self, events: Iterable[list[bytes]]) -> list[ProviderEvent]:
-        """The provider events of these server events (the data lines of each).
+    def read(self, events: Iterable[Any]) -> list[ProviderEvent]:
+        """The provider events of these server events (the data lines of each, where they are text).
 
         A fault that came together with output is kept for ``check``: the output comes first.
         """
         out: list[ProviderEvent] = []
         try:
-            for lines in events:
-                for document in self._documents(lines):
+            for event in events:
+                for document in self._documents(event):
                     self._take(document, out)
         except (ServerSaid, Unreadable) as fault:
             self._put_text(out)
@@ -88,7 +88,7 @@ class Reading(ABC):
     def _close(self, out: list[ProviderEvent]) -> None:
         """Opaque parts, usage and the reason."""
 
-    def _documents(self, lines: list[bytes]) -> Iterable[dict[str, Any]]:
+    def _documents(self, lines: Any) -> Iterable[dict[str, Any]]:
         if self.over:
             return
         whole = lines[0] if len(lines) == 1 else b"\n".join(lines)
