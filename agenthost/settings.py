@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env, keepsakes
 from agents_app.outbound.policy import Allowance, Policy, port_number
+from agents_app.providers import KEY_VARIABLES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -45,7 +46,7 @@ else:
         )
 SECRET_KEY = _secret_key
 AGENTHOST_PROVIDER_KEYS: dict[str, str] = {
-    provider: key for provider, key in (("openai-chat", env.text("OPENAI_API_KEY")),) if key
+    provider: key for provider, names in KEY_VARIABLES.items() if (key := next(filter(None, map(env.text, names)), ""))
 }
 
 # The server ------------------------------------------------------------------------------------------

@@ -19,7 +19,19 @@ from ops import services
 ROOT = Path(__file__).resolve().parent.parent
 # A developer's own settings must not decide what the tests find; the suffix only names the test database.
 KEPT = {"AGENTHOST_TEST_DATABASE_SUFFIX"}
-NOT_INHERITED = ("AGENTHOST_", "DATABASE_URL", "REDIS_URL", "CELERY_", "DJANGO_", "OPENAI_", "PYTEST_ADDOPTS")
+NOT_INHERITED = (
+    "AGENTHOST_",
+    "DATABASE_URL",
+    "REDIS_URL",
+    "CELERY_",
+    "DJANGO_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "GOOGLE_",
+    "GEMINI_",
+    "AWS_",
+    "PYTEST_ADDOPTS",
+)
 NO_TESTS = 5
 
 

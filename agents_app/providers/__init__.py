@@ -25,6 +25,15 @@ NAMES = ("openai-chat", *_OWN, *(name for name in HOSTS if name != "openai-chat"
 WITHOUT_ADDRESS = tuple(name for name, host in HOSTS.items() if host.base_url is None)
 """Everybody has these elsewhere: an agent has to say where."""
 
+KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
+    **{name: (host.key,) for name, host in HOSTS.items() if host.key is not None},
+    "openai-responses": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
+}
+"""Environment variables in which operators keep their vendors' keys; the first that is set counts."""
+
 _made: dict[str, Provider] = {}
 
 

@@ -25,7 +25,18 @@ from ops.benchmark.load import Ours
 ROOT = Path(__file__).resolve().parent.parent.parent
 TENANT = "bench"
 _START_SECONDS = 60.0
-_NOT_INHERITED = ("AGENTHOST_", "DATABASE_URL", "REDIS_URL", "CELERY_", "DJANGO_", "OPENAI_")
+_NOT_INHERITED = (
+    "AGENTHOST_",
+    "DATABASE_URL",
+    "REDIS_URL",
+    "CELERY_",
+    "DJANGO_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "GOOGLE_",
+    "GEMINI_",
+    "AWS_",
+)
 _AGENT = """
 [[agents]]
 name = "{model}"
