@@ -66,19 +66,28 @@ class Pool:
         except ToolFailed as failed:
             raise ToolFailed(access.masked(failed.reason)) from None
 
-    async def list_tools(self, access: Access) -> tuple[Listed, ...]:
-        """What the server offers to whoever has these headers, as it was when the connection opened."""
+    async def list_tools(self, access: Access, patience: float) -> tuple[Listed, ...]:
+        """What the server offers to whoever has these headers, as it was when the connection opened.
+
+        ``McpFault`` if it cannot be asked within ``patience`` seconds, or could not a moment ago.
+        """
         failed = self._failed_lists.get(access.key)
-        if failed is not None and time.monotonic() - failed[0] < FAILED_LIST_SECONDS:
+        if access.key not in self._opened and failed is not None and time.monotonic() - failed[0] < FAILED_LIST_SECONDS:
             raise failed[1]
         try:
-            found = (await self._connection(access)).tools
-        except McpFault as fault:
-            self._failed_lists[access.key] = (time.monotonic(), fault)
-            self._watch()
-            raise
-        self._failed_lists.pop(access.key, None)
-        return found
+            async with asyncio.timeout(patience):
+                found = (await self._connection(access)).tools
+        except TimeoutError:
+            fault = McpFault("timeout", "it does not answer in time")
+        except McpFault as raised:
+            fault = raised
+        else:
+            self._failed_lists.pop(access.key, None)
+            return found
+        log.warning("the MCP server %s (%s) cannot be asked for its tools: %s", access.server, access.host, fault.detail)
+        self._failed_lists[access.key] = (time.monotonic(), fault)
+        self._watch()
+        raise fault
 
     async def close(self) -> None:
         """Close all connections now."""
@@ -99,11 +108,17 @@ class Pool:
             if opening is None:
                 self._make_room()
                 opening = self._opening[access.key] = asyncio.create_task(self._open(access))
-                opening.add_done_callback(lambda _: self._opening.pop(access.key, None))
+                opening.add_done_callback(lambda task: self._opened_or_not(access.key, task))
             # Several calls of a step wait for one handshake; one of them that is cancelled does not end it for the others.
             found = await asyncio.shield(opening)
         self._used[access.key] = time.monotonic()
         return found
+
+    def _opened_or_not(self, key: str, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled():
+            # Asked for, so that the loop does not report it as never retrieved: all who waited may have gone.
+            task.exception()
 
     async def _open(self, access: Access) -> Connection:
         from agents_app.mcp.connection import Connection

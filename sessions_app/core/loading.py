@@ -43,6 +43,8 @@ class Loaded:
     """Whether there are calls to look at; a turn that has just begun has none."""
     budget: quotas.TokenBudget | None
     approval: str = ""
+    own_tools: frozenset[str] = frozenset()
+    """Tools that only a run with this session's own secrets could find: nobody can enable them, they are active."""
     attention: bool = False
     """The session has or had clients or pending messages: there is something to look at between steps."""
 

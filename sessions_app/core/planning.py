@@ -43,7 +43,7 @@ def make(
 ) -> loop.Plan:
     spec = loaded.spec
     decided.unexposed = {tool.name for tool in spec.tools if not tool.expose}
-    enabled = loaded.settings.enabled
+    enabled = loaded.settings.enabled | loaded.own_tools
     brought = loaded.settings.client_schemas() if spec.client_tools else []
     assembled = assemble(spec, loaded.options, enabled, pool, fair_key, brought, loaded.session_public_id)
     active = [tool for tool in spec.tools if not tool.expose or tool.name in enabled]

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from agents_app import compaction, exact_json
 from agents_app.errors import ProviderError, RunLost
+from agents_app.mcp import finding, listing
 from agents_app.runtime import loop
 from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
@@ -121,11 +122,19 @@ class Run:
         limit, left = self._plan.limits.run, self._loaded.seconds_left
         try:
             async with asyncio.timeout(limit if left is None else max(0.0, min(limit, left))):
+                if listing.unlisted(self._loaded.spec):
+                    await self._find_tools()
                 await loop.run(self._plan, self, self._step)
         except TimeoutError:
             if left is not None and left < limit:
                 raise DeadlinePassed from None
             raise
+
+    async def _find_tools(self) -> None:
+        loaded = self._loaded
+        looked = await finding.found(loaded.spec, loaded.options, loaded.session_public_id)
+        loaded.spec, loaded.own_tools = looked.spec, looked.own
+        self._plan = planning.make(loaded, self._decided, self._pool, self.claimed.tenant, self._provider_failed)
 
     def tell(self) -> None:
         """A client has answered something."""

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
+from agents_app.mcp import listing
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
 from sessions_app.core import (
@@ -90,7 +91,7 @@ def answer(
         idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
         place = Place(session.tenant_id, session.pk, turn, run, step=0)
         stored = _store_answers(
-            place, public_id, calls, answers, grantable=_grantable(spec, session), by=_by(caller), now=now, stored=True
+            place, public_id, calls, answers, grantable=_grantable(spec, session, calls), by=_by(caller), now=now, stored=True
         )
         asking.admit_turn()
         first = append_all(tx, session, [began, *stored])
@@ -141,7 +142,7 @@ class Answering:
         else:
             self.told = Stopped(live.pk, live.worker)
         place = Place(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
-        grantable = frozenset() if spec is None else _grantable(spec, self.session)
+        grantable = frozenset() if spec is None else _grantable(spec, self.session, self.calls)
         stored = _store_answers(
             place, live.public_id, self.calls, answers, grantable=grantable, by=_by(self.caller), now=now, stored=waiting
         )
@@ -235,9 +236,16 @@ def _by(caller: Caller) -> str:
     return f"key:{caller.key_prefix}"
 
 
-def _grantable(spec: AgentSpec, session: Session) -> frozenset[str]:
-    """What a permission can run: exposed tools that the session has enabled, and nothing else (A90)."""
-    return session_settings.settings_of(session).enabled & {tool.name for tool in spec.exposed_tools}
+def _grantable(spec: AgentSpec, session: Session, calls: Sequence[ToolCall]) -> frozenset[str]:
+    """What a permission can run: exposed tools that the session has enabled, and nothing else (A90).
+
+    But where only a run can see what tools there are, by the session's own secrets, what it asked for counts; the
+    next run looks again before it runs anything.
+    """
+    found = session_settings.settings_of(session).enabled & {tool.name for tool in spec.exposed_tools}
+    if listing.unlisted(spec):
+        found |= {call.name for call in calls if call.runner == CallRunner.SERVER and spec.tool(call.name) is None}
+    return found
 
 
 def _store_answers(
