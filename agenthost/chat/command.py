@@ -208,7 +208,7 @@ class _Program:
         for number, line in enumerate(agents.lines(known), 1):
             self._screen.line(f"  {number} {line}")
         while True:
-            typed = self._keyboard.question("Which agent? ")
+            typed = self._keyboard.choice("Which agent? ")
             if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(known):
                 return known[int(typed) - 1]
             try:
@@ -257,6 +257,8 @@ class _Program:
 
     def _again(self, agent: Agent) -> str:
         words = [*shlex.split(self._name), agent.name]
+        if getattr(self._given, "tenant", None):
+            words += ["--tenant", self._given.tenant]
         if self._given.url:
             words += ["--url", self._given.url]
         return shlex.join(words)

@@ -150,7 +150,7 @@ class Conversation:
             return
         cancelled = self._runner.run(self._stop())
         if cancelled is not None:
-            self._screen.note(_words_of(cancelled))
+            self._screen.note("Stopped." if cancelled.get("cancelled") is True else "Nothing is running.")
             self.open.clear()
 
     def _turn(self, messages: list[dict[str, Any]]) -> str:
@@ -375,8 +375,6 @@ class Conversation:
 
 
 def _words_of(cancelled: Mapping[str, Any]) -> str:
-    if cancelled.get("cancelled") is not True:
-        return "Nothing is running."
     if cancelled.get("providerClosed") is True:
         return "Stopped; the call to the model is closed."
     return "Stopped."

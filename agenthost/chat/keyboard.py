@@ -70,6 +70,10 @@ class Keyboard:
     def question(self, prompt: str) -> str:
         """An answer, typed after the question was seen: whatever was typed before is not taken for one."""
         self._forget_typed()
+        return self.choice(prompt)
+
+    def choice(self, prompt: str) -> str:
+        """An answer to a question of no consequence."""
         self._screen.ask(prompt)
         return self._line("", edits=False).strip()
 
@@ -93,7 +97,7 @@ class Keyboard:
 
     def _line(self, prompt: str, *, edits: bool) -> str:
         if edits and self._readline is not None:
-            return _storable(input(self._screen.prompt(prompt)))
+            return _storable(self._edited(self._readline, prompt))
         if prompt:
             self._screen.ask(prompt, "bold")
         line = self._source.readline()
@@ -101,6 +105,17 @@ class Keyboard:
         if not line:
             raise EOFError
         return _storable(line.rstrip("\n"))
+
+    def _edited(self, readline: ModuleType, prompt: str) -> str:
+        """A line; Ctrl-C in the middle of one drops it."""
+        while True:
+            try:
+                return input(self._screen.prompt(prompt))
+            except KeyboardInterrupt:
+                if not readline.get_line_buffer():
+                    raise
+                self._screen.line_was_begun()
+                self._screen.end_line()
 
     def _more_is_there(self) -> bool:
         return bool(select.select([self._source], [], [], 0.01)[0])

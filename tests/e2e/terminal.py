@@ -94,6 +94,16 @@ class Terminal:
             pass
         return self.process.returncode
 
+    def interrupted(self, timeout: float = TIMEOUT) -> int:
+        """Press Ctrl-C until it ends: one that comes between a prompt and the wait for a key is seen with the next key."""
+        until = time.monotonic() + timeout
+        while self.process.poll() is None:
+            assert time.monotonic() < until, f"it did not end; there is:\n{self.text}"
+            self.press("c")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.3)
+        return self.ends()
+
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -1,0 +1,650 @@
+"""A person talks to agents in a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.chat.conftest import Desk
+from tests.e2e.server import Server
+from tests.e2e.terminal import Terminal
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
+from tests.fakes.pictures import png
+
+Start = Callable[..., Terminal]
+PROMPT = "\n> "
+
+
+def session_of(terminal: Terminal) -> str:
+    """Leave, and read in the farewell which session it was."""
+    terminal.press("d")
+    assert terminal.ends() == 0
+    found = re.findall(r"--resume (sess_[\w-]+)", terminal.text)
+    assert found, terminal.text
+    return str(found[-1])
+
+
+def test_a_chat_with_the_demo_agent_from_the_first_words_to_the_farewell(chat: Start) -> None:
+    terminal = chat("demo")
+    terminal.expect("Demo guide (demo 1.0.0)")
+    terminal.expect(PROMPT)
+    terminal.send("Hello!")
+    terminal.expect("I am a scripted guide")
+    terminal.expect(PROMPT)
+    terminal.send("What is 17*23?")
+    terminal.expect('→ calculator(expression="17*23")')
+    terminal.expect("Allow calculator?")
+    terminal.send("y")
+    terminal.expect("= 391")
+    terminal.expect("The calculator says 391.")
+    terminal.expect(PROMPT)
+    assert session_of(terminal).startswith("sess_")
+
+
+def test_text_is_shown_as_it_comes_and_thinking_is_dimmed(chat: Start, model: ModelServer) -> None:
+    prompt = model.script([steps.thinking("hm hm"), steps.text("first "), steps.gate("rest"), steps.text("second")])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("first ")
+    model.wait_gate("rest")
+    assert "second" not in terminal.text
+    model.open_gate("rest")
+    terminal.expect("second")
+    terminal.expect(PROMPT)
+    assert b"\x1b[2mhm hm\x1b[0m" in terminal.raw
+    assert "hm hm\nfirst second\n" in terminal.text
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_without_colours_no_escape_sequence_of_ours_is_written(
+    chat: Start, model: ModelServer, variables: dict[str, str]
+) -> None:
+    prompt = model.script([steps.thinking("hm"), steps.text("plain")])
+    terminal = chat("echo", **variables)
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("(thinking) hm")
+    terminal.expect("plain")
+    terminal.expect(PROMPT)
+    assert b"\x1b[2m" not in terminal.raw
+    assert b"\x1b[1m" not in terminal.raw
+    if variables == {"TERM": "dumb"}:
+        assert b"\x1b" not in terminal.raw
+
+
+def test_a_terminal_that_knows_no_unicode_shows_something_else_and_goes_on(chat: Start, model: ModelServer) -> None:
+    prompt = model.script([steps.text("naïve ☃ done")])
+    terminal = chat("echo", TERM="dumb", PYTHONIOENCODING="latin-1")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect(" ? done")
+    terminal.expect(PROMPT)
+    assert b"na\xefve" in terminal.raw
+
+
+def test_a_model_cannot_drive_the_terminal(chat: Start, model: ModelServer, hall: Server) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31mover\rwrite"
+    prompt = model.script(
+        [steps.thinking(f"t{evil}"), steps.text(f"a{evil}"), steps.call("tide_table", {"harbour": f"{evil}\u202egnp.exe"})],
+        [steps.text("end")],
+    )
+    terminal = chat("pilot", NO_COLOR="1", TERM="dumb")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("Allow tide_table?")
+    terminal.send("y")
+    terminal.expect("end")
+    terminal.expect(PROMPT)
+    assert b"\x1b" not in terminal.raw
+    assert b"\x07" not in terminal.raw
+    assert "a␛]0;owned␇␛[2J�31moverwrite" in terminal.text
+    # What is to be allowed is seen as it is, order of letters included.
+    assert "\\u202egnp.exe" in terminal.text
+    assert "\u202e" not in terminal.text.partition("= high")[0]
+
+
+def test_a_granted_tool_runs_once_and_a_denied_one_does_not(chat: Start, model: ModelServer, hall: Server) -> None:
+    granted = model.script([steps.call("tide_table", {"harbour": "Husum"})], [steps.text("so much for Husum")])
+    denied = model.script([steps.call("tide_table", {"harbour": "Emden"})], [steps.text("so much for Emden")])
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(granted)
+    terminal.expect("Allow tide_table?")
+    terminal.send("perhaps")
+    terminal.expect("Please answer y or n")
+    terminal.expect("Allow tide_table?")
+    terminal.send("y")
+    terminal.expect("= high 06:12, low 12:31 in Husum")
+    terminal.expect("so much for Husum")
+    terminal.expect(PROMPT)
+    terminal.send(denied)
+    terminal.expect("Allow tide_table?")
+    terminal.send("n too far north")
+    terminal.expect("= Tool call denied: too far north")
+    terminal.expect("so much for Emden")
+    assert hall.tools.executions("tide_table", harbour="Husum") == 1
+    assert hall.tools.executions("tide_table", harbour="Emden") == 0
+
+
+def test_a_trusted_tool_asks_no_more_in_this_session(chat: Start, model: ModelServer, hall: Server) -> None:
+    first = model.script([steps.call("tide_table", {"harbour": "Kiel"})], [steps.text("first done")])
+    second = model.script([steps.call("tide_table", {"harbour": "Lübeck"})], [steps.text("second done")])
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(first)
+    terminal.expect("Allow tide_table?")
+    terminal.send("t")
+    terminal.expect("first done")
+    terminal.expect(PROMPT)
+    terminal.send(second)
+    assert "Allow" not in terminal.expect("second done")
+    assert hall.tools.executions("tide_table", harbour="Lübeck") == 1
+    tools = hall.alice.session(session_of(terminal))["agent"]["tools"]
+    assert {"name": "tide_table", "trust": True} in tools
+
+
+def test_several_permissions_are_given_at_once(chat: Start, model: ModelServer, hall: Server) -> None:
+    calls = [steps.call("tide_table", {"harbour": each}) for each in ("A1", "A2", "A3")]
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(model.script(calls, [steps.text("all three")]))
+    terminal.expect("[a]llow all 3")
+    terminal.send("a")
+    terminal.expect("all three")
+    assert [hall.tools.executions("tide_table", harbour=each) for each in ("A1", "A2", "A3")] == [1, 1, 1]
+
+
+def test_what_was_typed_before_a_question_is_no_answer_to_it(chat: Start, model: ModelServer, hall: Server) -> None:
+    prompt = model.script(
+        [steps.text("wait"), steps.gate("typing"), steps.call("tide_table", {"harbour": "Rash"})], [steps.text("well")]
+    )
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("wait")
+    terminal.send("y")
+    terminal.expect("(kept for when the turn is over)")
+    model.open_gate("typing")
+    terminal.expect("Allow tide_table?")
+    terminal.send("n")
+    terminal.expect("Tool call denied")
+    terminal.expect("well")
+    # It was a message, and is sent as one.
+    terminal.expect("> y")
+    terminal.expect("echo: y")
+    assert hall.tools.executions("tide_table", harbour="Rash") == 0
+
+
+def test_long_arguments_are_shown_in_full_before_they_are_allowed(chat: Start, model: ModelServer) -> None:
+    harbour = "x" * 900 + "THE END"
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.call("tide_table", {"harbour": harbour})], [steps.text("fine")]))
+    assert "THE END" not in terminal.expect("[s]how all of it")
+    terminal.send("s")
+    terminal.expect("THE END")
+    terminal.expect("Allow tide_table?")
+    terminal.send("n")
+    terminal.expect("fine")
+
+
+def test_a_result_that_is_held_back_is_asked_about_once_more(chat: Start, model: ModelServer) -> None:
+    terminal = chat("mate")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.call("order_rope", {"metres": 3})], [steps.text("ordered it is")]))
+    terminal.expect("Allow order_rope?")
+    terminal.send("y")
+    terminal.expect("order_rope has run. Give its result to the agent?")
+    terminal.send("y")
+    terminal.expect("3 m of grey rope ordered")
+    terminal.expect("ordered it is")
+
+
+def test_an_agents_questions_are_asked_one_by_one(chat: Start, model: ModelServer) -> None:
+    questions = [
+        {"id": "place", "kind": "text", "message": "Where to?"},
+        {"id": "crew", "kind": "integer", "message": "How many?", "required": True},
+        {
+            "id": "rig",
+            "kind": "single-select",
+            "message": "Which rig?",
+            "options": [{"id": "s", "label": "Sloop"}, {"id": "k", "label": "Ketch"}],
+        },
+        {"id": "night", "kind": "boolean", "message": "By night?"},
+    ]
+    prompt = model.script([steps.call("ask_user", {"message": "A trip", "questions": questions})], [steps.text("off we go")])
+    terminal = chat("mate")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("A trip")
+    terminal.expect("Where to?")
+    terminal.expect("answer: ")
+    terminal.send("Amrum")
+    terminal.expect("(a number): ")
+    terminal.send("")
+    terminal.expect("needs an answer")
+    terminal.expect("(a number): ")
+    terminal.send("four")
+    terminal.expect("Please type a number.")
+    terminal.send("4")
+    terminal.expect("2 Ketch")
+    terminal.send("2")
+    terminal.expect("(y/n): ")
+    terminal.send("")
+    terminal.expect("off we go")
+    told = model.requests_of(prompt)[1].messages[-1]
+    assert json.loads(told["content"]) == {"place": "Amrum", "crew": 4, "rig": "k", "night": None}
+
+
+TOOLS = '''
+"""Tools of a test."""
+from __future__ import annotations
+from typing import Literal
+
+def berth_of(ship: str, unit: Literal["m", "ft"] = "m") -> dict[str, object]:
+    """Finds the berth of a ship.
+
+    Args:
+        ship: its name
+    """
+    print("looking it up")
+    if ship == "Rum":
+        raise LookupError("no such ship")
+    return {"ship": ship, "berth": 7, "unit": unit}
+
+async def horn(seconds: float) -> str:
+    "Sounds the horn."
+    return f"tooted for {seconds:g} s"
+
+def _private() -> None: ...
+'''
+
+
+def test_tools_of_a_python_file_run_here(chat: Start, desk: Desk, model: ModelServer) -> None:
+    (desk.directory / "harbour_tools.py").write_text(TOOLS)
+    prompt = model.script(
+        [steps.call("berth_of", {"ship": "Ada", "unit": "ft"}), steps.call("horn", {"seconds": 2})],
+        [steps.call("berth_of", {"ship": "Rum"}), steps.call("berth_of", {"unit": "miles"})],
+        [steps.text("all told")],
+    )
+    terminal = chat("echo", "--tools", "harbour_tools.py")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("running berth_of here …")
+    terminal.expect("looking it up")
+    terminal.expect('= {"ship": "Ada", "berth": 7, "unit": "ft"}')
+    terminal.expect("= tooted for 2 s")
+    terminal.expect("berth_of failed: LookupError: no such ship (")
+    terminal.expect("the agent's arguments do not fit: ship: Field required; unit: Input should be 'm' or 'ft'")
+    terminal.expect("all told")
+    requests = model.requests_of(prompt)
+    assert requests[0].tool_names == ["berth_of", "horn"]
+    declared = requests[0].body["tools"][0]["function"]
+    assert declared["description"] == "Finds the berth of a ship."
+    assert declared["parameters"]["properties"]["ship"] == {"description": "its name", "type": "string"}
+    assert [message["content"] for message in requests[1].messages[-2:]] == [
+        '{"ship": "Ada", "berth": 7, "unit": "ft"}',
+        "tooted for 2 s",
+    ]
+    assert requests[2].messages[-2]["content"] == "Tool execution failed: LookupError: no such ship"
+    assert requests[2].messages[-1]["content"].startswith("Tool execution failed: ship: Field required")
+
+
+def test_a_declared_tool_is_answered_by_hand(chat: Start, desk: Desk, model: ModelServer) -> None:
+    (desk.directory / "tools.json").write_text(json.dumps([{"name": "weather", "description": "How it is outside."}]))
+    prompt = model.script([steps.call("weather", {"where": "here"})], [steps.call("weather", {})], [steps.text("thanks")])
+    terminal = chat("echo", "--tool-file", "tools.json")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect('→ weather(where="here")')
+    terminal.expect("weather = ")
+    terminal.send("windy\\")
+    terminal.expect("... ")
+    terminal.send("and wet")
+    terminal.expect("weather = ")
+    terminal.send("/deny I am not outside")
+    terminal.expect("thanks")
+    requests = model.requests_of(prompt)
+    assert requests[1].messages[-1]["content"] == "windy\nand wet"
+    assert requests[2].messages[-1]["content"] == "Tool call denied: I am not outside"
+
+
+def test_options_are_shown_and_changed_and_a_secret_is_never_seen(chat: Start, model: ModelServer, hall: Server) -> None:
+    prompt, later = model.script([steps.text("one")]), model.script([steps.text("two")])
+    terminal = chat("pilot", "--option", "tone=calm", "--option-env", "model_key=MY_SECRET", MY_SECRET="sk-first-secret")
+    terminal.expect(PROMPT)
+    terminal.send("/options")
+    terminal.expect("metric (default)")
+    terminal.expect("calm")
+    terminal.expect("***")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("one")
+    terminal.expect(PROMPT)
+    terminal.send("/options units")
+    terminal.expect("2 imperial")
+    terminal.expect("units (1-2): ")
+    terminal.send("9")
+    terminal.expect("Please choose one of them.")
+    terminal.send("2")
+    terminal.expect("units = imperial")
+    terminal.expect(PROMPT)
+    terminal.send("/options units=cubits")
+    terminal.expect("units cannot be 'cubits'; choose one of metric, imperial")
+    terminal.expect(PROMPT)
+    terminal.send("/options toan=x")
+    terminal.expect("did you mean tone?")
+    terminal.expect(PROMPT)
+    terminal.send("/options model_key")
+    terminal.expect("model_key (not shown): ")
+    terminal.send("sk-second-secret")
+    terminal.expect("model_key = ***")
+    terminal.expect(PROMPT)
+    terminal.send(later)
+    terminal.expect("two")
+    first, second = model.requests_of(prompt)[0], model.requests_of(later)[0]
+    assert first.api_key == "sk-first-secret"
+    assert first.messages[0]["content"] == "Tone: calm. Units: metric."
+    assert second.api_key == "sk-second-secret"
+    assert second.messages[0]["content"] == "Tone: calm. Units: imperial."
+    assert "-secret" not in terminal.text
+
+
+def test_an_image_of_a_file_goes_with_the_next_message(chat: Start, desk: Desk, model: ModelServer) -> None:
+    (desk.directory / "a boat.png").write_bytes(png())
+    (desk.directory / "fake.png").write_bytes(b"not at all")
+    prompt = model.script([steps.text("a boat")])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send("/image fake.png")
+    terminal.expect("fake.png is not a PNG, JPEG, GIF or WebP image")
+    terminal.expect(PROMPT)
+    terminal.send("/image missing.png")
+    terminal.expect("There is no file missing.png")
+    terminal.expect(PROMPT)
+    terminal.send("/image 'a boat.png'")
+    terminal.expect("image/png")
+    terminal.expect("goes with the next message")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("a boat\n")
+    parts = model.requests_of(prompt)[0].messages[-1]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url"]
+    assert parts[1]["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgo")
+
+
+def test_an_agent_that_takes_no_images_is_not_sent_one(chat: Start, desk: Desk) -> None:
+    (desk.directory / "boat.png").write_bytes(png())
+    terminal = chat("bare")
+    terminal.expect(PROMPT)
+    terminal.send("/image boat.png")
+    terminal.expect("bare takes no images from files.")
+
+
+def test_ctrl_c_stops_the_turn_at_the_server_and_says_so(chat: Start, model: ModelServer) -> None:
+    prompt = model.script([steps.text("going on "), steps.hang()])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("going on ")
+    terminal.press("c")
+    terminal.expect("Stopped; the call to the model is closed.")
+    assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
+    terminal.expect(PROMPT)
+    terminal.send("still there?")
+    terminal.expect("echo: still there?")
+
+
+def test_cancel_typed_in_mid_turn_stops_it(chat: Start, model: ModelServer) -> None:
+    prompt = model.script([steps.text("going on "), steps.hang()])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("going on ")
+    terminal.send("/cancel")
+    terminal.expect("Stopped; the call to the model is closed.")
+    terminal.expect(PROMPT)
+    terminal.send("/cancel")
+    terminal.expect("Nothing is running.")
+
+
+def test_ctrl_c_at_a_question_stops_the_turn_that_waits(chat: Start, model: ModelServer, hall: Server) -> None:
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.call("tide_table", {"harbour": "Nowhere"})]))
+    terminal.expect("Allow tide_table?")
+    terminal.press("c")
+    terminal.expect("Stopped.")
+    terminal.expect(PROMPT)
+    history = hall.alice.history(session_of(terminal))
+    assert history[-1]["content"] == "Tool call denied: cancelled"
+    assert hall.tools.executions("tide_table", harbour="Nowhere") == 0
+
+
+def test_ctrl_c_drops_a_line_and_at_an_empty_prompt_leaves(chat: Start) -> None:
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.type("half a mess")
+    terminal.expect("half a mess")
+    terminal.press("c")
+    terminal.expect(PROMPT)
+    assert terminal.interrupted() == 0
+
+
+def test_a_detached_turn_goes_on_and_can_be_watched_again(chat: Start, model: ModelServer) -> None:
+    prompt = model.script([steps.text("first "), steps.gate("detached"), steps.text("second")])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("first ")
+    model.wait_gate("detached")
+    terminal.send("/detach")
+    terminal.expect("the turn goes on at the server")
+    terminal.expect(PROMPT)
+    terminal.send("/watch")
+    terminal.expect("first ")
+    model.open_gate("detached")
+    terminal.expect("second")
+
+
+def test_a_session_is_resumed_with_its_history_and_settings(chat: Start, model: ModelServer) -> None:
+    first, later = model.script([steps.text("one fish")]), model.script([steps.text("two fish")])
+    terminal = chat("pilot", "--option", "tone=merry", "--trust", "tide_table")
+    terminal.expect(PROMPT)
+    terminal.send(first)
+    terminal.expect("one fish")
+    terminal.expect(PROMPT)
+    session = session_of(terminal)
+    again = chat("--resume", session)
+    again.expect("one fish")
+    again.expect(f"Session {session}")
+    again.expect(PROMPT)
+    again.send("/tools")
+    again.expect("tide_table")
+    assert again.expect("order_rope").split()[0] == "trust"
+    again.expect(PROMPT)
+    again.send(later)
+    again.expect("two fish")
+    request = model.requests_of(later)[0]
+    assert request.messages[0]["content"] == "Tone: merry. Units: metric."
+    assert [message["content"] for message in request.messages[1:]] == [first, "one fish", later]
+
+
+def test_a_question_that_was_left_open_is_asked_again_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.call("tide_table", {"harbour": "Cuxhaven"})], [steps.text("at last")]))
+    terminal.expect("Allow tide_table?")
+    session = session_of(terminal)
+    again = chat("pilot", "--resume", session)
+    again.expect("The agent waits for an answer:")
+    again.expect("Allow tide_table?")
+    again.send("y")
+    again.expect("at last")
+    assert hall.tools.executions("tide_table", harbour="Cuxhaven") == 1
+
+
+def test_a_turn_that_runs_already_is_watched_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
+    prompt = model.script([steps.text("under way "), steps.gate("joining"), steps.text("and done")])
+    session = hall.alice.create()
+    with hall.alice.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        terminal = chat("--resume", session)
+        terminal.expect("under way ")
+        model.open_gate("joining")
+        terminal.expect("and done")
+        terminal.expect(PROMPT)
+        stream.rest()
+
+
+def test_a_message_into_a_running_turn_is_offered_again_after_it(chat: Start, model: ModelServer, hall: Server) -> None:
+    prompt = model.script([steps.text("somebody else's "), steps.gate("theirs"), steps.text("turn")])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send("mine")
+    terminal.expect("echo: mine")
+    terminal.expect(PROMPT)
+    terminal.send("/session")
+    found = re.search(r"sess_[\w-]+", terminal.expect(PROMPT))
+    assert found is not None
+    with hall.alice.stream(found[0], prompt) as stream:
+        stream.until("text_delta")
+        terminal.send("and now?")
+        terminal.expect("A turn is running in this session already. Watch it?")
+        terminal.send("")
+        terminal.expect("somebody else's ")
+        model.open_gate("theirs")
+        terminal.expect("turn")
+        terminal.expect("Send your message now?")
+        stream.rest()
+        terminal.send("y")
+        terminal.expect("echo: and now?")
+
+
+def test_sessions_are_listed_switched_and_begun_anew(chat: Start, hall: Server) -> None:
+    key = hall.new_tenant().key
+    assert key is not None
+    terminal = chat("echo", AGENTHOST_KEY=key)
+    terminal.expect(PROMPT)
+    terminal.send("alpha")
+    terminal.expect("echo: alpha")
+    terminal.expect(PROMPT)
+    terminal.send("/new")
+    terminal.expect("To go on: ")
+    terminal.expect(PROMPT)
+    terminal.send("beta")
+    terminal.expect("echo: beta")
+    terminal.expect(PROMPT)
+    terminal.send("/sessions")
+    terminal.expect("*1")
+    terminal.expect(" 2  ")
+    terminal.expect(PROMPT)
+    terminal.send("/resume 2")
+    terminal.expect("echo: alpha")
+    terminal.expect(PROMPT)
+    terminal.send("gamma")
+    terminal.expect("echo: gamma")
+    terminal.expect(PROMPT)
+    terminal.send("/history")
+    shown = terminal.expect("echo: gamma")
+    assert "echo: alpha" in shown
+    assert "beta" not in shown
+
+
+def test_lines_that_belong_together_are_one_message(chat: Start, model: ModelServer) -> None:
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send("first line\\")
+    terminal.expect("… ")
+    terminal.send("second line")
+    terminal.expect("echo: first line\nsecond line")
+    terminal.expect(PROMPT)
+    # As a terminal pastes it; without readline, what is there at once belongs together all the same.
+    terminal.type("\x1b[200~pasted\ntogether\x1b[201~")
+    terminal.type("\r")
+    terminal.expect("echo: pasted\ntogether")
+
+
+def test_pasted_lines_are_one_message_without_readline_too(chat: Start) -> None:
+    terminal = chat("echo", TERM="dumb")
+    terminal.expect(PROMPT)
+    terminal.type("one\ntwo\n")
+    terminal.expect("echo: one\ntwo")
+
+
+def test_commands_that_do_not_exist_say_what_was_meant(chat: Start) -> None:
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send("/histroy")
+    terminal.expect("There is no command /histroy; did you mean /history?")
+    terminal.expect(PROMPT)
+    terminal.send("/help")
+    terminal.expect("/sessions")
+    terminal.expect(PROMPT)
+    terminal.send("//not a command")
+    terminal.expect("echo: /not a command")
+
+
+def test_without_a_name_the_agents_are_offered(chat: Start) -> None:
+    terminal = chat()
+    terminal.expect("1 echo")
+    terminal.expect("Which agent?")
+    terminal.send("ecko")
+    terminal.expect("A number, or a name of the list")
+    terminal.send("1")
+    terminal.expect("Echo (echo 1.0.0)")
+
+
+def test_the_key_is_asked_for_and_not_shown(chat: Start, hall: Server) -> None:
+    terminal = chat("echo", AGENTHOST_KEY="")
+    terminal.expect("Key (not shown): ")
+    terminal.send(hall.keys.alice)
+    terminal.expect(PROMPT)
+    terminal.send("hello")
+    terminal.expect("echo: hello")
+
+
+def test_a_limit_on_the_answer_and_a_failure_are_told(chat: Start, model: ModelServer) -> None:
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.text("short"), steps.finish("length")]))
+    terminal.expect("The answer ends here")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.status(400)]))
+    terminal.expect("The turn failed at the server, whose log says why. It was turn turn_")
+    terminal.expect(PROMPT)
+
+
+@pytest.mark.parametrize("agent", ["mute", "bare"])
+def test_agents_with_fewer_forms_of_an_answer_can_be_talked_to(chat: Start, model: ModelServer, agent: str) -> None:
+    terminal = chat(agent)
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.text("an answer")]))
+    terminal.expect("an answer")
+    terminal.expect(PROMPT)
+
+
+def test_the_same_from_the_installations_own_command_with_a_key_of_its_own(hall: Server, tmp_path: Path) -> None:
+    import sys
+
+    from tests.e2e.server import ROOT
+
+    environment = {**hall.environment, "AGENTHOST_PORT": str(hall.ports[0]), "TERM": "xterm"}
+    with Terminal([sys.executable, "manage.py", "chat", "echo", "--tenant", "alice"], environment, ROOT) as terminal:
+        terminal.expect("With a key of the tenant alice, for this chat alone.")
+        terminal.expect(PROMPT)
+        terminal.send("from here")
+        terminal.expect("echo: from here")
+        terminal.expect(PROMPT)
+        assert any("manage.py chat" in line and "active" in line for line in hall.manage("list_keys", "alice").splitlines())
+        terminal.press("d")
+        assert terminal.ends() == 0
+        assert "python manage.py chat echo --tenant alice --resume sess_" in terminal.text
+        assert "ah_" not in terminal.text
+    assert not [line for line in hall.manage("list_keys", "alice").splitlines() if "manage.py chat" in line]
