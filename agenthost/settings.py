@@ -69,6 +69,12 @@ AGENTHOST_AHP_QUEUE_BYTES = env.integer("AGENTHOST_AHP_QUEUE_BYTES", 4 * 1024 * 
 AGENTHOST_AHP_CONNECTIONS = env.integer("AGENTHOST_AHP_CONNECTIONS", 1000, least=1)
 AGENTHOST_AHP_DISPATCHES_PER_SECOND = env.integer("AGENTHOST_AHP_DISPATCHES_PER_SECOND", 200)
 AGENTHOST_AHP_PING_SECONDS = env.duration("AGENTHOST_AHP_PING_SECONDS", 20.0, least=0.05)
+AGENTHOST_AHP_PRESENCE_SECONDS = env.duration("AGENTHOST_AHP_PRESENCE_SECONDS", 15.0, least=1.0)
+AGENTHOST_AHP_GRACE_SECONDS = env.duration("AGENTHOST_AHP_GRACE_SECONDS", 30.0)
+for _name, _seconds in (("PRESENCE", AGENTHOST_AHP_PRESENCE_SECONDS), ("GRACE", AGENTHOST_AHP_GRACE_SECONDS)):
+    if _seconds > 86400:
+        # A turn that waits for a client that will not come back waits so long.
+        raise ImproperlyConfigured(f"AGENTHOST_AHP_{_name}_SECONDS: a time of at most 24h is needed.")
 
 # Turns and workers -----------------------------------------------------------------------------------
 AGENTHOST_AGENTS_FILE = env.existing_file("AGENTHOST_AGENTS_FILE")

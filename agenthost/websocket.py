@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+log = logging.getLogger(__name__)
+
 _LAST_WORDS_SECONDS = 5.0
+_FAILED = 1011
 
 
 class WebSocket(WebSocketsSansIOProtocol):
@@ -18,8 +22,17 @@ class WebSocket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         if self.read_paused and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
-        else:
-            super().keepalive_timeout()
+            return
+        if not self.close_sent and not self.transport.is_closing():
+            # Without a line of its own it looks like a failure of the server's: the code that is sent is 1011.
+            log.info("a WebSocket's peer has answered no ping for %s s and is dropped", self.ping_timeout)
+        super().keepalive_timeout()
+
+    def handle_parser_exception(self) -> None:
+        error = self.conn.parser_exc
+        if error is not None and self.conn.close_sent is not None and self.conn.close_sent.code == _FAILED:
+            log.error("a WebSocket failed", exc_info=error)
+        super().handle_parser_exception()
 
     async def send(self, message: Any) -> None:
         await super().send(message)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from django.conf import settings
 from django.db import Error as DatabaseError
 
 from sessions_app.core import connections, database, keys, listings
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 
 REVOKED = 1008
 _LOOK_SECONDS = 1.0
-_LOOKS_A_RENEWAL = 5
+_RENEWALS = 3
+"""How often presence is renewed in the time after which it would have ended."""
 
 
 class _Watch:
@@ -53,16 +55,17 @@ class _Watch:
 
     async def _watch(self) -> None:
         failing = False
-        looks = 0
+        clock = asyncio.get_running_loop().time
+        every = settings.AGENTHOST_AHP_PRESENCE_SECONDS / _RENEWALS
+        renewed = clock()
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            looks += 1
+            await asyncio.sleep(min(_LOOK_SECONDS, every))
             try:
                 await self._look()
-                if looks >= _LOOKS_A_RENEWAL:
+                if clock() - renewed >= every:
                     await self._renew()
                     await self._look_at_listings()
-                    looks = 0
+                    renewed = clock()
             except (DatabaseError, NotReady) as error:
                 # Keys stay as good as they were: without the database nothing can be done with them either.
                 if not failing:

@@ -1,7 +1,8 @@
 """Connections of clients: a row each, renewed by the process that holds it; the sweep sees who is gone.
 
 A client is there while one of its connections is. When the last one is gone, or its process is, the client
-has left its sessions and has a grace; after that its open calls fail and others may take its place.
+has left its sessions and has a grace (AGENTHOST_AHP_GRACE_SECONDS); after that its open calls fail and others may take
+its place. A connection that was not renewed for AGENTHOST_AHP_PRESENCE_SECONDS is gone with its process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Collection
 from contextlib import nullcontext
 from datetime import timedelta
 
-from django.db.models import Exists, OuterRef
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -21,10 +23,7 @@ from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.identifiers import new_id
 from sessions_app.models import ClientPresence, DispatchRecord, Session, SessionClient
 
-GRACE_SECONDS = 30.0
 LONGEST_CLIENT = 256
-PRESENT_SECONDS = 15.0
-"""A connection that was not renewed for so long is gone, with its process."""
 
 GONE = "Tool execution failed: the client that owns this tool has gone"
 
@@ -69,7 +68,7 @@ def disconnected(tenant: int, client: str, connection: str) -> None:
 
 
 def _is_there() -> Exists:
-    alive = Now() - timedelta(seconds=PRESENT_SECONDS)
+    alive = Now() - timedelta(seconds=settings.AGENTHOST_AHP_PRESENCE_SECONDS)
     return Exists(ClientPresence.objects.filter(tenant=OuterRef("tenant"), client=OuterRef("client"), seen_at__gt=alive))
 
 
@@ -95,17 +94,19 @@ def sweep() -> int:
     """Clients whose connections are gone leave; those whose grace is over are let go. How many there were."""
     gone = SessionClient.objects.filter(~_is_there(), left_at=None).order_by("pk").values_list("pk", flat=True)[:100]
     left = sum(_leave(row) for row in list(gone))
-    since = timezone.now() - timedelta(seconds=GRACE_SECONDS)
-    over = SessionClient.objects.filter(left_at__lt=since).order_by("pk").values_list("pk", flat=True)[:100]
+    over = SessionClient.objects.filter(_grace_is_over()).order_by("pk").values_list("pk", flat=True)[:100]
     return left + sum(_let_go(row) for row in list(over))
+
+
+def _grace_is_over() -> Q:
+    return Q(left_at__lt=timezone.now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS))
 
 
 def _let_go(row: int) -> bool:
     """Fail the open calls of a client that did not come back; the turn goes on without it."""
     with journal.transaction() as tx:
         session = _lock_session_of(row)
-        since = timezone.now() - timedelta(seconds=GRACE_SECONDS)
-        client = SessionClient.objects.filter(pk=row, left_at__lt=since).first()
+        client = SessionClient.objects.filter(_grace_is_over(), pk=row).first()
         if client is None:
             return False
         with nullcontext() if session is None else quotas.counting_guests(session):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,29 @@ from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
 
+def _running(shape: str, directory: Path, model: ModelServer, **environment: str) -> AbstractContextManager[Server]:
+    webs = 2 if shape == "production" else 1
+    return servers.running(shape, directory, model.url, webs=webs, environment=environment)
+
+
 @pytest.fixture(params=servers.shapes())
 def own(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
     """A server that a test may kill."""
-    webs = 2 if request.param == "production" else 1
-    with servers.running(request.param, tmp_path, model.url, webs=webs, environment={"AGENTHOST_AHP_PING_SECONDS": "0.5"}) as one:
+    with _running(request.param, tmp_path, model) as one:
+        yield one
+
+
+@pytest.fixture(params=servers.shapes())
+def impatient(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
+    """A server that gives clients a short grace."""
+    with _running(request.param, tmp_path, model, AGENTHOST_AHP_GRACE_SECONDS="0.5") as one:
+        yield one
+
+
+@pytest.fixture(params=servers.shapes())
+def pinging(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
+    """A server that wants answers soon, but not sooner than a client on a busy machine can give them."""
+    with _running(request.param, tmp_path, model, AGENTHOST_AHP_PING_SECONDS="3") as one:
         yield one
 
 
@@ -184,9 +203,9 @@ async def test_an_active_client_that_goes_leaves_and_may_come_back_for_its_calls
         await stays.judge(uri)
 
 
-@pytest.mark.slow
 @pytest.mark.rule("R190")
-async def test_after_its_grace_a_clients_calls_fail_and_the_turn_goes_on(own: Server, model: ModelServer) -> None:
+async def test_after_its_grace_a_clients_calls_fail_and_the_turn_goes_on(impatient: Server, model: ModelServer) -> None:
+    own = impatient
     prompt = model.script([steps.call("signal", {"flag": "Q"})], [steps.text("never mind")])
     entry = {"clientId": "owner", "tools": [{"name": "signal", "description": "Hoists a flag"}]}
     async with watching(own, own.keys.alice, "stays") as stays, watching(own, own.keys.alice, "owner") as owner:
@@ -203,7 +222,8 @@ async def test_after_its_grace_a_clients_calls_fail_and_the_turn_goes_on(own: Se
 
 
 @pytest.mark.rule("R5")
-async def test_a_peer_that_answers_no_ping_is_dropped_and_one_that_does_is_not(own: Server) -> None:
+async def test_a_peer_that_answers_no_ping_is_dropped_and_one_that_does_is_not(pinging: Server) -> None:
+    own = pinging
     async with watching(own, own.keys.alice, "alive") as alive:
         reader, writer = await asyncio.open_connection("127.0.0.1", own.ports[0])
         head = [
@@ -221,6 +241,7 @@ async def test_a_peer_that_answers_no_ping_is_dropped_and_one_that_does_is_not(o
             await reader.read()  # Until the server ends it.
         writer.close()
         await alive.request("ping")
+        assert "a WebSocket's peer has answered no ping for 3.0 s and is dropped" in own.log_text()
 
 
 # --- the transcript in a terminal ---

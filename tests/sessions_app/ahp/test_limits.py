@@ -127,8 +127,7 @@ async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_th
 
     monkeypatch.setattr(connections, "connected", connected)
     monkeypatch.setattr(connections, "renew", renew)
-    monkeypatch.setattr(attendance, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(attendance, "_LOOKS_A_RENEWAL", 1)
+    monkeypatch.setattr(attendance, "_RENEWALS", 1500)
     try:
         for _ in range(3):
             assert await asyncio.to_thread(renewed.acquire, timeout=20)

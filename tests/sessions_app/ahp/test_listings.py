@@ -28,8 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "_LOOKS_A_RENEWAL", 1)
-    monkeypatch.setattr(attendance, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(attendance, "_RENEWALS", 300)
 
 
 class Process:

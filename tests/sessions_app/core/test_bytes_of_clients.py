@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from sessions_app.core import clients, connections, creation, inbox, quotas, session_changes, sessions, turns
 from sessions_app.core.caller import Limits
@@ -101,7 +102,7 @@ def test_messages_that_are_taken_are_counted_once(alice: World, model: ModelServ
     wait_for(lambda: Turn.objects.filter(session=session, state="done").count() == 2, "both turns")
 
 
-def test_a_clients_tools_take_room_until_it_is_let_go(alice: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_tools_take_room_until_it_is_let_go(alice: World, settings: Settings) -> None:
     session = made(alice)
     before = used(alice)
     clients.join(alice.caller, session, Entry("me", "Me", [TOOL], [GUIDE]), dispatched=action())
@@ -112,7 +113,7 @@ def test_a_clients_tools_take_room_until_it_is_let_go(alice: World, monkeypatch:
     clients.leave(alice.caller, session, "me", dispatched=action(client="me"))
     # It may come back for its calls; what it brought to the session is gone.
     assert before < used(alice) < with_tools
-    monkeypatch.setattr(connections, "GRACE_SECONDS", -1.0)
+    settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
     assert connections.sweep() == 1
     assert used(alice) == before
 

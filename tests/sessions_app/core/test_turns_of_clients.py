@@ -6,12 +6,11 @@ import base64
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.utils import timezone
+from pytest_django import Settings
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
@@ -37,7 +36,7 @@ from sessions_app.core.errors import InvalidInput, NotPossible, TurnAlreadyRunni
 from sessions_app.core.inbox import UserMessage
 from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission
 from sessions_app.core.user_messages import content_of
-from sessions_app.models import PendingMessage, Session, SessionClient, ToolCall, Turn
+from sessions_app.models import PendingMessage, Session, ToolCall, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import PIXEL
 from tests.fakes.steps import call, gate, text, usage
@@ -49,6 +48,12 @@ from tests.sessions_app.core.law import _law_of_states  # noqa: F401 - checked a
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OPEN_FILE = {"name": "open_file", "title": "Open a file", "description": "Opens a file"}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_goes_unasked(settings: Settings) -> None:
+    """No process renews these connections, and a worker's sweep looks at them all the time."""
+    settings.AGENTHOST_AHP_PRESENCE_SECONDS = settings.AGENTHOST_AHP_GRACE_SECONDS = 3600.0
 
 
 @pytest.fixture(autouse=True)
@@ -476,7 +481,7 @@ def test_a_client_that_does_not_know_its_tool_fails_the_call(alice: World, start
 @pytest.mark.rule("R188")
 @pytest.mark.rule("R190")
 def test_a_clients_calls_fail_when_its_grace_is_over(
-    alice: World, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+    alice: World, start_worker: Any, model: ModelServer, settings: Settings
 ) -> None:
     start_worker()
     for connection_id in ("w1", "w2"):
@@ -493,7 +498,7 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
     assert ("client_left", {"client": "c1", "cause": "gone"}) in events(session)
     connections.sweep()
     assert state_of(session, "t1") == "waiting"
-    SessionClient.objects.filter(session=session).update(left_at=timezone.now() - timedelta(seconds=31))
+    settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
     ends(session, "t1")
     assert said(session)[-2] == ("tool", connections.GONE)
     assert "open_file" not in model.requests_of(script)[1].tool_names
@@ -541,7 +546,7 @@ def test_a_client_whose_process_died_has_left(alice: World) -> None:
     assert connections.renew(["w1", "w9"]) == {"w9"}
     from sessions_app.models import ClientPresence
 
-    ClientPresence.objects.update(seen_at=timezone.now() - timedelta(seconds=60))
+    ClientPresence.objects.update(seen_at="2020-01-01T00:00:00Z")
     assert connections.sweep() == 1
     assert clients.active(session.pk) is None
 
