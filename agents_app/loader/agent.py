@@ -19,7 +19,7 @@ _SEMVER = re.compile(
     r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
-_OWN_SETTINGS = {"model", "messages", "stream", "tools", "n"}
+_OWN_SETTINGS = {"model", "messages", "stream", "tools", "n", "input", "contents"}
 
 
 def read(table: Table, folder: Path) -> AgentSpec:
