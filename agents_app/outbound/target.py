@@ -71,7 +71,7 @@ def read(text: str) -> Target:
     written = f"[{name}]" if isinstance(address, IPv6Address) else name
     suffix = "" if port == _DEFAULT_PORTS[scheme] else f":{port}"
     try:
-        url = URL(f"{scheme}://{written}{suffix}{path}").with_fragment(None)
+        url = URL(f"{scheme}://{written}{suffix}{path if path.startswith('/') else '/' + path}").with_fragment(None)
     except ValueError:
         raise AddressRefused("the address cannot be read") from None
     if (url.scheme, url.raw_host, url.port, url.raw_user) != (scheme, name, port, None):

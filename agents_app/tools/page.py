@@ -31,6 +31,8 @@ _LINES = frozenset(
     | {"dialog", "search", "menu", "dir", "html", "head", "noscript"}
 )
 _BLOCKS = _PARAGRAPHS | _LINES | {"td", "th"}
+# An end tag of these ends whatever is open in them; one of others does not reach beyond them.
+_SPECIAL = _BLOCKS | _LEFT_OUT | {"button", "title"}
 _VERBATIM = frozenset({"pre", "listing", "xmp", "plaintext"})
 # What a start tag ends without saying so, and how far up that reaches.
 _CELLS = frozenset({"td", "th"})
@@ -101,7 +103,7 @@ class _Reader:
     stack: list[_Element] = field(default_factory=list)
     places: dict[str, list[int]] = field(default_factory=dict)
     """Where in the stack the elements of a name stand: no search in it, however deep it is."""
-    blocks: list[int] = field(default_factory=list)
+    special: list[int] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
@@ -122,12 +124,15 @@ class _Reader:
                 self._void(name, attributes)
             return
         element = _Element(name, _is_hidden(name, attributes))
-        if not self.hidden and not element.hidden:
-            self._open(element, attributes)
+        if not self.hidden:
+            if not element.hidden:
+                self._open(element, attributes)
+            elif name == "nav":
+                self._gap()
         self.hidden += element.hidden
         self.places.setdefault(name, []).append(len(self.stack))
-        if name in _BLOCKS:
-            self.blocks.append(len(self.stack))
+        if name in _SPECIAL:
+            self.special.append(len(self.stack))
         self.stack.append(element)
 
     def end(self, name: str) -> None:
@@ -135,7 +140,7 @@ class _Reader:
             return self.start("br", {})
         places = self.places.get(name)
         # An end without a start says nothing, and a </b> does not end the block that the <b> stands around.
-        if not places or (name not in _BLOCKS and self.blocks and self.blocks[-1] > places[-1]):
+        if not places or (name not in _SPECIAL and self.special and self.special[-1] > places[-1]):
             return None
         self._pop_to(places[-1])
         return None
@@ -152,29 +157,34 @@ class _Reader:
     # --- elements ---
 
     def _end_unsaid(self, name: str) -> None:
-        if name in _BLOCKS and self._last(("p",)) > self._last(_KEEPS_PARAGRAPH):
-            self._pop_to(self._last(("p",)))
+        paragraphs = self.places.get("p")
+        if paragraphs and name in _BLOCKS and paragraphs[-1] > self._last(_KEEPS_PARAGRAPH):
+            self._pop_to(paragraphs[-1])
         if name in _ENDS_UNSAID:
             ended, reach = _ENDS_UNSAID[name]
             barrier = self._last(reach)
-            first = min((place for each in ended for place in self._above(each, barrier)), default=-1)
-            if first >= 0:
-                self._pop_to(first)
+            # The outermost of them: those inside it end with it.
+            first = len(self.stack)
+            for each in ended:
+                places = self.places.get(each)
+                if places and barrier < places[-1] < first:
+                    first = places[-1]
+            self._pop_to(first)
 
-    def _last(self, names: frozenset[str] | tuple[str, ...]) -> int:
-        return max((places[-1] for name in names if (places := self.places.get(name))), default=-1)
-
-    def _above(self, name: str, barrier: int) -> list[int]:
-        """The first such element above the barrier: its own start tags ended the ones before, so there is hardly another."""
-        places = self.places.get(name)
-        return [places[-1]] if places and places[-1] > barrier else []
+    def _last(self, names: frozenset[str]) -> int:
+        last = -1
+        for name in names:
+            places = self.places.get(name)
+            if places and places[-1] > last:
+                last = places[-1]
+        return last
 
     def _pop_to(self, place: int) -> None:
         while len(self.stack) > place:
             element = self.stack.pop()
             self.places[element.name].pop()
-            if self.blocks and self.blocks[-1] == len(self.stack):
-                self.blocks.pop()
+            if self.special and self.special[-1] == len(self.stack):
+                self.special.pop()
             self.hidden -= element.hidden
             if not self.hidden and not element.hidden:
                 self._close(element)
@@ -310,10 +320,12 @@ class _Reader:
 
 
 def _is_hidden(name: str, attributes: Mapping[str, str]) -> bool:
+    if name in _LEFT_OUT or (name == "dialog" and "open" not in attributes):
+        return True
+    if not attributes:
+        return False
     return (
-        name in _LEFT_OUT
-        or "hidden" in attributes
-        or (name == "dialog" and "open" not in attributes)
+        "hidden" in attributes
         or attributes.get("aria-hidden", "").strip().lower() == "true"
         or attributes.get("role", "").strip().lower() == "navigation"
         or ("style" in attributes and _UNSEEN.search(attributes["style"]) is not None)
