@@ -287,11 +287,12 @@ def turn_over(turn: int, fence: int, end: End) -> Statement:
     return Statement(f"update sessions_app_turn set {_OVER} where id = %s and fence = %s", (*end.columns, turn, fence))
 
 
-def compacted(place: Place, through: int, at: datetime) -> Statement:
+def compacted(tenant: int, session: int, through: int, summary: str | None, at: datetime) -> Statement:
+    """Models get no more of the messages up to there than ``summary``, as the text of a user's message; None: nothing."""
     return Statement(
         "insert into sessions_app_compaction (tenant_id, session_id, covers_through, summary, created_at)"
-        " values (%s, %s, %s, null, %s) on conflict do nothing",
-        (place.tenant, place.session, through, at),
+        " values (%s, %s, %s, %s, %s) on conflict do nothing",
+        (tenant, session, through, summary, at),
     )
 
 
@@ -396,18 +397,29 @@ def add_seed(session: Session, seed: Sequence[dict[str, Any]], client_tools: Abs
 # --- reading -------------------------------------------------------------------------------------
 
 
+# Read in three parts, so that what is left out is not even looked at: what is behind the newest compaction, the system
+# messages before it, and its summary.
 _FOR_MODEL = """
-select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through
-from sessions_app_message m left join
- (select session_id, max(covers_through) as through from sessions_app_compaction where session_id {among} group by session_id) c
- on c.session_id = m.session_id
-where m.session_id {among} and m.cut_at is null and (c.through is null or m.position > c.through or m.role = 'system')
-order by m.session_id, m.position
+with c as (select session_id, max(covers_through) as through from sessions_app_compaction where session_id {among}
+ group by session_id)
+select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0 as stands
+from sessions_app_session s left join c on c.session_id = s.id
+join sessions_app_message m on m.session_id = s.id and m.position > coalesce(c.through, 0)
+where s.id {among} and m.cut_at is null
+union all
+select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0
+from c join sessions_app_message m on m.session_id = c.session_id and m.position <= c.through
+where m.role = 'system' and m.cut_at is null
+union all
+select k.session_id, 'user', k.summary, null, null, null, 0, k.covers_through, c.through, 1
+from c join sessions_app_compaction k on k.session_id = c.session_id and k.covers_through = c.through
+where k.summary is not null
+order by 1, 8, 10
 """
 
 
 def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
-    """For each session what its newest compaction leaves: its messages and every system message."""
+    """For each session what its newest compaction leaves: its messages, every system message, and its summary."""
     statement = asked_for_models(sessions)
     return told_for_models(sessions, prepared.rows(statement.sql, statement.params))
 
@@ -420,8 +432,9 @@ def asked_for_models(sessions: Sequence[int]) -> Statement:
 def told_for_models(sessions: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> dict[int, list[Message]]:
     found: dict[int, list[Message]] = {session: [] for session in sessions}
     shortened = set()
-    for session, role, content, call, provider_data, turn, step, position, through in rows:
-        found[session].append(Message(role, exact_json.loads(content), call, provider_data, turn, step, position))
+    for session, role, content, call, provider_data, turn, step, position, through, stands in rows:
+        said = content if stands else exact_json.loads(content)
+        found[session].append(Message(role, said, call, provider_data, turn, step, position, bool(stands)))
         if through is not None:
             shortened.add(session)
     for session in shortened:
@@ -429,6 +442,20 @@ def told_for_models(sessions: Sequence[int], rows: Sequence[tuple[Any, ...]]) ->
         called = {block["toolCallId"] for message in found[session] for block in calls_of(message)}
         found[session] = [each for each in found[session] if each.role != "tool" or each.tool_call_id in called]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What of one session is behind its newest compaction: the positions of all that was asked for, and where it ends."""
+
+    through: int
+    positions: list[int]
+
+
+def behind(rows: Sequence[tuple[Any, ...]]) -> Behind:
+    """Of an answer about one session."""
+    through = max((row[8] or 0 for row in rows), default=0)
+    return Behind(through, [row[7] for row in rows if row[7] > through])
 
 
 def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from django.utils import timezone
 
-from agents_app import compaction, exact_json
+from agents_app import exact_json
 from agents_app.errors import ProviderError, RunLost
 from agents_app.mcp import finding, listing
 from agents_app.runtime import loop
@@ -22,6 +22,8 @@ from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from agents_app.tools.threads import FairPool
 from sessions_app.core import clients, database, forms, history, journal, logcontext, model_use, planning, quotas, turns
+from sessions_app.core.condenser import Condenser
+from sessions_app.core.conversation import Conversation
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.history import Place
 from sessions_app.core.identifiers import new_id
@@ -80,17 +82,17 @@ class Run:
         writer: journal.Writer,
         pool: FairPool,
         on_disk: asyncio.Event | None = None,
+        condenser: Condenser | None = None,
     ) -> None:
         self.claimed = claimed
         self._on_disk = on_disk
         self._loaded = loaded
         self._writer = writer
         self._pool = pool
-        self._messages = list(loaded.messages)
+        self._conversation = Conversation(claimed, loaded, condenser)
         self._parts = list(loaded.parts)
         self._step = loaded.step
         self._told = asyncio.Event()
-        self._compacted_through = 0
         self._call_ids: set[str] = set()
         self._hand_over = False
         self._unsaid: list[Happening] = []
@@ -192,6 +194,7 @@ class Run:
             raise RunLost
         if outcome == "answered" and not await database.run(turns.finish, self.claimed, happenings, statements):
             raise RunLost
+        self._conversation.is_over(self._plan)
 
     async def _hand_over_if_asked(self) -> None:
         """Only where no tool of ours is running: whoever goes on could not tell how it ended."""
@@ -224,12 +227,6 @@ class Run:
             happenings = [*self._unsaid, *happenings]
             self._unsaid.clear()
         return happenings
-
-    def _remember(self, message: Message) -> None:
-        self._messages.append(message)
-
-    def _next_position(self) -> int:
-        return self._messages[-1].position + 1 if self._messages else 1
 
     # --- the host's side of the loop ---
 
@@ -312,9 +309,7 @@ class Run:
         if spent := usage.input_tokens + usage.output_tokens:
             statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
         statements.append(self._counted(usage))
-        if self._compacted_through:
-            statements.append(history.compacted(place, self._compacted_through, now))
-            self._compacted_through = 0
+        statements += self._conversation.compacted(now)
         happenings = self._with_unsaid(history.said(turn, message.step, message.text, message.thinking))
         happenings += [_ready(turn, message.step, call) for call in message.calls]
         for call in message.calls:
@@ -325,20 +320,20 @@ class Run:
         total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
         sums = {"input_tokens": total[0], "output_tokens": total[1], "cache_read_tokens": total[2]}
         happenings.append(Happening(Kind.STEP_DONE, {"turn": turn, "step": message.step, "usage": sums}))
-        if over is not None:
-            await self._commit_end([*happenings, over[0]], statements)
-            return
         if content is not None:
-            self._remember(
+            self._conversation.remember(
                 Message(
                     "assistant",
                     content,
                     provider_data=message.provider_data,
                     turn=self.claimed.turn_id,
                     step=message.step,
-                    position=self._next_position(),
+                    position=self._conversation.next_position(),
                 )
             )
+        if over is not None:
+            await self._commit_end([*happenings, over[0]], statements)
+            return
         await self._commit(happenings, statements)
         await self._hand_over_if_asked()
 
@@ -395,14 +390,14 @@ class Run:
         return Happening(Kind.ACTIVITY_CHANGED, {"activity": activity_of(list(self._running.values()))})
 
     def _remember_result(self, call_id: str, content: Content) -> None:
-        self._remember(
+        self._conversation.remember(
             Message(
                 "tool",
                 content,
                 tool_call_id=call_id,
                 turn=self.claimed.turn_id,
                 step=self._step,
-                position=self._next_position(),
+                position=self._conversation.next_position(),
             )
         )
 
@@ -463,20 +458,15 @@ class Run:
         place = self._place(self._step)
         taken = await database.run(turns.take_steering, self.claimed, place, self._loaded.public_id, self._loaded.spec.images)
         if taken is not None:
-            position = self._next_position()
-            self._remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
+            position = self._conversation.next_position()
+            self._conversation.remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
 
     async def model_messages(self) -> Sequence[Message]:
-        messages = compaction.for_model(self._messages)
-        limit = self._loaded.spec.context_tokens
-        if limit is None:
-            return messages
-        compact = compaction.compact(messages, self._plan.instructions, self._plan.tool_schemas, limit, self.claimed.turn_id)
-        if (through := compact.dropped_through) is not None:
-            self._compacted_through = max(self._compacted_through, through)
-            # As the next run will load them: what is left out once costs no later step anything.
-            self._messages = [each for each in self._messages if each.position > through or each.role == "system"]
-        return compact.messages
+        return await self._conversation.for_model(self._plan, self._waits)
+
+    def _waits(self) -> None:
+        # Until the model is asked, another worker can do all of this again and nobody notices.
+        self.is_silent = True
 
     async def told(self) -> None:
         await self._told.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import Max
 from django.utils import timezone
 
-from sessions_app.core import access, dispatches, journal, seed_turns, turns
+from sessions_app.core import access, condensing, dispatches, journal, seed_turns, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.dispatches import Dispatched
@@ -47,6 +47,7 @@ def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: 
             stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="cut", reason="error"))
             if stopped is not None:
                 _cut(session, *kept)
+            condensing.forget(session)
         happening = Happening(Kind.HISTORY_CUT, {"turn": turn, "found": kept is not None})
         tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
     turns.tell_worker(stopped)

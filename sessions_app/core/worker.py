@@ -41,6 +41,7 @@ from sessions_app.core import (
     sweep,
     turns,
 )
+from sessions_app.core.condenser import Condenser
 from sessions_app.core.errors import NotReady
 from sessions_app.core.loading import Loaded
 from sessions_app.core.turns import Claimed, Stop
@@ -88,6 +89,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._sweeper = sweep.Sweeper(self.name)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
+        self._condenser = Condenser(self.name)
         self._writer: journal.Writer | None = None
         # Made here, used in the loop alone.
         self._idle = asyncio.Event()
@@ -347,7 +349,7 @@ class Worker:
                     loaded = (await database.run(loading.load, [claimed]))[claimed.turn_id]
                 if isinstance(loaded, Exception):
                     raise loaded
-                live.run = runner.Run(claimed, loaded, self._writer, self._pool, on_disk)
+                live.run = runner.Run(claimed, loaded, self._writer, self._pool, on_disk, self._condenser)
                 await live.run.drive()
             return
         except (RunLost, journal.WriterClosed):
@@ -383,6 +385,7 @@ class Worker:
                 if not self._stopping.is_set():
                     await self._attempt(part)
             await self._attempt(self._look_after_own)
+            await self._attempt(self._condenser.sweep)
             await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
 
     async def _attempt(self, part: Callable[[], Awaitable[None]]) -> None:
@@ -479,6 +482,8 @@ class Worker:
     # --- going away ---
 
     async def _wind_down(self, grace: float, drain: float) -> None:
+        self._condenser.rest()
+        summaries = asyncio.create_task(self._condenser.drained(grace))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         if self._live:
@@ -490,7 +495,7 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), drain)
         self._drop_all()
-        remaining = [live.task for live in self._live.values()]
+        remaining = [summaries, *(live.task for live in self._live.values())]
         if remaining:
             await asyncio.wait(remaining, timeout=_STOP_PATIENCE)
 

@@ -5,6 +5,7 @@ from sessions_app.models.audit import AuditRecord
 from sessions_app.models.client import ClientPresence, DispatchRecord, SessionClient
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
+from sessions_app.models.due_summary import DueSummary
 from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
@@ -38,6 +39,7 @@ __all__ = [
     "Compaction",
     "DeferredModel",
     "DispatchRecord",
+    "DueSummary",
     "Event",
     "Form",
     "IdempotencyRecord",

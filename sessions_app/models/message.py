@@ -37,7 +37,10 @@ class Message(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "position"], name="message_position")]
-        indexes = [models.Index(fields=["turn", "run"], name="message_of_run")]
+        indexes = [
+            models.Index(fields=["turn", "run"], name="message_of_run"),
+            models.Index(fields=["session", "position"], condition=models.Q(role="system"), name="message_of_system"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.role} {self.position}"

@@ -1,0 +1,227 @@
+"""A worker's summaries: those it makes beside its runs, and those a run cannot go on without.
+
+It lives in the worker's loop and has places of its own, so that no turn waits for a summary of another session.
+A failure is logged, remembered for a while and costs nobody more than older turns that are dropped instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DatabaseError
+
+from agents_app import compaction
+from agents_app.errors import ProviderError
+from agents_app.runtime import summarising
+from agents_app.runtime.interface import Usage
+from agents_app.runtime.messages import Message
+from sessions_app.core import condensing, database, faults, logcontext
+from sessions_app.core.condensing import About, Base, Taken
+
+log = logging.getLogger(__name__)
+
+PLACES, PLACES_OF_A_TENANT = 4, 2
+SECONDS_BESIDE, SECONDS_IN_A_RUN = 300.0, 60.0
+"""The longest that a summary may take: beside the runs, and while a run and its client wait."""
+_LOOK_AGAIN = 0.1
+_STOP_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands for everything up to ``through`` now; None: nothing does."""
+
+    through: int
+    standing: Message | None
+
+
+class Condenser:
+    """Made with its worker; used in the worker's loop alone."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._jobs: dict[int, tuple[Taken, asyncio.Task[None]]] = {}
+        self._in_runs: Counter[int] = Counter()
+        self._asking: set[asyncio.Task[None]] = set()
+        self._looking = asyncio.Lock()
+        self._resting = False
+        self._in_doubt = False
+        """The rows may say that this worker is at something, and it is not."""
+
+    # --- beside the runs ---
+
+    def ask(self, session: int) -> None:
+        """A turn has ended and the next input will be long. Nobody waits for what comes of it."""
+        task = asyncio.get_running_loop().create_task(self._attempt(self._ask(session)), name=f"ask for summary {session}")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, session: int) -> None:
+        await database.run(condensing.ask, session)
+        await self._look()
+
+    async def _attempt(self, what: Coroutine[Any, Any, None]) -> None:
+        try:
+            await what
+        except Exception as error:  # an edge: a summary that is not made now is made after a later turn
+            log.error("looking after summaries failed: %s", faults.described(error))
+
+    async def sweep(self) -> None:
+        """Once a second: what was given up elsewhere is taken, what is no longer wanted is stopped."""
+        async with self._looking:
+            if self._in_doubt:
+                self._in_doubt = False
+                await database.run(condensing.give_back_all_but, self._worker, [*self._jobs, *self._in_runs])
+            if self._jobs:
+                mine = await database.run(condensing.mine, self._worker)
+                for session, (_, task) in list(self._jobs.items()):
+                    if session not in mine:
+                        # Deleted, truncated, suspended, or taken over from a worker that seemed dead.
+                        task.cancel()
+        if not self._resting and await database.run(condensing.waiting):
+            await self._look()
+
+    async def _look(self) -> None:
+        async with self._looking:
+            while not self._resting and len(self._jobs) < PLACES:
+                of_tenants = Counter(taken.tenant for taken, _ in self._jobs.values())
+                full = [tenant for tenant, jobs in of_tenants.items() if jobs >= PLACES_OF_A_TENANT]
+                # One after the other: the next may be the tenant's that has its share with this one.
+                try:
+                    claimed = await database.run(condensing.claim, self._worker, 1, full)
+                except BaseException:
+                    self._in_doubt = True
+                    raise
+                if not claimed:
+                    return
+                self._begin(claimed[0])
+
+    def _begin(self, taken: Taken) -> None:
+        task = asyncio.get_running_loop().create_task(self._attempt(self._make(taken)), name=f"summary {taken.session}")
+        self._jobs[taken.session] = (taken, task)
+        task.add_done_callback(lambda done: self._is_over(taken, done))
+
+    def _is_over(self, taken: Taken, done: asyncio.Task[None]) -> None:
+        if (job := self._jobs.get(taken.session)) is not None and job[1] is done:
+            del self._jobs[taken.session]
+            self._in_doubt = self._in_doubt or done.cancelled()
+            if not self._resting and not done.cancelled():
+                self.look()
+
+    def look(self) -> None:
+        """There may be something to do, and room for it."""
+        task = asyncio.get_running_loop().create_task(self._attempt(self._look()), name="look for summaries")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _make(self, taken: Taken) -> None:
+        with logcontext.about(tenant=taken.tenant):
+            of = await database.run(condensing.about, taken.session)
+            if of is None or (of.budget is not None and await database.run(of.budget.overdrawn) is not None):
+                await database.run(condensing.drop, self._worker, taken.session)
+                return
+            logcontext.bind(session=of.public_id)
+            made_of = await database.run(condensing.base, taken.session)
+            await self._summarised(taken, of, made_of, SECONDS_BESIDE)
+
+    async def _summarised(self, taken: Taken, of: About, made_of: Base, seconds: float) -> Found | None:
+        """Make and store it; whatever comes of it, the session is not this worker's any more. None: there is none."""
+        older = of.older(made_of.messages)
+        if older is None:
+            await database.run(condensing.drop, self._worker, taken.session)
+            return None
+        used: list[Usage] = []
+        model = of.spec.model
+        try:
+            who = summarising.resolve(of.spec, of.options)
+            model = who.full_model
+            async with asyncio.timeout(seconds):
+                text = await summarising.summarise(who, older, used.append)
+        except asyncio.CancelledError:
+            await self._close(condensing.give_back, of, model, used, taken.session)
+            raise
+        except (ProviderError, summarising.NoSummary, TimeoutError) as error:
+            reason = "it took too long" if isinstance(error, TimeoutError) else str(error)
+            log.warning("no summary of %d messages: %s", len(older.messages), reason)
+            await self._close(condensing.failed, of, model, used, taken.session, taken.attempts)
+            return None
+        except Exception as error:
+            log.error("a summary failed inside the server: %s", faults.described(error))
+            await self._close(condensing.failed, of, model, used, taken.session, taken.attempts)
+            return None
+        summary = compaction.summary(text, older.through)
+        if await database.run(condensing.store, made_of, of, summary, model, used):
+            log.info("a summary stands for %d messages", len(older.messages))
+            return Found(older.through, summary)
+        log.info("a summary came too late: what it was made of has changed")
+        await database.run(condensing.give_back, self._worker, taken.session)
+        return None
+
+    async def _close(self, close: Any, of: About, model: str, used: Sequence[Usage], *more: int) -> None:
+        try:
+            await database.run(close, self._worker, *more)
+            await database.run(condensing.book, of, model, used)
+        except DatabaseError as error:
+            self._in_doubt = True
+            log.error("the end of a summary could not be stored: %s", faults.described(error))
+
+    # --- in a run ---
+
+    async def for_run(self, of: About, oldest: int) -> Found | None:
+        """For a run whose input is too long and begins at ``oldest``: what stands for more of it, made now if need be.
+
+        None: there is no summary to be had, and turns have to be dropped.
+        """
+        self._in_runs[of.session] += 1
+        try:
+            return await self._for_run(of, oldest)
+        except asyncio.CancelledError:
+            self._in_doubt = True
+            raise
+        finally:
+            self._in_runs[of.session] -= 1
+            if not self._in_runs[of.session]:
+                del self._in_runs[of.session]
+
+    async def _for_run(self, of: About, oldest: int) -> Found | None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SECONDS_IN_A_RUN
+        while (left := deadline - loop.time()) > 0:
+            made_of = await database.run(condensing.base, of.session)
+            if made_of.through >= oldest:
+                return Found(made_of.through, made_of.standing)
+            state = await database.run(condensing.state, of.session)
+            if state.resting or of.older(made_of.messages) is None:
+                return None
+            if of.budget is not None and await database.run(of.budget.overdrawn) is not None:
+                return None
+            taken = None if state.in_progress else await database.run(condensing.take, self._worker, of.session)
+            if taken is None:
+                # Somebody is at it: two would be paid for, and one stored.
+                await asyncio.sleep(_LOOK_AGAIN)
+            elif (found := await self._summarised(taken, of, made_of, left)) is not None:
+                return found
+        log.warning("nobody made a summary in time for turn %d", of.turn)
+        return None
+
+    # --- going away ---
+
+    def rest(self) -> None:
+        """Begin no more."""
+        self._resting = True
+
+    async def drained(self, seconds: float) -> None:
+        """Wait for those under way, at most so long; the rest is stopped and left to other workers."""
+        tasks = [task for _, task in self._jobs.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        left = [*self._asking, *(task for task in tasks if not task.done())]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_STOP_PATIENCE)
