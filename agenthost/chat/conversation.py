@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -226,17 +227,18 @@ class Conversation:
 
     # --- one request ---
 
-    async def _follow(self, run: Run, happenings: AsyncIterator[Happening], answers: Sequence[Mapping[str, Any]] = ()) -> str:
+    async def _follow(self, run: Run, happenings: AsyncGenerator[Happening], answers: Sequence[Mapping[str, Any]] = ()) -> str:
         """Show what happens, with Ctrl-C and typed words heard meanwhile. Why the run stopped."""
         stopping: asyncio.Task[Mapping[str, Any] | None] | None = None
 
         async def show() -> None:
             is_first = True
-            async for happening in happenings:
-                if is_first:
-                    self._taken(answers)
-                    is_first = False
-                self._show(happening)
+            async with aclosing(happenings):
+                async for happening in happenings:
+                    if is_first:
+                        self._taken(answers)
+                        is_first = False
+                    self._show(happening)
 
         showing = asyncio.ensure_future(show())
 

@@ -23,7 +23,7 @@ def given(
         name, equals, variable = each.partition("=")
         option = agent.option(name)
         if not equals or variable not in os.environ:
-            raise WrongUse(f"--option-env takes NAME=VARIABLE, and the variable {variable or each!r} is not set")
+            raise WrongUse(f"--option-env takes NAME=VARIABLE, and the variable {variable or each} is not set")
         values[name] = option.checked(os.environ[variable])
     for each in written:
         name, equals, value = each.partition("=")

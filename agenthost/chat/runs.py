@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import aiohttp
 
 from agenthost.chat.problems import ChatError, NotAAP, NotConnected, NotReached, Refused
 from agenthost.chat.server import Server, chunks, read_json
-from agenthost.chat.sse import EventReader, EventTooLong
+from agenthost.chat.sse import Event, EventReader, EventTooLong
 
 QUIET_SECONDS = 60.0
 """A stream whose server is known to send a comment every 15 seconds, and sent nothing for so long, is cut."""
@@ -57,15 +58,18 @@ class Run:
         self.stopped: Mapping[str, Any] | None = None
         """The data of ``turn_stop``, once it came."""
 
-    async def sent(self, body: Mapping[str, Any]) -> AsyncIterator[Happening]:
+    async def sent(self, body: Mapping[str, Any]) -> AsyncGenerator[Happening]:
         """Send a turn; what happens in it. Refused and NotConnected: nothing of it has taken effect."""
         once = uuid.uuid4().hex
         clock = _Patience(self._server.patience)
         is_new = True
         while True:
             try:
-                async with self._server.turn(self._session, {**body, "stream": self._mode}, once) as response:
-                    async for happening in self._read(response):
+                async with (
+                    self._server.turn(self._session, {**body, "stream": self._mode}, once) as response,
+                    aclosing(self._read(response)) as happenings,
+                ):
+                    async for happening in happenings:
                         yield happening
                 lost: NotReached = NotReached("the stream ended before the turn did")
             except NotConnected as error:
@@ -79,21 +83,23 @@ class Run:
                 return
             self._cut()
             if self._position:
-                async for happening in self._followed(clock):
-                    yield happening
+                async with aclosing(self._followed(clock)) as happenings:
+                    async for happening in happenings:
+                        yield happening
                 return
             if not self.turn and not await self._can_repeat(clock):
                 raise self._unknown()
             await clock.pause(lost)
 
-    async def joined(self) -> AsyncIterator[Happening]:
+    async def joined(self) -> AsyncGenerator[Happening]:
         """What happens in the turn that runs there now, from its start; nothing if none runs, or the server cannot tell."""
         try:
             async with self._server.events(self._session, self._mode) as response:
                 if response.status == 204:
                     return
-                async for happening in self._read(response):
-                    yield happening
+                async with aclosing(self._read(response)) as happenings:
+                    async for happening in happenings:
+                        yield happening
         except Refused as refused:
             if refused.status in (404, 405, 422) and not self.accepted:
                 return
@@ -103,12 +109,13 @@ class Run:
                 raise
         if self.stopped is None:
             self._cut()
-            async for happening in self._followed(_Patience(self._server.patience)):
-                yield happening
+            async with aclosing(self._followed(_Patience(self._server.patience))) as happenings:
+                async for happening in happenings:
+                    yield happening
 
     # --- reading ---
 
-    async def _read(self, response: aiohttp.ClientResponse) -> AsyncIterator[Happening]:
+    async def _read(self, response: aiohttp.ClientResponse) -> AsyncGenerator[Happening]:
         self.accepted = True
         self.turn = response.headers.get("X-Turn-Id", self.turn)
         self.rate = response.headers.get("RateLimit", self.rate)
@@ -119,19 +126,16 @@ class Run:
                 yield happening
             return
         reader = EventReader()
-        async for chunk in chunks(response, lambda: QUIET_SECONDS if self._position else None):
-            try:
-                events = reader.feed(chunk)
-            except EventTooLong:
-                raise NotAAP("The server sent an event larger than anything it should have to say.") from None
-            for event in events:
-                self._position = event.id or self._position
-                happening = Happening(event.name, _data(event.data))
-                if event.name == "turn_stop":
-                    self.stopped = happening.data
-                yield happening
-                if self.stopped is not None:
-                    return
+        async with aclosing(chunks(response, lambda: QUIET_SECONDS if self._position else None)) as arriving:
+            async for chunk in arriving:
+                for event in _events(reader, chunk):
+                    self._position = event.id or self._position
+                    happening = Happening(event.name, _data(event.data))
+                    if event.name == "turn_stop":
+                        self.stopped = happening.data
+                    yield happening
+                    if self.stopped is not None:
+                        return
 
     # --- coming back ---
 
@@ -140,7 +144,7 @@ class Run:
             self._say("The connection was cut. Joining again …")
         self._was_cut = True
 
-    async def _followed(self, clock: _Patience) -> AsyncIterator[Happening]:
+    async def _followed(self, clock: _Patience) -> AsyncGenerator[Happening]:
         """The rest of the run from the position on."""
         while True:
             lost = NotReached("the stream ended before the turn did")
@@ -151,8 +155,9 @@ class Run:
                     self._say("Joined again where it was cut.")
                     self._was_cut = False
                     clock.begin()
-                    async for happening in self._read(response):
-                        yield happening
+                    async with aclosing(self._read(response)) as happenings:
+                        async for happening in happenings:
+                            yield happening
             except NotReached as error:
                 lost = error
             except Refused as refused:
@@ -239,6 +244,13 @@ def of_message(message: Any) -> list[Happening]:
             case "image":
                 found.append(Happening("image", block))
     return found
+
+
+def _events(reader: EventReader, chunk: bytes) -> list[Event]:
+    try:
+        return reader.feed(chunk)
+    except EventTooLong:
+        raise NotAAP("The server sent an event larger than anything it should have to say.") from None
 
 
 def _data(written: str) -> Mapping[str, Any]:

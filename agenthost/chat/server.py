@@ -12,7 +12,7 @@ import json
 import re
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -248,7 +248,7 @@ def _reason(error: BaseException) -> str:
     return "it was cut"
 
 
-async def chunks(response: aiohttp.ClientResponse, silence: Callable[[], float | None] = lambda: None) -> AsyncIterator[bytes]:
+async def chunks(response: aiohttp.ClientResponse, silence: Callable[[], float | None] = lambda: None) -> AsyncGenerator[bytes]:
     """What comes, as it comes, up to a proper end. ``silence``: after how many seconds without a word it counts as cut."""
     while True:
         with _told(str(response.url.origin())):
@@ -268,11 +268,12 @@ async def read_json(response: aiohttp.ClientResponse) -> Any:
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:
     pieces, size = [], 0
-    async for piece in chunks(response):
-        size += len(piece)
-        if size > MOST_BYTES:
-            raise NotAAP("The server's answer is larger than anything it should have to say.")
-        pieces.append(piece)
+    async with contextlib.aclosing(chunks(response)) as arriving:
+        async for piece in arriving:
+            size += len(piece)
+            if size > MOST_BYTES:
+                raise NotAAP("The server's answer is larger than anything it should have to say.")
+            pieces.append(piece)
     return b"".join(pieces)
 
 

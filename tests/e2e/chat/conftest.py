@@ -16,6 +16,7 @@ from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.server import ROOT, Server
 from tests.e2e.terminal import Terminal
+from tests.fakes.foreign_server import ForeignServer, foreign_server
 from tests.fakes.model_server import ModelServer
 
 PROGRAM = [sys.executable, "-m", "agenthost.chat"]
@@ -98,3 +99,10 @@ def chat(desk: Desk) -> Iterator[Callable[..., Terminal]]:
     for terminal in started:
         assert desk.server.keys.alice not in terminal.text
         assert "Traceback" not in terminal.text, terminal.text
+
+
+@pytest.fixture
+def stranger() -> Iterator[ForeignServer]:
+    """A server of the protocol that is none of ours."""
+    with foreign_server() as server:
+        yield server

@@ -1,0 +1,189 @@
+"""Connections that are cut, and servers that are not ours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e.chat.conftest import PROGRAM, Desk
+from tests.e2e.server import Server
+from tests.e2e.terminal import Terminal
+from tests.fakes import steps
+from tests.fakes.cutting_proxy import CuttingProxy, proxied
+from tests.fakes.foreign_server import ForeignServer
+from tests.fakes.model_server import ModelServer
+
+Start = Callable[..., Terminal]
+PROMPT = "\n> "
+
+
+@pytest.fixture
+def proxy(hall: Server) -> Iterator[CuttingProxy]:
+    with proxied(hall.ports[0]) as cutting:
+        yield cutting
+
+
+def joins(proxy: CuttingProxy) -> list[str]:
+    """The positions after which the stream was joined again."""
+    heads = [head for head in proxy.heads if "/events/stream" in head.partition("\r\n")[0]]
+    return [found[1] for head in heads if (found := re.search(r"(?i)\r\nlast-event-id: (\S+)", head))]
+
+
+def test_a_stream_that_is_cut_in_the_middle_goes_on_where_it_was(chat: Start, model: ModelServer, proxy: CuttingProxy) -> None:
+    prompt = model.script(
+        [steps.text("one "), steps.text("two "), steps.gate("cut"), steps.text("three "), steps.gate("again"), steps.text("four")]
+    )
+    terminal = chat("echo", AGENTHOST_URL=proxy.origin)
+    terminal.expect(PROMPT)
+    proxy.cut_within(b'"delta":"three "')
+    proxy.cut_within(b'"delta":"four"')
+    terminal.send(prompt)
+    terminal.expect("one two ")
+    model.open_gate("cut")
+    terminal.expect("The connection was cut. Joining again …")
+    terminal.expect("Joined again where it was cut.")
+    terminal.expect("three ")
+    model.open_gate("again")
+    terminal.expect("Joined again where it was cut.")
+    terminal.expect("four")
+    terminal.expect(PROMPT)
+    said = re.sub(r"The connection was cut. Joining again …|Joined again where it was cut.|\s+", " ", terminal.text)
+    assert " ".join(said.split()).endswith("one two three four >")
+    assert len(joins(proxy)) == 2
+    assert len(model.requests_of(prompt)) == 1
+
+
+def test_the_answer_in_a_pipe_is_whole_whatever_happened_to_the_connection(
+    desk: Desk, model: ModelServer, proxy: CuttingProxy
+) -> None:
+    words = [f"word{number} " for number in range(40)]
+    prompt = model.script([steps.text(*words[:20]), steps.gate("rest"), steps.text(*words[20:])])
+    proxy.cut_within(b"word7 ")
+    proxy.cut_within(b"word23 ")
+    model.open_gate("rest")
+    done = desk.once("echo", "--once", prompt, environment={"AGENTHOST_URL": proxy.origin})
+    assert (done.returncode, done.stdout) == (0, "".join(words) + "\n")
+    assert done.stderr.count("Joined again where it was cut.") >= 1
+    assert len(model.requests_of(prompt)) == 1
+
+
+def test_a_request_whose_answer_never_came_is_sent_again_and_runs_once(
+    desk: Desk, model: ModelServer, proxy: CuttingProxy
+) -> None:
+    prompt = model.script([steps.text("once only")])
+    proxy.drop_answers(2)
+    done = desk.once("echo", "--once", prompt, environment={"AGENTHOST_URL": proxy.origin})
+    assert (done.returncode, done.stdout) == (0, "once only\n")
+    assert len(model.requests_of(prompt)) == 1
+    sent = [head for head in proxy.heads if "/turns " in head.partition("\r\n")[0]]
+    keys = {found[1] for head in sent if (found := re.search(r"(?i)\r\nidempotency-key: (\S+)", head))}
+    assert (len(sent), len(keys)) == (3, 1)
+
+
+def test_an_answer_in_one_piece_is_fetched_again(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
+    prompt = model.script([steps.text("in one piece")])
+    proxy.cut_within(b"one piece")
+    done = desk.once("mute", "--once", prompt, environment={"AGENTHOST_URL": proxy.origin})
+    assert (done.returncode, done.stdout) == (0, "in one piece\n")
+    assert len(model.requests_of(prompt)) == 1
+
+
+def test_a_server_that_does_not_come_back_is_given_up_with_a_word(chat: Start, model: ModelServer, proxy: CuttingProxy) -> None:
+    prompt = model.script([steps.text("so far "), steps.gate("gone"), steps.text("no further")])
+    terminal = chat("echo", "--wait", "1", AGENTHOST_URL=proxy.origin)
+    terminal.expect(PROMPT)
+    proxy.cut_within(b"no further")
+    terminal.send(prompt)
+    terminal.expect("so far ")
+    proxy.go_away()
+    model.open_gate("gone")
+    terminal.expect("The connection was cut. Joining again …")
+    terminal.expect("The server did not come back within 1 s.")
+    terminal.expect("nobody listens there")
+    terminal.expect(PROMPT)
+    terminal.press("d")
+    assert terminal.ends() == 0
+    assert "--resume sess_" in terminal.text
+
+
+def test_a_script_that_lost_its_server_for_good_says_so_by_its_code(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
+    prompt = model.script([steps.text("so far "), steps.gate("gone2"), steps.text("no further")])
+    proxy.cut_within(b"no further")
+    command = [*PROGRAM, "echo", "--once", prompt, "--wait", "0.5"]
+    environment = desk.environment(AGENTHOST_URL=proxy.origin)
+    with subprocess.Popen(
+        command,
+        env=environment,
+        cwd=desk.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        model.wait_gate("gone2")
+        proxy.go_away()
+        model.open_gate("gone2")
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, b"so far \n")
+    assert b"did not come back within 0.5 s" in err
+
+
+# --- servers that add nothing to the protocol ---
+
+
+def test_a_server_that_is_not_ours_can_be_talked_to(chat: Start, stranger: ForeignServer) -> None:
+    terminal = chat("stranger", "--url", stranger.url)
+    terminal.expect("stranger (stranger 2.0.0)")
+    terminal.expect(PROMPT)
+    terminal.send("hello")
+    terminal.expect("you said: hello")
+    terminal.expect(PROMPT)
+    terminal.send("/cancel")
+    terminal.expect("This server cannot stop a turn.")
+    terminal.expect(PROMPT)
+    terminal.send("/history")
+    terminal.expect("> hello")
+
+
+def test_a_cut_that_a_server_cannot_mend_is_told_and_not_sent_twice(desk: Desk, stranger: ForeignServer) -> None:
+    stranger.cut_after = 2
+    done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
+    assert (done.returncode, done.stdout) == (3, "you \n")
+    assert "this server cannot continue a stream. The turn may go on there." in done.stderr
+    assert len(stranger.turns) == 1
+
+
+def test_a_message_that_may_have_arrived_is_not_sent_twice_to_a_server_that_cannot_tell(
+    desk: Desk, stranger: ForeignServer
+) -> None:
+    stranger.answers = [(201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}'), (0, {}, None)]
+    done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "whether it has the message is not known" in done.stderr
+    assert stranger.turns == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((302, {"Location": "https://elsewhere.example/aap"}, b""), "points to https://elsewhere.example/aap"),
+        ((200, {"Content-Type": "text/html"}, b"<html>"), "not as a server of this protocol (text/html)"),
+        ((201, {"Content-Type": "application/json"}, b"{"), "not the JSON that it says it is"),
+        ((201, {"Content-Type": "application/json"}, b"{}"), "did not say which"),
+    ],
+)
+def test_answers_that_make_no_sense_are_told(
+    desk: Desk, stranger: ForeignServer, answer: tuple[int, dict[str, str], bytes], words: str
+) -> None:
+    stranger.answers = [answer]
+    done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
+    assert done.returncode == 3
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("meta", [{"version": "3", "agents": []}, {"version": 4, "agents": []}, [], {"agents": {}}])
+def test_what_does_not_describe_itself_as_version_3_is_not_talked_to(desk: Desk, stranger: ForeignServer, meta: object) -> None:
+    stranger.meta = meta
+    assert desk.once("stranger", "--once", "hello", "--url", stranger.url).returncode == 3

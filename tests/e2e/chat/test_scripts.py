@@ -1,0 +1,288 @@
+"""The chat in scripts: one answer on stdout, everything else on stderr, and a code that says how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ops.services import free_port
+from tests.e2e.chat.conftest import PROGRAM, Desk
+from tests.e2e.server import Server
+from tests.fakes import steps
+from tests.fakes.foreign_server import ForeignServer
+from tests.fakes.model_server import ModelServer
+from tests.fakes.pictures import png
+
+
+def test_the_answer_alone_is_on_stdout(desk: Desk, model: ModelServer) -> None:
+    prompt = model.script(
+        [steps.thinking("let me see"), steps.text("I look."), steps.call("tide_table", {"harbour": "Once"})],
+        [steps.text("High at six.\n")],
+    )
+    done = desk.once("pilot", "--once", prompt, "--allow", "tide_table")
+    assert done.returncode == 0
+    assert done.stdout == "I look.\n\nHigh at six.\n"
+    for said_aside in ("let me see", '→ tide_table(harbour="Once")', "= high 06:12", "Session sess_"):
+        assert said_aside in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_the_message_is_read_from_stdin_where_that_is_no_terminal(desk: Desk) -> None:
+    done = desk.once("echo", "--quiet", given="two\nlines\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "echo: two\nlines\n", "")
+
+
+def test_what_nobody_can_be_asked_about_is_denied(desk: Desk, hall: Server, model: ModelServer) -> None:
+    prompt = model.script([steps.call("tide_table", {"harbour": "Lonely"})], [steps.text("then not")])
+    done = desk.once("pilot", "--once", prompt)
+    assert (done.returncode, done.stdout) == (0, "then not\n")
+    assert "--allow tide_table" in done.stderr
+    assert hall.tools.executions("tide_table", harbour="Lonely") == 0
+    assert model.requests_of(prompt)[1].messages[-1]["content"].startswith("Tool call denied: nobody is there")
+
+
+def test_what_a_tool_prints_is_no_part_of_the_answer(desk: Desk, model: ModelServer) -> None:
+    (desk.directory / "loud.py").write_text(
+        'def shout(word: str) -> str:\n    "Shouts."\n    print("SHOUTING")\n    return word.upper()\n'
+    )
+    prompt = model.script([steps.call("shout", {"word": "ahoy"})], [steps.text("thank you")])
+    done = desk.once("echo", "--once", prompt, "--tools", "loud")
+    assert (done.returncode, done.stdout) == (0, "thank you\n")
+    assert "SHOUTING" in done.stderr
+    assert model.requests_of(prompt)[1].messages[-1]["content"] == "AHOY"
+
+
+def test_a_model_cannot_drive_a_terminal_through_a_pipe_either(desk: Desk, model: ModelServer) -> None:
+    done = desk.once("echo", "--once", model.script([steps.text("a\x1b[2Jb\tc\nd")]))
+    assert done.stdout == "a␛[2Jb\tc\nd\n"
+
+
+def test_an_image_and_a_session_to_go_on_with(desk: Desk, model: ModelServer) -> None:
+    (desk.directory / "boat.png").write_bytes(png())
+    prompt, later = model.script([steps.text("seen")]), model.script([steps.text("again")])
+    done = desk.once("echo", "--once", prompt, "--image", "boat.png", "--image", "https://pictures.example/boat.png")
+    assert done.returncode == 0
+    parts = model.requests_of(prompt)[0].messages[-1]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url", "image_url"]
+    session = done.stderr.split("Session ")[1].strip()
+    done = desk.once("--resume", session, "--once", later)
+    assert (done.returncode, done.stdout) == (0, "again\n")
+    assert len(model.requests_of(later)[0].messages) == 4
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [(steps.finish("length"), 6), (steps.finish("content_filter"), 6), (steps.error_object(), 1)],
+    ids=["a token limit", "a refusal", "a failure"],
+)
+def test_the_code_tells_an_incomplete_answer_from_a_failed_turn(
+    desk: Desk, model: ModelServer, step: steps.Step, code: int
+) -> None:
+    done = desk.once("echo", "--once", model.script([steps.text("so far"), step]))
+    assert (done.returncode, done.stdout) == (code, "so far\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["ecko", "--once", "x"], 2, "There is no agent 'ecko'; did you mean echo?"),
+        (["--once", "x"], 2, "Say which agent. There are:"),
+        (["echo"], 2, "the text is empty"),
+        (["echo", "--once", "x", "--option", "tone=x"], 2, "echo has no option 'tone'"),
+        (["pilot", "--once", "x", "--option", "units=cubits"], 2, "units cannot be 'cubits'; choose one of metric, imperial"),
+        (["pilot", "--once", "x", "--option", "model_key=sk-seen"], 2, "model_key is a secret"),
+        (["pilot", "--once", "x", "--option", "units"], 2, "nobody can be asked here"),
+        (["pilot", "--once", "x", "--option-env", "units=NOT_SET"], 2, "NOT_SET is not set"),
+        (["pilot", "--once", "x", "--trust", "tide_tabel"], 2, "did you mean tide_table?"),
+        (["echo", "--once", "x", "--tools", "no_such_module"], 2, "there is no module 'no_such_module'"),
+        (["echo", "--once", "x", "--tools", "missing.py"], 2, "There is no file missing.py"),
+        (["echo", "--once", "x", "--tool-file", "missing.json"], 2, "missing.json cannot be read"),
+        (["echo", "--once", "x", "--image", "missing.png"], 2, "There is no file missing.png"),
+        (["echo", "--once", "x", "--image", "http://insecure.example/x.png"], 2, "an https:// address"),
+        (["echo", "--once", "x", "--resume", "sess_none"], 2, "There is no session sess_none that this key can see"),
+        (["echo", "--once", "x", "--url", "ftp://there"], 2, "'ftp://there' is not the address of a server"),
+        (["echo", "--once", "x", "--url", "https://user:secret@there"], 2, "takes no user, password"),
+        (["echo", "--once", "x", "--key-file", "missing"], 2, "missing cannot be read"),
+        (["echo", "--once", "x", "--key", "two words"], 2, "This cannot be a key"),
+        (["echo", "--once", "x", "--key", "ah_wrong"], 4, "The server does not know this key (401)"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line_with_its_code(desk: Desk, arguments: list[str], code: int, words: str) -> None:
+    done = desk.once(*arguments)
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert done.stderr.startswith("agenthost-chat: ")
+    assert done.returncode == code
+    assert "sk-seen" not in done.stderr
+    assert "two words" not in done.stderr
+
+
+def test_without_a_key_and_without_a_terminal_it_says_what_to_set(desk: Desk) -> None:
+    done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": ""})
+    assert done.returncode == 2
+    assert "set AGENTHOST_KEY" in done.stderr
+
+
+def test_a_key_that_may_not_do_that_is_told_apart_from_a_wrong_one(desk: Desk, hall: Server) -> None:
+    done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": hall.keys.reader})
+    assert done.returncode == 4
+    assert "This key may not do that (403): This key lacks the scope sessions:write." in done.stderr
+
+
+def test_a_server_that_is_not_there_is_named_with_the_reason(desk: Desk) -> None:
+    done = desk.once("echo", "--once", "x", "--url", f"127.0.0.1:{free_port()}")
+    assert done.returncode == 3
+    assert "nobody listens there" in done.stderr
+
+
+def test_a_server_that_speaks_something_else_is_told_apart(desk: Desk, hall: Server) -> None:
+    done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/aap/v2")
+    assert done.returncode == 3
+    assert "version 2 of AAP there; this chat speaks 3" in done.stderr
+    done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/readyz")
+    assert done.returncode == 3
+    assert "There is no AAP at" in done.stderr
+
+
+def test_a_message_that_the_server_refuses_is_told_with_the_place(desk: Desk, stranger: ForeignServer) -> None:
+    errors = [{"pointer": "/messages/0/content", "detail": "too \x1b[1mblunt"}]
+    problem = json.dumps({"title": "Unprocessable", "detail": "Not so.", "errors": errors}).encode()
+    stranger.answers = [(201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}'), (422, {}, problem)]
+    done = desk.once("stranger", "--once", "x", "--url", stranger.url)
+    assert done.returncode == 2
+    assert "The server refused this (422): Not so.\n  /messages/0/content: too ␛[1mblunt\n" in done.stderr
+
+
+def test_a_limit_is_waited_out_with_a_word(desk: Desk, stranger: ForeignServer) -> None:
+    created = (201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}')
+    stranger.answers = [
+        (503, {"Retry-After": "0"}, b"starting"),
+        created,
+        (429, {"Retry-After": "1"}, b'{"detail":"One turn a second."}'),
+    ]
+    done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
+    assert (done.returncode, done.stdout) == (0, "you said: hello\n")
+    assert "The server is not ready. Trying again in 0.5 s" in done.stderr
+    assert "A limit is reached (One turn a second). Trying again in 1 s; Ctrl-C gives up." in done.stderr
+
+
+LIMITED = """
+import django
+django.setup()
+from sessions_app.core import keys
+from sessions_app.core.caller import Limits
+from sessions_app.models import ApiKey
+import sys
+keys.set_limits(ApiKey.objects.get(prefix=sys.argv[1]), Limits(turns_per_minute=1), actor="test")
+"""
+
+
+def test_a_limit_that_is_too_long_to_wait_for_ends_it(desk: Desk, hall: Server) -> None:
+    key = hall.new_tenant().key
+    assert key is not None
+    hall.manage(key[:11], code=LIMITED)
+    first = desk.once("echo", "--once", "one", environment={"AGENTHOST_KEY": key})
+    assert first.returncode == 0
+    assert "(That was the last one for now of turns per minute of key; more in" in first.stderr
+    second = desk.once("echo", "--once", "two", "--wait", "0", environment={"AGENTHOST_KEY": key})
+    assert second.returncode == 5
+    assert "A limit is reached (429): This key may have 1 turns a minute, not more." in second.stderr
+
+
+def test_a_turn_in_the_way_is_told(desk: Desk, hall: Server, model: ModelServer) -> None:
+    session = hall.alice.create()
+    with hall.alice.stream(session, model.script([steps.text("busy"), steps.gate("busy")])) as stream:
+        stream.until("text_delta")
+        done = desk.once("--resume", session, "--once", "me too")
+        assert done.returncode == 5
+        assert "(409): A turn is already running in this session." in done.stderr
+        model.open_gate("busy")
+        stream.rest()
+
+
+def test_an_interrupted_script_stops_the_turn_at_the_server(desk: Desk, model: ModelServer) -> None:
+    prompt = model.script([steps.text("begun"), steps.hang()])
+    command = [*PROGRAM, "echo", "--once", prompt]
+    with subprocess.Popen(
+        command,
+        env=desk.environment(),
+        cwd=desk.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 100) == b"begun"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == b"\n"
+    assert b"Stopped; the call to the model is closed." in err
+    assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
+
+
+def test_when_nobody_reads_on_nothing_more_is_spent(desk: Desk, model: ModelServer) -> None:
+    prompt = model.script([steps.text("begun"), steps.gate("reader has left"), steps.text("and on"), steps.hang()])
+    command = [*PROGRAM, "echo", "--once", prompt, "--quiet"]
+    with subprocess.Popen(
+        command,
+        env=desk.environment(),
+        cwd=desk.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert os.read(process.stdout.fileno(), 100) == b"begun"
+        process.stdout.close()
+        model.open_gate("reader has left")
+        assert process.wait(60) == 141
+        assert process.stderr.read() == b""
+    assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
+
+
+def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
+    (desk.directory / "key").write_text(f"{hall.keys.alice}\n")
+    done = desk.once("echo", "--once", "hi", "--key-file", "key", environment={"AGENTHOST_KEY": "ah_other"})
+    assert (done.returncode, done.stdout) == (0, "echo: hi\n")
+
+
+def test_the_installed_program_runs(desk: Desk, tmp_path: Path) -> None:
+    """What pip makes of the project: a wheel with everything the server needs, and the script."""
+    pytest.importorskip("setuptools", minversion="77")
+    import shutil
+    import sys
+
+    from tests.e2e.server import ROOT
+
+    source, site = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    shutil.copy(ROOT / "pyproject.toml", source)
+    for package in ("agenthost", "agents_app", "sessions_app"):
+        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site), str(source)]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *install]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert made.returncode == 0, made.stderr
+    shipped = {path.relative_to(site) for path in site.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    for package in ("agenthost", "agents_app", "sessions_app"):
+        needed = {path.relative_to(source) for path in (source / package).rglob("*") if path.is_file()}
+        assert needed <= shipped, f"left out: {sorted(map(str, needed - shipped))}"
+    script = site / "bin" / "agenthost-chat"
+    done = subprocess.run(
+        [str(script), "echo", "--once", "installed"],
+        env=desk.environment(PYTHONPATH=str(site)),
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "echo: installed\n"), done.stderr
