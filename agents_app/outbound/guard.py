@@ -58,7 +58,9 @@ class Guard:
             raise AddressRefused(f"the port {target.port} may not be fetched from, only {usual}")
         addresses = await self._addresses(target)
         if not addresses or not all(self.policy.admits(target.name, address, target.port) for address in addresses):
-            raise AddressRefused(UNKNOWN)
+            raise AddressRefused(
+                UNKNOWN if target.address is None else f"the port {target.port} of this host may not be fetched from"
+            )
         return Admitted(target, tuple(addresses[:MAX_TRIED]))
 
     async def _addresses(self, target: Target) -> Sequence[Address]:

@@ -11,6 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env
+from agents_app.outbound.policy import port_number
 
 NAME = "AGENTHOST_SOMETHING"
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -34,6 +35,8 @@ OTHER_KEY = base64.urlsafe_b64encode(bytes([251] * 32)).decode().rstrip("=")
         (lambda: env.duration(NAME, 1.0), "24h", 86400.0),
         (lambda: env.duration(NAME, 1.0), "30D", 2592000.0),
         (lambda: env.items(NAME, []), "a, b,,c ", ["a", "b", "c"]),
+        (lambda: env.each(NAME, int, []), "1, 2,,3 ", [1, 2, 3]),
+        (lambda: env.each(NAME, int, [7]), "", [7]),
         (lambda: env.url(NAME, ("redis",)), "redis://h/1", "redis://h/1"),
         (lambda: env.origins(NAME, []), "https://A.example, *", ["https://a.example", "*"]),
         (
@@ -62,6 +65,7 @@ def test_a_good_value_is_taken(
         (lambda: env.integer(NAME, 1), "٣"),
         (lambda: env.integer(NAME, 1), "-3"),
         (lambda: env.integer(NAME, 1, most=10), "11"),
+        (lambda: env.each(NAME, port_number, []), "80,70000"),
         (lambda: env.number(NAME, 1), "nan"),
         (lambda: env.number(NAME, 1, most=2), "3"),
         (lambda: env.boolean(NAME, default=False), "perhaps"),

@@ -31,6 +31,8 @@ print(json.dumps({
     "cors": settings.AGENTHOST_CORS_ORIGINS,
     "hosts": settings.ALLOWED_HOSTS,
     "providers": sorted(settings.AGENTHOST_PROVIDER_KEYS),
+    "fetch": [[str(entry.host or entry.network) for entry in settings.AGENTHOST_FETCH_POLICY.allowances],
+              sorted(settings.AGENTHOST_FETCH_POLICY.ports)],
 }))
 """
 POSTGRES = "postgres://someone:pass@db/agenthost"
@@ -109,6 +111,12 @@ def test_a_broker_of_its_own_is_taken_before_the_redis(tmp_path: Path) -> None:
     assert (found["broker"], found["layer"]) == ("amqp://q", "redis://r/2")
 
 
+def test_fetching_is_open_to_the_public_on_the_usual_ports_and_to_what_is_listed(tmp_path: Path) -> None:
+    assert loaded(tmp_path)["fetch"] == [[], [80, 443]]
+    listed = {"AGENTHOST_FETCH_ALLOW": "Wiki.example:8080, 10.0.0.0/8", "AGENTHOST_FETCH_PORTS": "443,8443"}
+    assert loaded(tmp_path, **listed)["fetch"] == [["wiki.example", "10.0.0.0/8"], [443, 8443]]
+
+
 def test_secrets_may_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("from a file\n")
     (tmp_path / "ring").write_text(f"{RING}\n")
@@ -129,6 +137,9 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
         ("AGENTHOST_CORS_ORIGINS", "example.org"),
         ("AGENTHOST_MAX_BODY_BYTES", "16MiB"),
         ("AGENTHOST_LOG_LEVEL", "chatty"),
+        ("AGENTHOST_FETCH_ALLOW", "wiki.example, 10.0.0.0/33"),
+        ("AGENTHOST_FETCH_PORTS", "80, http"),
+        ("AGENTHOST_IMAGE_BYTES", "5MB"),
         ("REDIS_URL", "http://r:hush@h"),
         ("DATABASE_URL", "oracle://u:hush@h/d"),
     ],
