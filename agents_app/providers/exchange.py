@@ -189,7 +189,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
             patience.expect(deadline)
             chunk = await _more(response.content)
             patience.came()
-            if document or (blank and chunk.removeprefix(_BOM).lstrip().startswith(b"{")):
+            if document or (blank and chunk.removeprefix(_BOM).lstrip().startswith((b"{", b"["))):
                 # Not a stream but one document: the server knows no streaming.
                 document += chunk
                 if len(document) > MAX_DOCUMENT_BYTES:

@@ -56,9 +56,16 @@ class Reading(ABC):
             raise self._fault
 
     def read_whole(self, document: bytes) -> list[ProviderEvent]:
-        """For a server that answers with one JSON document although asked to stream."""
+        """For a server that answers with one JSON document although asked to stream, or with a list of its events."""
         out: list[ProviderEvent] = []
-        self._whole(self._parsed(document.removeprefix(b"\xef\xbb\xbf")), out)
+        text = document.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if text.startswith(b"["):
+            for event in listed_exactly(text):
+                self._take(event, out)
+            if not self.finished:
+                raise Unreadable
+        else:
+            self._whole(self._parsed(text), out)
         self._put_text(out)
         self.over = True
         return out
@@ -152,6 +159,16 @@ def parsed(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Unreadable
     return value
+
+
+def listed_exactly(text: bytes) -> list[dict[str, Any]]:
+    try:
+        values = exact_json.loads(text)
+    except exact_json.NotJSON:
+        raise Unreadable from None
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise Unreadable
+    return values
 
 
 def parsed_exactly(text: bytes) -> dict[str, Any]:
