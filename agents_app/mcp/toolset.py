@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -52,49 +53,49 @@ class WithServers:
         if access is None:
             raise ToolFailed(f"the agent has no MCP server {server} any more")
         seconds = spec.timeout or self._limits.tool_seconds
-        clock = _Clock(seconds)
-        elicit = None if ask is None else _Elicit(ask, clock)
-        call = asyncio.ensure_future(pool().call(access, tool, arguments, self._limits.tool_output_bytes, elicit))
+        clock, call = _Clock(seconds), None
         try:
-            while not call.done():
-                if (left := clock.left()) <= 0:
-                    raise ToolFailed(clock.over or f"timed out after {seconds:g} s")
-                await asyncio.wait({call}, timeout=left)
+            async with asyncio.timeout(seconds) as limit:
+                clock.limit = limit
+                elicit = None if ask is None else _Elicit(ask, clock)
+                call = asyncio.ensure_future(pool().call(access, tool, arguments, self._limits.tool_output_bytes, elicit))
+                await asyncio.wait({call})
             return call.result()
+        except TimeoutError:
+            raise ToolFailed("nobody answered its question in time" if clock.open else f"timed out after {seconds:g} s") from None
         except ToolFailed as failed:
             raise ToolFailed(output.clean(failed.reason)) from None
         finally:
             # Out of time or cancelled: the server is told so, and nobody waits until it has heard.
-            abandon(call)
+            if call is not None:
+                abandon(call)
 
 
 class _Clock:
     """A call's own time, which stands still while a question is open; that has a time of its own."""
 
+    limit: asyncio.Timeout
+
     def __init__(self, seconds: float) -> None:
         self._left, self._since = seconds, time.monotonic()
-        self._open = 0
-        self._asked = 0.0
-
-    @property
-    def over(self) -> str:
-        """What to say of time that is up because of a question; empty: it is not."""
-        return "nobody answered its question in time" if self._open else ""
-
-    def left(self) -> float:
-        if self._open:
-            return self._asked + QUESTION_SECONDS - time.monotonic()
-        return self._left - (time.monotonic() - self._since)
+        self.open = 0
 
     def pause(self) -> None:
-        if not self._open:
-            self._left, self._asked = self.left(), time.monotonic()
-        self._open += 1
+        if not self.open:
+            self._left -= time.monotonic() - self._since
+            self._reschedule(QUESTION_SECONDS)
+        self.open += 1
 
     def resume(self) -> None:
-        self._open -= 1
-        if not self._open:
+        self.open -= 1
+        if not self.open:
             self._since = time.monotonic()
+            self._reschedule(max(self._left, 0))
+
+    def _reschedule(self, seconds: float) -> None:
+        # A question may outlive the call that asked it by a moment; there is no limit any more then.
+        with contextlib.suppress(RuntimeError):
+            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class _Elicit:
