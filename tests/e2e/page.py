@@ -103,7 +103,7 @@ def fits(block: Block, said: str) -> bool:
 class Reader:
     """Who follows the page: a shell, and a terminal where the server runs.
 
-    ``at`` is where the shell stands, ``more`` what its environment has beyond the usual.
+    ``at`` is where the shell stands, ``more`` what its environment has beyond the usual (``{port}`` is the server's).
     """
 
     def __init__(self, directory: Path, at: Path | None = None, more: Mapping[str, str] | None = None) -> None:
@@ -119,7 +119,7 @@ class Reader:
             "AGENTHOST_VAR_DIR": str(directory / "var"),
             "AGENTHOST_DRAIN_SECONDS": "2",
             "AGENTHOST_WORKER_GRACE_SECONDS": "2",
-            **(more or {}),
+            **{name: value.replace("{port}", str(self.port)) for name, value in (more or {}).items()},
         }
         with self.complaints.open("wb") as complaints:
             self._shell = subprocess.Popen(
