@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents_app import exact_json
-from agents_app.providers import names
+from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import TOKENS_OF_EFFORT, Settings, as_list, filled, merged
 from agents_app.providers.conversation import (
     Entry,
     Model,
     Results,
     User,
+    acts_without_a_thought,
     between_users,
     data_image,
     entries,
@@ -53,8 +54,10 @@ def document(request: ModelRequest) -> dict[str, Any]:
     made = merged(made, settings.rest)
     if output:
         made["output_config"] = merged(output, made.get("output_config") or {})
-    made["max_tokens"] = max_tokens if max_tokens is not None else _max_tokens(request.model, made.get("thinking"))
     system, conversation = leading_instructions(request.instructions, entries(request.messages, request.full_model))
+    if must_not_think(made.get("thinking"), conversation):
+        del made["thinking"]
+    made["max_tokens"] = max_tokens if max_tokens is not None else _max_tokens(request.model, made.get("thinking"))
     if system:
         made["system"] = system
     made["messages"] = messages(between_users(conversation))
@@ -121,8 +124,16 @@ def _shown(part: Block) -> dict[str, Any]:
 
 
 def _tool(schema: ToolSchema) -> dict[str, Any]:
-    parameters = {"type": "object", **schema.parameters}
-    return {"name": schema.name, "description": schema.description, "input_schema": parameters}
+    return {
+        "name": schema.name,
+        "description": schema.description,
+        "input_schema": schemas.of_object(schema.parameters),
+    }
+
+
+def must_not_think(thinking: Any, conversation: Sequence[Entry]) -> bool:
+    """Claude with a budget refuses to go on from calls that were made without a thought of its own."""
+    return isinstance(thinking, Mapping) and thinking.get("type") == "enabled" and acts_without_a_thought(conversation)
 
 
 def thinking_of(model: str, settings: Settings) -> tuple[Any, dict[str, Any]]:

@@ -52,7 +52,10 @@ def body(request: ModelRequest) -> bytes:
     settings.take("parallel_tool_calls")
     filled(document, **{name: settings.take(name) for name in _BESIDE})
     further = merged(_reasoning(request.model, settings), settings.take("additionalModelRequestFields") or {})
-    if further := merged(further, settings.rest):
+    further = merged(further, settings.rest)
+    if anthropic_request.must_not_think(further.get("thinking"), conversation):
+        del further["thinking"]
+    if further:
         document["additionalModelRequestFields"] = further
     if tools := _tools(request, conversation):
         document["toolConfig"] = {"tools": tools}

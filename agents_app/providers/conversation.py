@@ -125,6 +125,12 @@ def between_users(conversation: list[Entry]) -> list[Entry]:
     return [*start, *conversation, *end]
 
 
+def acts_without_a_thought(conversation: Sequence[Entry]) -> bool:
+    """Whether the model's last message has calls and none of the thoughts that came before them: another model's."""
+    last = next((entry for entry in reversed(conversation) if isinstance(entry, Model)), None)
+    return last is not None and bool(last.call_ids) and last.pieces[0].kind != "kept"
+
+
 def data_image(url: str) -> tuple[str, str] | None:
     """(media type, base64) of a data address; None for any other address and for data that is broken."""
     match = _DATA_URL.match(url)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents_app import exact_json
-from agents_app.providers import names
+from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import TOKENS_OF_EFFORT, Effort, Settings, as_list, filled, merged
 from agents_app.providers.conversation import (
     Entry,
@@ -68,7 +68,7 @@ def body(request: ModelRequest) -> bytes:
                     {
                         "name": schema.name,
                         "description": schema.description,
-                        "parametersJsonSchema": {"type": "object", **schema.parameters},
+                        "parametersJsonSchema": schemas.of_object(schema.parameters),
                     }
                     for schema in request.tools
                 ]
@@ -169,10 +169,13 @@ def _shown(part: Block) -> dict[str, Any]:
 
 def _thinking(model: str, effort: Effort | None) -> dict[str, Any] | None:
     asked: dict[str, Any] = {"includeThoughts": True} if _THINKS.search(model) else {}
+    # The larger ones cannot do without a thought.
+    least = "pro" in model
     if effort is not None and _THIRD.search(model):
-        asked["thinkingLevel"] = {"none": "minimal", "xhigh": "high"}.get(effort, effort)
+        low = "low" if least else "minimal"
+        asked["thinkingLevel"] = {"none": low, "minimal": low, "xhigh": "high"}.get(effort, effort)
     elif effort is not None:
-        asked["thinkingBudget"] = min(TOKENS_OF_EFFORT.get(effort, 0), 24_576)
+        asked["thinkingBudget"] = min(TOKENS_OF_EFFORT.get(effort, 128 if least else 0), 24_576)
     return asked or None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -115,7 +116,8 @@ class Reading(ABC):
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         if self.exact is not None and self.exact in text:
-            return parsed_exactly(text)
+            with contextlib.suppress(Unreadable):
+                return parsed_exactly(text)
         return parsed(text)
 
     def _text(self, kind: type[TextDelta] | type[ThinkingDelta], text: Any, out: list[ProviderEvent]) -> str:

@@ -1,6 +1,6 @@
 """What OpenAI's Responses stream, as provider events. Pure.
 
-Items of tools that run at the vendor are left out. Whatever a server did not stream but tells at an item's or
+Items of tools that run at the vendor are shown to nobody. Whatever a server did not stream but tells at an item's or
 the response's end is said then.
 """
 
@@ -14,6 +14,9 @@ from agents_app.providers.faults import ServerSaid, said
 from agents_app.providers.layout import Layout
 from agents_app.providers.reading import Reading, count, fields, items, word
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
+
+# What the vendor's own tools did goes back with the reasoning that asked for it.
+_GO_BACK = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools")
 
 
 @dataclass(slots=True)
@@ -178,6 +181,8 @@ class ResponsesStream(Reading):
                     layout.text(item.length, _kept_of(done, "id", "phase"))
                 case "function_call":
                     layout.call(_kept_of(done, "id"))
+                case kind if kind in _GO_BACK and done:
+                    layout.kept({name: value for name, value in done.items() if value is not None})
         return layout
 
 
