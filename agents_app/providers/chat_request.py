@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agents_app import exact_json
-from agents_app.providers import names
+from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import Settings, merged
 from agents_app.providers.conversation import NO_RESULT, data_image, image_told
 from agents_app.providers.hosts import PLAIN, Dialect
@@ -177,5 +177,5 @@ def _flush(moved: list[dict[str, Any]], out: list[dict[str, Any]]) -> None:
 
 
 def _tool(schema: ToolSchema) -> dict[str, Any]:
-    parameters = schema.parameters or {"type": "object", "properties": {}}
+    parameters = schemas.of_object(schema.parameters)
     return {"type": "function", "function": {"name": schema.name, "description": schema.description, "parameters": parameters}}

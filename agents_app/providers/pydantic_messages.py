@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from agents_app import exact_json
+from agents_app.providers import schemas
 from agents_app.providers.common_settings import Settings, as_list
 from agents_app.providers.conversation import Entry, Model, Results, System, User, between_users, data_image, entries, image_told
 from agents_app.runtime.interface import ModelRequest, Opaque
@@ -36,7 +37,7 @@ def parameters(request: ModelRequest) -> ModelRequestParameters:
             ToolDefinition(
                 name=schema.name,
                 description=schema.description,
-                parameters_json_schema={"type": "object", "properties": {}, **schema.parameters},
+                parameters_json_schema=schemas.of_object(schema.parameters),
             )
             for schema in request.tools
         ]

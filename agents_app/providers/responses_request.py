@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents_app import exact_json
-from agents_app.providers import names
+from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import Settings, filled, merged
 from agents_app.providers.conversation import Entry, Model, Results, System, User, data_image, entries, image_told
 from agents_app.providers.layout import Piece
@@ -111,7 +111,7 @@ def _tool(schema: ToolSchema) -> dict[str, Any]:
         "type": "function",
         "name": schema.name,
         "description": schema.description,
-        "parameters": {"type": "object", "properties": {}, **schema.parameters},
+        "parameters": schemas.of_object(schema.parameters),
         # Schemas are the tools' own; the strict subset would refuse most of them.
         "strict": False,
     }

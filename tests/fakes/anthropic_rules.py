@@ -97,6 +97,8 @@ def _tools(body: Mapping[str, Any]) -> None:
             _refuse(f"{where}input_schema: Field required")
         if schema.get("type") != "object":
             _refuse(f"{where}input_schema.type: Input should be 'object'")
+        if any(name in schema for name in ("oneOf", "allOf", "anyOf")):
+            _refuse(f"{where}input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")
     if len(names) != len(set(names)):
         _refuse("tools: Tool names must be unique.")
     choice = body.get("tool_choice")

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 from openai.types import chat
 from openai.types.chat import completion_create_params
 
+from tests.fakes import openai_schemas
+
 _SETTINGS = {*completion_create_params.CompletionCreateParamsBase.__annotations__, "stream"}
 _MESSAGES: dict[str, Collection[str]] = {
     "system": chat.ChatCompletionSystemMessageParam.__annotations__,
@@ -72,8 +74,8 @@ def _tool(tool: Mapping[str, Any], where: str) -> None:
     _only(function, ("name", "description", "parameters", "strict"), f"{where}.function")
     _named(function.get("name"), f"{where}.function.name")
     schema = function.get("parameters")
-    if schema is not None and (schema.get("type") != "object" or "properties" not in schema):
-        _refuse(f"Invalid schema for function '{function['name']}': In context=(), object schema missing properties.")
+    if schema is not None and (fault := openai_schemas.fault(function["name"], schema)) is not None:
+        _refuse(fault)
 
 
 def _message(message: Mapping[str, Any], where: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from openai.types import responses
 from openai.types.responses import response_create_params, response_input_param
 
+from tests.fakes import openai_schemas
 from tests.fakes.seals import holds
 
 Item = dict[str, Any]
@@ -120,8 +121,8 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> None:
             _missing(f"{where}.name")
         _name(tool["name"], f"{where}.name")
         schema = tool.get("parameters")
-        if isinstance(schema, dict) and schema.get("type") != "object":
-            _schema(tool["name"], where, "schema must be a JSON Schema of 'type: \"object\"'")
+        if isinstance(schema, dict) and (fault := openai_schemas.fault(tool["name"], schema)) is not None:
+            raise Refused(fault, param=f"{where}.parameters", code="invalid_function_parameters")
         if tool.get("strict") and isinstance(schema, dict):
             if schema.get("additionalProperties") is not False:
                 _schema(tool["name"], where, "'additionalProperties' is required to be supplied and to be false.")
