@@ -65,6 +65,8 @@ def _check_templates(agent: AgentSpec, table: Table) -> None:
 
 def _check_summary(agent: AgentSpec, table: Table) -> None:
     """What holds for an agent's model, its hosts and its secrets holds for who summarises for it."""
+    if agent.compaction == "summarise" and agent.summary.model is None and python.is_agent(agent.model):
+        table.fault("compaction", "this agent is no model that could summarise: say who does, as model in [agents.summary]")
     if not table.has("summary"):
         return
     if agent.compaction != "summarise":

@@ -70,6 +70,12 @@ def fault(reference: str) -> str | None:
     return None
 
 
+def is_agent(full_model: str) -> bool:
+    """Whether this names an agent of our own interface: it answers users, not other questions."""
+    provider, _, reference = full_model.partition(":")
+    return provider == NAME and fault(reference) is None and not _is_model(resolve(reference))
+
+
 def _made(found: Any) -> Any:
     if agent_tools.is_pydantic(found):
         if found.model is None or isinstance(found.model, str):

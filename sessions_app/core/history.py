@@ -42,25 +42,6 @@ def denial(reason: str) -> str:
     return f"{DENIED}: {reason}" if reason else DENIED
 
 
-# --- content -------------------------------------------------------------------------------------
-
-
-def assistant_content(text: str, thinking: str, calls: Sequence[Call]) -> Content | None:
-    """A14: a plain string, or blocks in the order thinking, text, calls; None if there is nothing."""
-    if not thinking and not calls:
-        return text or None
-    blocks: list[dict[str, Any]] = []
-    if thinking:
-        blocks.append({"type": "thinking", "thinking": thinking})
-    if text:
-        blocks.append({"type": "text", "text": text})
-    blocks += [
-        {"type": "tool_use", "toolCallId": call.call_id, "name": call.name, "input": exact_json.loads(call.arguments)}
-        for call in calls
-    ]
-    return blocks
-
-
 # --- statements ----------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from agents_app import exact_json
 from agents_app.errors import ProviderError, RunLost
 from agents_app.mcp import finding, listing
 from agents_app.runtime import loop
+from agents_app.runtime.content import of_assistant
 from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
@@ -279,7 +280,7 @@ class Run:
         self.is_silent = False
         now = timezone.now()
         turn, place = self._loaded.public_id, self._place(message.step)
-        content = history.assistant_content(message.text, message.thinking, message.calls)
+        content = of_assistant(message.text, message.thinking, message.calls)
         usage = message.usage
         statements: list[Statement] = []
         if content is not None:

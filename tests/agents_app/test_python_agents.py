@@ -338,6 +338,14 @@ def test_an_option_of_both_is_a_fault(faults: Faults) -> None:
     assert fault.startswith("agents[0] (a) options: the option pin stands here and in")
 
 
+def test_a_class_does_not_summarise_its_own_conversation(load: Load, faults: Faults) -> None:
+    text = f'name = "a"\npython = "{HERE}:Mirror"\ncontext_tokens = 1000\ncompaction = "summarise"'
+    (fault,) = faults(text)
+    assert fault.startswith("agents[0] (a) compaction: this agent is no model that could summarise")
+    assert load(f'{text}\n[agents.summary]\nmodel = "openai-chat:m"').compaction == "summarise"
+    assert load(text.replace("Mirror", "on_a_model")).compaction == "summarise"
+
+
 def test_an_instance_is_taken_too(load: Load) -> None:
     assert load(f'name = "a"\npython = "{HERE}:ready_made"').model == f"python:{HERE}:ready_made"
 

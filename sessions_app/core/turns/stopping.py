@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json
+from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
 from sessions_app.core import access, broadcast, dispatches, history, journal, prepared, quotas
 from sessions_app.core.caller import Caller
@@ -121,7 +122,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     events = open_step(turn) if was == TurnState.RUNNING else []
     partial = _Partial.of(events)
     place = Place(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
-    content = history.assistant_content(partial.text, partial.thinking, [])
+    content = of_assistant(partial.text, partial.thinking, [])
     if content is not None:
         prepared.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
     calls = list(
@@ -166,7 +167,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
 
 def _amend(place: Place, turn: Turn, before: Content | None, partial: _Partial, now: datetime) -> _Partial:
     """Add the deltas that were stored while the end was being written."""
-    content = history.assistant_content(partial.text, partial.thinking, [])
+    content = of_assistant(partial.text, partial.thinking, [])
     if content is not None and before is None:
         prepared.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
     elif content is not None:
