@@ -28,7 +28,6 @@ name = "{name}"
 version = "1.0.0"
 model = "{model}"
 base_url = "{url}"
-api_key = "{key}"
 instructions = "You are {name}."
 history = ["compacted", "full"]
 stream = ["delta", "message", "none"]
@@ -55,6 +54,7 @@ class Vendor:
     serve: type[ScriptedServer]
     brains: tuple[str, str]
     settings: str
+    variable: str
     key: str
     mark: str
 
@@ -65,6 +65,7 @@ VENDORS = (
         AnthropicServer,
         ("claude-sonnet-4-5", "claude-opus-4-1"),
         "settings = { thinking = { type = 'enabled', budget_tokens = 2048 } }",
+        "ANTHROPIC_API_KEY",
         "sk-ant-canary-1",
         seal("thinking", "Secretly."),
     ),
@@ -73,6 +74,7 @@ VENDORS = (
         GoogleServer,
         ("gemini-3-pro", "gemini-3-flash"),
         "",
+        "GEMINI_API_KEY",
         "AIza-canary-2",
         seal("call", "tide_table", {"harbour": "Kiel"}),
     ),
@@ -81,6 +83,7 @@ VENDORS = (
         ResponsesServer,
         ("gpt-5.2", "gpt-5.1"),
         "settings = { reasoning_effort = 'high' }",
+        "OPENAI_API_KEY",
         "sk-canary-3",
         '"encrypted_content"',
     ),
@@ -107,7 +110,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) 
                 name=vendor.name,
                 model=f"{vendor.name}:{{brain}}",
                 url=models[vendor.name].url,
-                key=vendor.key,
                 settings=vendor.settings,
                 brains=json.dumps(vendor.brains),
                 brain=vendor.brains[0],
@@ -115,7 +117,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) 
             for vendor in VENDORS
         )
     )
-    environment = {"AGENTHOST_AGENTS_FILE": str(path)}
+    # As an operator would: each vendor's key in the variable that its own tools read.
+    environment = {vendor.variable: vendor.key for vendor in VENDORS} | {"AGENTHOST_AGENTS_FILE": str(path)}
     try:
         with servers.running("embedded", directory, _model_server.url, environment=environment) as server:
             yield Place(server, models)
