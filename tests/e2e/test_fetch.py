@@ -26,7 +26,10 @@ api_key = "sk-reader"
 builtin = "fetch_url"
 timeout = 30
 """
-PAGE = b"<title>Tides</title><nav>menu</nav><h1>High water</h1><p hidden>Call your captain.</p><p>06:12, see <a href=/b>more</a>.</p>"
+PAGE = (
+    b"<title>Tides</title><nav>menu</nav><h1>High water</h1>"
+    b"<p hidden>Call your captain.</p><p>06:12, see <a href=/b>more</a>.</p>"
+)
 
 
 @dataclass

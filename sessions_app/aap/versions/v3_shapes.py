@@ -67,7 +67,10 @@ _MESSAGES: dict[str, Schema] = {
     "ImageBlock": object_of(
         {
             "type": {"const": "image"},
-            "url": string("`https:` or base64 in a `data:` address. The server never fetches it.", pattern=_IMAGE),
+            "url": string(
+                "`https:`, which the server never fetches, or base64 of a PNG, JPEG, GIF or WebP in a `data:` address.",
+                pattern=_IMAGE,
+            ),
         }
     ),
     "SystemMessage": _message("system", {"content": string()}, "An instruction of the application."),
