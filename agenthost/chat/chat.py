@@ -19,7 +19,7 @@ from agenthost.chat.screen import Screen, text_of
 
 PROMPT = "> "
 _SHOWN_AT_RESUME = 6
-_LISTED = 20
+_LISTED = 10
 
 
 class Chat:
@@ -249,13 +249,12 @@ class Chat:
         """/sessions: your sessions, the newest first"""
         found, more = self._runner.run(self._conversation.server.sessions())
         self._listed = [str(each.get("sessionId", "")) for each in found[:_LISTED]]
-        rows = []
-        for number, each in enumerate(found[:_LISTED], 1):
-            described = each.get("agent")
-            values = described.get("options") if isinstance(described, dict) else None
-            listed = ", ".join(f"{name}={value}" for name, value in values.items()) if isinstance(values, dict) else ""
-            mark = "*" if each.get("sessionId") == self._conversation.session else " "
-            rows.append((f"{mark}{number}", self._listed[number - 1], _agent_of(each), listed))
+        about = self._runner.run(self._about(found[:_LISTED]))
+        marks = ["*" if each == self._conversation.session else " " for each in self._listed]
+        rows = [
+            (f"{mark}{number}", session, _agent_of(each), words)
+            for number, (mark, session, each, words) in enumerate(zip(marks, self._listed, found, about, strict=False), 1)
+        ]
         self._screen.rows(rows)
         if not rows:
             self._screen.note("  There are none.")
@@ -263,6 +262,24 @@ class Chat:
             self._screen.note("  … and older ones")
         if rows:
             self._screen.note("  /resume NUMBER goes on in one of them.")
+
+    async def _about(self, found: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What somebody said first in each session: nobody knows one by its id."""
+        few = asyncio.Semaphore(4)
+
+        async def words(document: Mapping[str, Any]) -> str:
+            agent = next((each for each in self._known if each.name == _agent_of(document)), None)
+            if agent is None or agent.history_kind is None:
+                return ""
+            try:
+                async with few:
+                    history = await self._conversation.server.glimpse(str(document.get("sessionId")), agent.history_kind)
+            except ChatError:
+                # Gone meanwhile, say; the list is the better for the others.
+                return ""
+            return next((text_of(each.get("content")) for each in history if each.get("role") == "user"), "")
+
+        return list(await asyncio.gather(*map(words, found)))
 
     def switch(self, rest: str) -> None:
         """/resume NUMBER|ID: go on in another session"""
@@ -277,7 +294,7 @@ class Chat:
         tools = self._conversation.wishes.client_tools
         self._conversation.agent = agent
         self._conversation.resume(rest, document)
-        if tools:
+        if tools and "application.tools" in agent.can:
             self._conversation.send_tools()
         self.resume(rest)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import selectors
 import shlex
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-server-tools", action="store_true", help="switch the server's own tools off")
     parser.add_argument("--no-thinking", action="store_true", help="do not show what the agent thinks")
-    parser.add_argument("--quiet", action="store_true", help="show nothing but answers, questions and errors")
+    parser.add_argument("--quiet", action="store_true", help="in a script: show nothing but the answer and errors")
     parser.add_argument(
         "--wait",
         type=_seconds,
@@ -95,10 +96,12 @@ def run(given: argparse.Namespace, *, program: str, default_url: str, key: str =
     """The whole program. ``key`` is used if neither the arguments nor the environment have one."""
     is_once = given.once is not None or not sys.stdin.isatty()
     asides = sys.stderr if is_once else sys.stdout
-    screen = Screen(sys.stdout, asides, colour=wants_colour(asides), thinking=not given.no_thinking, quiet=given.quiet)
+    # Whoever is asked about a call must have seen it.
+    quiet = given.quiet and is_once and not _can_ask()
+    screen = Screen(sys.stdout, asides, colour=wants_colour(asides), thinking=not given.no_thinking, quiet=quiet)
     keyboard = Keyboard(screen, sys.stdin, edits=not is_once)
     try:
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=_loop) as runner:
             return _Program(given, screen, keyboard, runner, program, is_once=is_once).run(default_url, key)
     except ChatError as error:
         screen.fault(f"{program}: {error}")
@@ -113,13 +116,22 @@ def run(given: argparse.Namespace, *, program: str, default_url: str, key: str =
         return 141
 
 
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """A loop that can watch a terminal wherever this runs: not every system's own way of waiting takes one."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
 class _Program:
     def __init__(
         self, given: argparse.Namespace, screen: Screen, keyboard: Keyboard, runner: asyncio.Runner, name: str, *, is_once: bool
     ) -> None:
         self._given, self._screen, self._keyboard, self._runner, self._name = given, screen, keyboard, runner, name
         self._is_once = is_once
-        self._can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+        self._can_ask = _can_ask()
 
     def run(self, default_url: str, key: str) -> int:
         given = self._given

@@ -27,6 +27,8 @@ USUAL_PATH = "/aap/v3"
 MOST_BYTES = 256 * 1024 * 1024
 """Of an answer that is not a stream: a long history with pictures may be large, an endless one must end."""
 
+MOST_OF_A_GLIMPSE = 256 * 1024
+
 _CONNECT = 15.0
 _ANSWER = 120.0
 _KEY = re.compile(r"[\x21-\x7e]+")
@@ -113,10 +115,21 @@ class Server:
         return listed, isinstance(answer.get("next"), str)
 
     async def history(self, session: str, kind: str) -> list[dict[str, Any]]:
-        answer = _object(await self._json("GET", _below(session, "/history"), params={"type": kind}))
-        found = answer.get("history")
-        messages = found.get(kind) if isinstance(found, dict) else None
-        return [each for each in (messages if isinstance(messages, list) else []) if isinstance(each, dict)]
+        return _messages(await self._json("GET", _below(session, "/history"), params={"type": kind}), kind)
+
+    async def glimpse(self, session: str, kind: str) -> list[dict[str, Any]]:
+        """A history, if it is short enough to be read for the sake of a line; else nothing."""
+        path = _below(session, "/history")
+        async with (
+            self._patiently("GET", path, params={"type": kind}, timeout=_ANSWER) as response,
+            contextlib.aclosing(chunks(response)) as arriving,
+        ):
+            body = b""
+            async for piece in arriving:
+                body += piece
+                if len(body) > MOST_OF_A_GLIMPSE:
+                    return []
+        return _messages(_parsed(body), kind)
 
     async def cancel(self, session: str) -> dict[str, Any]:
         return _object(await self._json("POST", _below(session, "/cancel"), {}))
@@ -259,7 +272,10 @@ async def chunks(response: aiohttp.ClientResponse, silence: Callable[[], float |
 
 
 async def read_json(response: aiohttp.ClientResponse) -> Any:
-    body = await _bounded(response)
+    return _parsed(await _bounded(response))
+
+
+def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -279,6 +295,12 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
 
 def _below(session: str, rest: str = "") -> str:
     return f"/sessions/{quote(session, safe='')}{rest}"
+
+
+def _messages(answer: Any, kind: str) -> list[dict[str, Any]]:
+    found = _object(answer).get("history")
+    messages = found.get(kind) if isinstance(found, dict) else None
+    return [each for each in (messages if isinstance(messages, list) else []) if isinstance(each, dict)]
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -94,14 +94,23 @@ class Terminal:
             pass
         return self.process.returncode
 
+    def interrupt_until(self, wanted: str, timeout: float = TIMEOUT) -> str:
+        """Press Ctrl-C until these words come. One that hits the moment before a wait for keys is seen with the next key."""
+        until = time.monotonic() + timeout
+        while True:
+            self.press("c")
+            with contextlib.suppress(AssertionError):
+                return self.expect(wanted, 5)
+            assert time.monotonic() < until, f"{wanted!r} did not come; there is:\n{self.text}"
+
     def interrupted(self, timeout: float = TIMEOUT) -> int:
-        """Press Ctrl-C until it ends: one that comes between a prompt and the wait for a key is seen with the next key."""
+        """Press Ctrl-C until it ends."""
         until = time.monotonic() + timeout
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it did not end; there is:\n{self.text}"
             self.press("c")
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.3)
+                self.process.wait(5)
         return self.ends()
 
     def close(self) -> None:

@@ -25,6 +25,8 @@ class ForeignServer:
         self.meta: Any = META
         self.answers: list[tuple[int, dict[str, str], bytes | None]] = []
         self.turns: list[dict[str, Any]] = []
+        self.also: dict[str, Any] = {}
+        """What stands in ``turn_stop`` beside the reason."""
         self.cut_after: int | None = None
         """How many events of a turn are sent before its connection ends."""
         handler = type("Handler", (_Handler,), {"owner": self})
@@ -78,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         events = [
             ("turn_start", {}),
             *(("text_delta", {"delta": word}) for word in words),
-            ("turn_stop", {"stopReason": "end_turn"}),
+            ("turn_stop", {"stopReason": "end_turn", **self.owner.also}),
         ]
         self._send(200, {"Content-Type": "text/event-stream"}, b"")
         for name, data in events[: self.owner.cut_after]:

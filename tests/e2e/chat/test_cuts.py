@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -122,11 +123,12 @@ def test_a_script_that_lost_its_server_for_good_says_so_by_its_code(desk: Desk, 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        model.wait_gate("gone2")
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 100) == b"so far "
         proxy.go_away()
         model.open_gate("gone2")
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (3, b"so far \n")
+    assert (process.returncode, out) == (3, b"\n")
     assert b"did not come back within 0.5 s" in err
 
 
@@ -134,11 +136,13 @@ def test_a_script_that_lost_its_server_for_good_says_so_by_its_code(desk: Desk, 
 
 
 def test_a_server_that_is_not_ours_can_be_talked_to(chat: Start, stranger: ForeignServer) -> None:
+    stranger.also = {"usage": {"inputTokens": 12, "outputTokens": 5}}
     terminal = chat("stranger", "--url", stranger.url)
     terminal.expect("stranger (stranger 2.0.0)")
     terminal.expect(PROMPT)
     terminal.send("hello")
     terminal.expect("you said: hello")
+    terminal.expect("(inputTokens 12, outputTokens 5)")
     terminal.expect(PROMPT)
     terminal.send("/cancel")
     terminal.expect("This server cannot stop a turn.")

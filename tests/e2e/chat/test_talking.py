@@ -419,8 +419,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_that_waits(chat: Start, model: Mode
     terminal.expect(PROMPT)
     terminal.send(model.script([steps.call("tide_table", {"harbour": "Nowhere"})]))
     terminal.expect("Allow tide_table?")
-    terminal.press("c")
-    terminal.expect("Stopped.")
+    terminal.interrupt_until("Stopped.")
     terminal.expect(PROMPT)
     history = hall.alice.history(session_of(terminal))
     assert history[-1]["content"] == "Tool call denied: cancelled"
@@ -432,8 +431,7 @@ def test_ctrl_c_drops_a_line_and_at_an_empty_prompt_leaves(chat: Start) -> None:
     terminal.expect(PROMPT)
     terminal.type("half a mess")
     terminal.expect("half a mess")
-    terminal.press("c")
-    terminal.expect(PROMPT)
+    terminal.interrupt_until(PROMPT)
     assert terminal.interrupted() == 0
 
 
@@ -543,7 +541,8 @@ def test_sessions_are_listed_switched_and_begun_anew(chat: Start, hall: Server) 
     terminal.expect(PROMPT)
     terminal.send("/sessions")
     terminal.expect("*1")
-    terminal.expect(" 2  ")
+    assert terminal.expect("beta").split()[1] == "echo"
+    assert terminal.expect("alpha").split()[0] == "2"
     terminal.expect(PROMPT)
     terminal.send("/resume 2")
     terminal.expect("echo: alpha")
@@ -608,6 +607,17 @@ def test_the_key_is_asked_for_and_not_shown(chat: Start, hall: Server) -> None:
     terminal.expect(PROMPT)
     terminal.send("hello")
     terminal.expect("echo: hello")
+
+
+def test_once_at_a_terminal_asks_there_and_ends(chat: Start, model: ModelServer, hall: Server) -> None:
+    prompt = model.script([steps.call("tide_table", {"harbour": "Onceport"})], [steps.text("once and for all")])
+    terminal = chat("pilot", "--once", prompt, "--quiet")
+    terminal.expect('→ tide_table(harbour="Onceport")')
+    terminal.expect("Allow tide_table?")
+    terminal.send("y")
+    terminal.expect("once and for all")
+    assert terminal.ends() == 0
+    assert hall.tools.executions("tide_table", harbour="Onceport") == 1
 
 
 def test_a_limit_on_the_answer_and_a_failure_are_told(chat: Start, model: ModelServer) -> None:
