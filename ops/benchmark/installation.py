@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,19 @@ base_url = "http://127.0.0.1:{port}/v1"
 api_key = "none"
 history = ["full"]
 stream = ["delta"]
+"""
+LONG_TALK = "long-talk"
+"""An agent that summarises what its model has no room for."""
+_LONG_TALK = f"""
+[[agents]]
+name = "{LONG_TALK}"
+version = "1.0.0"
+model = "openai-chat:{{model}}"
+base_url = "http://127.0.0.1:{{port}}/v1"
+api_key = "none"
+stream = ["delta"]
+context_tokens = 2000
+compaction = "summarise"
 """
 _ISSUE = """
 import sys, django
@@ -210,11 +223,13 @@ def _ready(port: int) -> bool:
 
 @contextmanager
 def installed(
-    home: Path, model_port: int, models: Iterable[str], *, webs: int, workers: int, postgres: services.Postgres
+    home: Path, model_port: int, models: Sequence[str], *, webs: int, workers: int, postgres: services.Postgres
 ) -> Iterator[Installation]:
     """Everything from nothing; ``postgres`` has not been started yet."""
     home.mkdir(mode=0o711, exist_ok=True)
-    (home / "agents.toml").write_text("".join(_AGENT.format(model=model, port=model_port) for model in models))
+    agents = [_AGENT.format(model=model, port=model_port) for model in models]
+    agents += [_LONG_TALK.format(model=model, port=model_port) for model in models[:1]]
+    (home / "agents.toml").write_text("".join(agents))
     with ExitStack() as stack:
         stack.callback(postgres.stop)
         if postgres.pid is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ops import services
 from ops.benchmark import load, measure, slow_disk
-from ops.benchmark.installation import Installation, installed
+from ops.benchmark.installation import LONG_TALK, Installation, installed
 from ops.benchmark.load import Floor, Line, LoadError, Ours, Watched
 from ops.benchmark.measure import Figure, percentile
 from ops.benchmark.paced_model import model
@@ -348,6 +348,26 @@ async def _history(bench: Bench) -> list[Figure]:
     return figures
 
 
+async def _long_talk(bench: Bench) -> list[Figure]:
+    """Turns in a conversation of ten messages and in one of thousands, whose beginning was summarised in a first turn."""
+    ours = bench.ours
+    short, long = bench.size.histories[0], bench.size.histories[-1]
+    firsts: dict[int, float] = {}
+    for count in (short, long):
+        (connection,) = await ours.connections(1)
+        try:
+            said = [{"role": "assistant" if n % 2 else "user", "content": f"Message {n} of a long talk."} for n in range(count)]
+            session = await ours.session(connection, LONG_TALK, said)
+            await load.in_turn(Line(connection, ours.turn(session)), 1)
+            watched = await load.in_turn(Line(connection, ours.turn(session)), bench.size.single_turns)
+        finally:
+            connection.close()
+        load.check(watched, 5)
+        firsts[count] = _ms(median(each.first for each in watched))
+    what = f"first delta behind {long:,} messages that were summarised (floor: behind {short:,})"
+    return [Figure(what, "ms", firsts[long], firsts[short])]
+
+
 # --- the installation itself ---
 
 
@@ -463,6 +483,7 @@ ROWS = (
     Row("list", "a list of 50 among ever more sessions", _list),
     Row("idle", "ever more streams on which nothing happens", _idle),
     Row("history", "ever longer histories", _history),
+    Row("long-talk", "a conversation of thousands of messages that was summarised beside one of ten", _long_talk),
     Row("workers", "1 to 4 workers on one tenant", _workers),
     Row("fairness", "one tenant's turns beside another's crowd", _fairness),
     Row("slow-disk", "a disk that takes 3 ms for an fsync", _slow_disk),

@@ -55,14 +55,14 @@ class Condenser:
 
     # --- beside the runs ---
 
-    def ask(self, session: int) -> None:
-        """A turn has ended and the next input will be long. Nobody waits for what comes of it."""
-        task = asyncio.get_running_loop().create_task(self._attempt(self._ask(session)), name=f"ask for summary {session}")
+    def ask(self, turn: int) -> None:
+        """The turn has ended, if its row says so, and the next input will be long. Nobody waits for what comes of it."""
+        task = asyncio.get_running_loop().create_task(self._attempt(self._ask(turn)), name=f"ask after turn {turn}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _ask(self, session: int) -> None:
-        await database.run(condensing.ask, session)
+    async def _ask(self, turn: int) -> None:
+        await database.run(condensing.ask, turn)
         await self._look()
 
     async def _attempt(self, what: Coroutine[Any, Any, None]) -> None:

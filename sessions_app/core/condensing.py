@@ -30,7 +30,8 @@ _ALIVE = "(select p.worker from sessions_app_workerpresence p where p.seen_at > 
 
 _ASK = """
 insert into sessions_app_duesummary (tenant_id, session_id, asked_at, due, worker, attempts, rest_until)
-select s.tenant_id, s.id, {now}, true, '', 0, null from sessions_app_session s where s.id = %s and s.deleted_at is null
+select s.tenant_id, s.id, {now}, true, '', 0, null from sessions_app_session s
+join sessions_app_turn t on t.session_id = s.id where t.id = %s and t.state = 'done' and s.deleted_at is null
 on conflict (session_id) do update set due = true, asked_at = excluded.asked_at,
  attempts = case when sessions_app_duesummary.attempts < %s then sessions_app_duesummary.attempts else 0 end
 where sessions_app_duesummary.rest_until is null or sessions_app_duesummary.rest_until <= {now}
@@ -81,9 +82,12 @@ def _lease() -> float:
 # --- who is at it --------------------------------------------------------------------------------
 
 
-def ask(session: int) -> None:
-    """The session's next input will be long: its older part should be summarised, unless that failed not long ago."""
-    prepared.execute([Statement(_ASK, (session, MOST_ATTEMPTS))])
+def ask(turn: int) -> None:
+    """The next input of the turn's session will be long: its older part should be summarised, unless that failed not long ago.
+
+    Nothing is asked for after a turn that was cancelled or came to nothing.
+    """
+    prepared.execute([Statement(_ASK, (turn, MOST_ATTEMPTS))])
 
 
 def waiting() -> bool:

@@ -70,7 +70,7 @@ class Conversation:
         return [history.compacted(self._claimed.tenant, self._claimed.session, through, summary, at)]
 
     def is_over(self, plan: Plan) -> None:
-        """The turn has ended. Where the next input will be long, its older part is summarised while nobody waits for it."""
+        """The turn has ended, or so it seems. If the next input will be long, its older part is summarised while nobody waits."""
         limit = self._loaded.spec.context_tokens
         if limit is None or self._condenser is None:
             return
@@ -78,7 +78,7 @@ class Conversation:
         if not compaction.is_due(messages, plan.instructions, plan.tool_schemas, limit):
             return
         if self._about(plan, None).older(messages) is not None:
-            self._condenser.ask(self._claimed.session)
+            self._condenser.ask(self._claimed.turn_id)
 
     def _about(self, plan: Plan, running_turn: int | None) -> About:
         return About(

@@ -379,24 +379,23 @@ def add_seed(session: Session, seed: Sequence[dict[str, Any]], client_tools: Abs
 
 
 # Read in three parts, so that what is left out is not even looked at: what is behind the newest compaction, the system
-# messages before it, and its summary.
+# messages before it, and its summary. CROSS tells SQLite where to begin; so does that nothing is sorted here.
 _FOR_MODEL = """
 with c as (select session_id, max(covers_through) as through from sessions_app_compaction where session_id {among}
  group by session_id)
-select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0 as stands
-from sessions_app_session s left join c on c.session_id = s.id
-join sessions_app_message m on m.session_id = s.id and m.position > coalesce(c.through, 0)
-where s.id {among} and m.cut_at is null
+select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0
+from sessions_app_session s left join c on c.session_id = s.id cross join sessions_app_message m
+where s.id {among} and m.session_id = s.id and m.position > coalesce(c.through, 0) and m.cut_at is null
 union all
 select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0
-from c join sessions_app_message m on m.session_id = c.session_id and m.position <= c.through
-where m.role = 'system' and m.cut_at is null
+from c cross join sessions_app_message m
+where m.session_id = c.session_id and m.position <= c.through and m.role = 'system' and m.cut_at is null
 union all
 select k.session_id, 'user', k.summary, null, null, null, 0, k.covers_through, c.through, 1
-from c join sessions_app_compaction k on k.session_id = c.session_id and k.covers_through = c.through
-where k.summary is not null
-order by 1, 8, 10
+from c cross join sessions_app_compaction k
+where k.session_id = c.session_id and k.covers_through = c.through and k.summary is not null
 """
+_POSITION, _THROUGH, _STANDS = 7, 8, 9
 
 
 def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
@@ -413,7 +412,8 @@ def asked_for_models(sessions: Sequence[int]) -> Statement:
 def told_for_models(sessions: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> dict[int, list[Message]]:
     found: dict[int, list[Message]] = {session: [] for session in sessions}
     shortened = set()
-    for session, role, content, call, provider_data, turn, step, position, through, stands in rows:
+    in_order = sorted(rows, key=lambda row: (row[_POSITION], row[_STANDS]))
+    for session, role, content, call, provider_data, turn, step, position, through, stands in in_order:
         said = content if stands else exact_json.loads(content)
         found[session].append(Message(role, said, call, provider_data, turn, step, position, bool(stands)))
         if through is not None:
@@ -435,8 +435,8 @@ class Behind:
 
 def behind(rows: Sequence[tuple[Any, ...]]) -> Behind:
     """Of an answer about one session."""
-    through = max((row[8] or 0 for row in rows), default=0)
-    return Behind(through, [row[7] for row in rows if row[7] > through])
+    through = max((row[_THROUGH] or 0 for row in rows), default=0)
+    return Behind(through, [row[_POSITION] for row in rows if row[_POSITION] > through])
 
 
 def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:

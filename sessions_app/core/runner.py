@@ -190,12 +190,15 @@ class Run:
     async def _commit_end(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         """The turn's end; where something has to follow it at once, both in one transaction."""
         await self._is_claimed()
-        outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
-        if outcome == "stale":
-            raise RunLost
-        if outcome == "answered" and not await database.run(turns.finish, self.claimed, happenings, statements):
-            raise RunLost
-        self._conversation.is_over(self._plan)
+        try:
+            outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
+            if outcome == "stale":
+                raise RunLost
+            if outcome == "answered" and not await database.run(turns.finish, self.claimed, happenings, statements):
+                raise RunLost
+        finally:
+            # Whoever sweeps in this very moment finds a run without a turn, and stops it: the row tells what became of it.
+            self._conversation.is_over(self._plan)
 
     async def _hand_over_if_asked(self) -> None:
         """Only where no tool of ours is running: whoever goes on could not tell how it ended."""

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from agents_app import compaction, exact_json
 from agents_app.spec import AgentSpec, SummarySpec
-from sessions_app.core import condensing, history, quotas, sessions, tenants, truncating, turns
+from sessions_app.core import condensing, creation, history, prepared, quotas, sessions, tenants, truncating, turns
 from sessions_app.core.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
@@ -87,6 +88,17 @@ def talk_until_due(world: World, session: Session) -> Turn:
         if is_summarised(session)() or compaction.is_due(messages, "Be brief.", [], LIMIT):
             wait_for(lambda: is_summarised(session)() or DueSummary.objects.filter(session=session).exists(), "it is due")
             return turn
+
+
+def due_session(world: World) -> Session:
+    """One that waits for a worker to summarise it."""
+    session = world.session(seed=seed_of(10))
+    accepted = world.say(session, "hello")
+    assert claim_one("nobody") is not None
+    Turn.objects.filter(pk=accepted.turn_id).update(state="done")
+    condensing.ask(accepted.turn_id)
+    assert DueSummary.objects.get(session=session).due
+    return session
 
 
 # --- what becomes of a long conversation ---------------------------------------------------------
@@ -186,15 +198,7 @@ def test_a_summarys_tokens_are_its_tenants_and_its_keys_and_are_told_apart(
 def test_a_tenant_whose_tokens_are_used_up_and_one_that_is_suspended_get_no_summary(
     alice: World, bob: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
-    due = []
-    for world in (alice, bob):
-        session = world.session(seed=seed_of(30))
-        world.say(session, "hello")
-        claimed = claim_one("nobody")
-        assert claimed is not None
-        turns.stop(claimed.turn_id, turns.Stop(cause="limit", reason="error"))
-        condensing.ask(session.pk)
-        due.append(session)
+    due = [due_session(world) for world in (alice, bob)]
     Tenant.objects.filter(pk=alice.caller.tenant).update(max_tokens_per_day=0)
     Tenant.objects.filter(pk=bob.caller.tenant).update(suspended_at=timezone.now())
     start_worker()
@@ -356,6 +360,14 @@ def test_a_cancel_while_a_run_waits_for_its_summary_closes_that_call_and_stores_
     assert is_summarised(session)(), "the cancel was no failure"
 
 
+def test_nothing_is_summarised_after_a_turn_that_was_cancelled(alice: World, rememberer: AgentSpec) -> None:
+    session = alice.session(seed=seed_of(10))
+    accepted = alice.say(session, "hello")
+    turns.cancel(alice.caller, session)
+    condensing.ask(accepted.turn_id)
+    assert not condensing.waiting()
+
+
 def test_deleting_a_session_stops_its_summary(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
@@ -410,12 +422,7 @@ def test_two_workers_and_a_run_pay_for_one_summary(
 def test_a_summary_whose_worker_died_is_made_by_another(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
-    session = alice.session(seed=seed_of(10))
-    alice.say(session, "hello")
-    claimed = claim_one("dead")
-    assert claimed is not None
-    turns.stop(claimed.turn_id, turns.Stop(cause="limit", reason="error"))
-    condensing.ask(session.pk)
+    session = due_session(alice)
     WorkerPresence.objects.create(worker="dead", host="h", pid=1, started_at=timezone.now(), seen_at=timezone.now())
     assert [taken.session for taken in condensing.claim("dead", 4, [])] == [session.pk]
     assert condensing.claim("other", 4, []) == []
@@ -477,13 +484,70 @@ def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace(
 
 
 def test_a_tenant_with_many_long_conversations_does_not_take_all_places(alice: World, bob: World, rememberer: AgentSpec) -> None:
-    due: dict[int, int] = {}
     for world, count in ((alice, 5), (bob, 1)):
         for _ in range(count):
-            session = world.session()
-            condensing.ask(session.pk)
-            due[session.pk] = world.caller.tenant
+            due_session(world)
     WorkerPresence.objects.create(worker="one", host="h", pid=1, started_at=timezone.now(), seen_at=timezone.now())
     order = [condensing.claim("one", 1, [])[0].tenant for _ in range(3)]
     assert order == [alice.caller.tenant, bob.caller.tenant, alice.caller.tenant]
     assert condensing.claim("one", 4, [alice.caller.tenant]) == []
+
+
+def test_a_fork_takes_a_summary_along_that_covers_only_what_is_copied(
+    alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    start_worker()
+    session = alice.session()
+    first = say(alice, session, "short")
+    newest = talk_until_due(alice, session)
+    wait_for(is_summarised(session), "a summary")
+    whole = fork(alice, session, newest, "sailor:/whole")
+    assert summaries(whole) == summaries(session)
+    assert shown(whole) == shown(session)
+    beginning = fork(alice, session, first, "sailor:/beginning")
+    assert summaries(beginning) == []
+    assert shown(beginning) == [("user", '"short"'), ("assistant", '"echo: short"')]
+    say(alice, whole, "and on")
+    assert of_agent(model)[-1].messages[1]["content"] == STANDS
+
+
+def fork(world: World, source: Session, turn: Turn, uri: str) -> Session:
+    return creation.create(world.caller, uri=uri, agent=None, fork=creation.Fork(source, turn.public_id))
+
+
+# --- how fast ------------------------------------------------------------------------------------
+
+
+def test_a_turn_in_a_long_conversation_reads_only_what_was_not_summarised(alice: World, on_postgres: bool) -> None:
+    """Ten thousand messages, a few behind the summary, and two system messages far before it."""
+    seed: list[dict[str, Any]] = [{"role": "user", "content": f"{number}"} for number in range(10_000)]
+    seed[0] = seed[5_000] = {"role": "system", "content": "Be kind."}
+    session, other = alice.session(seed=seed), alice.session(seed=seed)
+    Compaction.objects.create(
+        tenant_id=session.tenant_id, session=session, covers_through=9_990, summary=STANDS, created_at=timezone.now()
+    )
+    found = condensing.base(session.pk)
+    assert [message.content for message in found.messages] == ["Be kind.", "Be kind.", STANDS, *map(str, range(9_990, 10_000))]
+    assert len(condensing.base(other.pk).messages) == 10_000
+    asked = history.asked_for_models([session.pk])
+    with connection.cursor() as cursor:
+        if on_postgres:
+            cursor.execute("analyze")
+            (plan,) = prepared.rows(f"explain (analyze, format json) {asked.sql}", asked.params)
+            assert rows_read(plan[0][0]["Plan"]) < 40
+        else:
+            plan_lines = [line[3] for line in prepared.rows(f"explain query plan {asked.sql}", asked.params)]
+            of_messages = [line for line in plan_lines if line.split()[1:2] == ["m"]]
+            assert [line.partition("(")[2] for line in of_messages] == [
+                "session_id=? AND position>?)",
+                "session_id=? AND position<?)",
+            ]
+            assert "message_of_system" in of_messages[1]
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """Of messages, looked at or thrown away again."""
+    own = 0
+    if plan.get("Relation Name") == "sessions_app_message":
+        own = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    return int(own) + sum(rows_read(each) for each in plan.get("Plans", []))
