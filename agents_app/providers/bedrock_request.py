@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents_app import exact_json
-from agents_app.providers import anthropic_request, names
+from agents_app.providers import anthropic_request, names, schemas
 from agents_app.providers.common_settings import Settings, as_list, filled, merged
 from agents_app.providers.conversation import (
     Entry,
@@ -115,7 +115,7 @@ def _shown(part: Block) -> dict[str, Any]:
 def _tools(request: ModelRequest, conversation: Sequence[Entry]) -> list[dict[str, Any]]:
     """The tools; and for a conversation with calls, that has none any more, those that were called: it is refused else."""
     if request.tools:
-        return [_tool(each.name, each.description, {"type": "object", **each.parameters}) for each in request.tools]
+        return [_tool(each.name, each.description, schemas.of_object(each.parameters)) for each in request.tools]
     called = {
         names.tool_name(piece.call["name"]): None
         for entry in conversation
@@ -123,7 +123,7 @@ def _tools(request: ModelRequest, conversation: Sequence[Entry]) -> list[dict[st
         for piece in entry.pieces
         if piece.call is not None
     }
-    return [_tool(name, "Not available any more.", {"type": "object"}) for name in called]
+    return [_tool(name, "Not available any more.", schemas.of_object({})) for name in called]
 
 
 def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:

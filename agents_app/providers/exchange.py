@@ -310,17 +310,13 @@ async def _refused(call: Call, response: aiohttp.ClientResponse, attempt: int) -
     if response.status < 400 or (response.status == 404 and fault == "refused_request"):
         fault = "configuration"
     detail = f"status {response.status} {problem.code}".strip()
-    wait = _wait(response.headers, attempt) if problem.passing else None
+    asked = _retry_after(response.headers)
+    wait = pause(problem.wait if asked is None else asked, attempt) if problem.passing else None
     return _Failed(ProviderError(fault, detail), wait)
 
 
-def _wait(headers: Mapping[str, str], attempt: int) -> float | None:
-    """What the server asks for, else our own pause; None if it asks for more than anyone waits."""
-    return pause(_retry_after(headers), attempt)
-
-
 def pause(asked: float | None, attempt: int) -> float | None:
-    """How long to wait where a server asked for ``asked`` seconds, or for nothing."""
+    """How long to wait where a server asked for ``asked`` seconds, else our own; None if it asks for more than anyone waits."""
     if asked is None:
         return _backoff(attempt)
     return max(asked, 0.0) if asked <= MAX_WAIT else None

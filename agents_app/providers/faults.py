@@ -33,10 +33,13 @@ _TOKEN = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 class ServerSaid(Exception):
-    """The server put an error into its answer. ``code`` is fit for a log; its message is not."""
+    """The server put an error into its answer. ``code`` is fit for a log; its message is not.
 
-    def __init__(self, fault: ProviderFault, code: str, *, passing: bool) -> None:
-        self.fault, self.code, self.passing = fault, code, passing
+    ``wait``: the seconds after which it wants to be asked again, where it says so in the error itself.
+    """
+
+    def __init__(self, fault: ProviderFault, code: str, *, passing: bool, wait: float | None = None) -> None:
+        self.fault, self.code, self.passing, self.wait = fault, code, passing, wait
         super().__init__(code)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from agents_app.providers import exchange, google_request, names
+from agents_app.providers.faults import ServerSaid
 from agents_app.providers.google_stream import GoogleStream
+from agents_app.providers.reading import fields, items, word
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
 
 BASE_URL = "https://generativelanguage.googleapis.com"
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s", re.ASCII)
 _VERSION = re.compile(r"/v\d\w*$")
 
 
@@ -34,5 +38,21 @@ def call(request: ModelRequest, url: str, vendor: str = "google", bearer: str | 
     if bearer is not None and not any(name.lower() == "authorization" for name in request.headers):
         headers["Authorization"] = f"Bearer {bearer}"
     return exchange.Call(
-        vendor=vendor, url=url, headers=headers, body=google_request.body(fit), answer=GoogleStream, tool_names=back
+        vendor=vendor,
+        url=url,
+        headers=headers,
+        body=google_request.body(fit),
+        answer=GoogleStream,
+        refused=_refused,
+        tool_names=back,
     )
+
+
+def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerSaid:
+    """Google says in the error when to come back, not in a header."""
+    problem = exchange.plainly_refused(document, status, headers)
+    whole = document[0] if isinstance(document, list) and document else document
+    for detail in items(fields(fields(whole).get("error")).get("details")):
+        if match := _SECONDS.fullmatch(word(fields(detail).get("retryDelay"))):
+            problem.wait = float(match[1])
+    return problem

@@ -19,7 +19,7 @@ from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block, ToolSchema
 
 # These do not reason, and refuse a request that asks for reasoning.
-_WITHOUT_REASONING = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|^gpt-5-chat")
+_WITHOUT_REASONING = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4|gpt-5-chat)")
 _ENCRYPTED = "reasoning.encrypted_content"
 
 

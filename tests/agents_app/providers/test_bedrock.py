@@ -231,7 +231,10 @@ def test_settings_stand_where_converse_wants_them() -> None:
 
 def test_a_tool_without_description_has_none() -> None:
     body = json.loads(bedrock_request.body(asked(None, tools=[ToolSchema("f", "")])))
-    assert body["toolConfig"]["tools"][0]["toolSpec"] == {"name": "f", "inputSchema": {"json": {"type": "object"}}}
+    assert body["toolConfig"]["tools"][0]["toolSpec"] == {
+        "name": "f",
+        "inputSchema": {"json": {"type": "object", "properties": {}}},
+    }
 
 
 async def _nobody(_: str | None) -> amazon.Identity:

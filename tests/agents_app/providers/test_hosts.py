@@ -191,3 +191,15 @@ async def test_vertex_shows_the_servers_own_credentials_to_google_alone(monkeypa
         with pytest.raises(ProviderError, match="Google's hosts alone"):
             await heard("google-vertex", server.url, api_key=None)
         assert server.heard == []
+
+
+# --- the Gemini API ---
+
+
+@pytest.mark.parametrize(("delay", "attempts"), [("0.01s", 3), ("45s", 1)])
+async def test_google_says_in_the_error_when_to_come_back(delay: str, attempts: int) -> None:
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"@type": "x/google.rpc.RetryInfo", "retryDelay": delay}]}
+    async with listener([json.dumps({"error": error}).encode()], status=429) as server:
+        with pytest.raises(ProviderError) as caught:
+            await heard("google", server.url, limits=Limits(retries=2))
+    assert (caught.value.fault, len(server.heard)) == ("unavailable", attempts)

@@ -194,9 +194,17 @@ def test_a_server_that_tells_all_at_the_end_is_understood() -> None:
     assert (found.usage.input_tokens, found.usage.cache_read_tokens) == (9, 3)
 
 
-@pytest.mark.parametrize(
-    ("model", "asks"), [("gpt-5.2", True), ("o4-mini", True), ("gpt-4.1", False), ("gpt-4o", False), ("gpt-oss:20b", True)]
-)
+REASONS = {
+    "gpt-5.2": True,
+    "o4-mini": True,
+    "gpt-oss:20b": True,
+    "gpt-4.1": False,
+    "gpt-4o": False,
+    "openai/gpt-5-chat-latest": False,
+}
+
+
+@pytest.mark.parametrize(("model", "asks"), REASONS.items())
 def test_reasoning_is_asked_of_models_that_reason(model: str, asks: bool) -> None:
     assert ("include" in json.loads(responses_request.body(asked(model)))) is asks
 
