@@ -34,6 +34,8 @@ class GoogleServer(ScriptedServer):
     ``finish`` takes Google's finish reasons. Calls that follow each other go out in one chunk, as parallel ones do.
     """
 
+    retry_header = False
+
     @property
     def url(self) -> str:
         return self.origin
@@ -69,7 +71,12 @@ class GoogleServer(ScriptedServer):
     def _failure(self, step: Step) -> Refusal:
         if step["do"] == "overflow":
             return _error(400, "The input token count (1200001) exceeds the maximum number of tokens allowed (1048576).")
-        return _error(step["number"], step["message"], step["code"])
+        status, document = _error(step["number"], step["message"], step["code"])
+        if step["retry_after"] is not None:
+            delay = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{step['retry_after']}s"}
+            quota = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaMetric": "requests"}]}
+            document["error"]["details"] = [quota, delay]
+        return status, document
 
     def _speech(self, writer: asyncio.StreamWriter, request: RecordedRequest, steps: Answer) -> Speech:
         found = _PATH.fullmatch(unquote(urlsplit(request.path).path))

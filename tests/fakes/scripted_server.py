@@ -103,6 +103,9 @@ class ScriptedServer(ABC):
 
     # --- what a vendor's server says of itself ---
 
+    retry_header = True
+    """When to come back stands in a header."""
+
     @abstractmethod
     def _speaks(self, method: str, path: str) -> bool:
         """Whether model calls go there."""
@@ -421,7 +424,8 @@ class ScriptedServer(ABC):
     async def _speak(self, writer: asyncio.StreamWriter, request: RecordedRequest, steps: Answer) -> bool:
         if steps and steps[0]["do"] in ("status", "overflow"):
             step = steps[0]
-            extra = [("Retry-After", step["retry_after"])] if step.get("retry_after") is not None else []
+            asked = self.retry_header and step.get("retry_after") is not None
+            extra = [("Retry-After", step["retry_after"])] if asked else []
             self._end(request, "done")
             await self._plain(writer, *self._failure(step), extra)
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -237,6 +238,17 @@ async def test_what_spoils_an_answer_before_its_first_word_passes(gemini: Google
     found = await events(VENDOR, request(VENDOR, gemini, Message("user", script)))
     assert found[-1] == Finish("stop")
     assert len(gemini.requests) == 2
+
+
+@pytest.mark.rule("A84")
+async def test_the_pause_that_the_vendor_asks_for_is_in_its_error(gemini: GoogleServer) -> None:
+    script = gemini.script(attempts([steps.status(429, retry_after="1.5")], [steps.text("ok")]))
+    begun = time.monotonic()
+    assert said(await events(VENDOR, request(VENDOR, gemini, Message("user", script)))).text == "ok"
+    assert time.monotonic() - begun >= 1.5
+    long = gemini.script([steps.status(429, retry_after="3600")])
+    assert (await fault_of(VENDOR, request(VENDOR, gemini, Message("user", long)))).fault == "unavailable"
+    assert len(gemini.requests_of(long)) == 1
 
 
 @pytest.mark.parametrize(
