@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from agents_app import loader, outline, providers
 from agents_app.errors import AgentsFileError
+from agents_app.mcp import doctor
 from agents_app.providers import credentials
+from agents_app.spec import AgentSpec
 
 
 class Command(BaseCommand):
@@ -19,6 +22,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE")
+        parser.add_argument("--connect", action="store_true", help="also ask each MCP server for its tools")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
         try:
@@ -34,3 +38,13 @@ class Command(BaseCommand):
                 self.stdout.write(f"  {what:<8} {how}")
             for warning in outline.warnings(spec, keys):
                 self.stdout.write(f"  warning: {warning}")
+        if options["connect"]:
+            self._connect(specs)
+
+    def _connect(self, specs: Sequence[AgentSpec]) -> None:
+        findings = doctor.look(specs)
+        for finding in findings:
+            out = self.stdout if finding.usable else self.stderr
+            out.write(f"{finding.agent} MCP server {finding.server}: {finding.words}")
+        if not all(finding.usable for finding in findings):
+            sys.exit(1)
