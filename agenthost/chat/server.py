@@ -41,12 +41,12 @@ def base_url(written: str) -> str:
     if "://" not in text:
         host = text.partition("/")[0]
         text = f"{'http' if _host(f'http://{host}') in _LOOPBACK else 'https'}://{text}"
-    parts = urlsplit(text)
     try:
-        port_is_good = parts.port is None or parts.port > 0
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        port_is_good = False
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good:
+        is_address = False
+    if not is_address:
         raise WrongUse(f"{written!r} is not the address of a server, such as {DEFAULT_URL}")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise WrongUse("The address takes no user, password, query or fragment; the key is given apart from it")

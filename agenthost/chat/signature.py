@@ -65,14 +65,22 @@ def described(function: Callable[..., Any]) -> Described:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             raise NoSchema(f"its parameter {name} cannot be given by name")
         default = ... if parameter.default is parameter.empty else parameter.default
+        hint = hints.get(name, Any)
+        text = texts.get(name) or _annotated_text(hint)
+        about: dict[str, Any] = {"description": text} if text else {}
         # Named by number: a parameter called "json" or "_id" is none of a model's own names.
-        fields[f"argument{number}"] = (hints.get(name, Any), Field(default, alias=name, description=texts.get(name)))
+        fields[f"argument{number}"] = (hint, Field(default, alias=name, **about))
     try:
         model = create_model(function.__name__, __config__=ConfigDict(extra="allow" if others else "forbid"), **fields)
         schema = model.model_json_schema()
     except (PydanticUserError, TypeError, ValueError) as error:
         raise NoSchema(f"its parameters have no JSON Schema ({str(error).splitlines()[0]})") from None
     return Described(description, _tidy(schema), function, model)
+
+
+def _annotated_text(hint: Any) -> str | None:
+    """The plain text in ``Annotated[int, "what it is"]``; whatever else is annotated speaks for itself."""
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, str)), None)
 
 
 def _tidy(schema: dict[str, Any]) -> dict[str, Any]:

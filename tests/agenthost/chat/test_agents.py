@@ -1,0 +1,92 @@
+"""What ``/meta`` says of agents, read forgivingly; and options as people set them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agenthost.chat import agents, options
+from agenthost.chat.problems import NotAAP, WrongUse
+from agenthost.chat.screen import Screen
+
+META: dict[str, Any] = {
+    "version": 3,
+    "agents": [
+        {
+            "name": "demo",
+            "version": "1.0.0",
+            "tools": [{"name": "calculator", "description": "Calculates."}, {"description": "nameless"}],
+            "options": [
+                {"type": "select", "name": "manner", "options": ["brief", "long"], "default": "long"},
+                {"type": "secret", "name": "password", "default": ""},
+                {"type": "text", "name": "name", "default": ""},
+            ],
+            "capabilities": {"stream": {"message": {}, "none": {}}, "history": {"compacted": {}}, "new": {"thing": {}}},
+            "unheard": 1,
+        },
+        {"name": "bare"},
+        "no agent",
+    ],
+}
+
+
+def test_an_agent_is_read_with_what_is_missing_and_what_is_new() -> None:
+    demo, bare = agents.of_meta(META)
+    assert (demo.stream_mode, demo.history_kind, list(demo.tools)) == ("message", "compacted", ["calculator"])
+    assert demo.options["manner"].choices == ("brief", "long")
+    assert (bare.stream_mode, bare.history_kind, bare.version) == ("none", None, "")
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"version": 3}, {"version": "3", "agents": []}, {"version": 2, "agents": []}])
+def test_what_is_not_version_3_is_refused(document: object) -> None:
+    with pytest.raises(NotAAP):
+        agents.of_meta(document)
+
+
+def test_a_misspelt_name_is_told_with_what_may_be_meant() -> None:
+    known = agents.of_meta(META)
+    with pytest.raises(WrongUse, match=r"There is no agent 'dmeo'; did you mean demo\? There are:\n  demo"):
+        agents.named(known, "dmeo")
+    with pytest.raises(WrongUse, match=r"no option 'xyz'\. It has manner, password, name\."):
+        known[0].option("xyz")
+    with pytest.raises(WrongUse, match="It has none at all"):
+        known[1].tool("calculator")
+
+
+def given(*written: str, variables: tuple[str, ...] = ()) -> dict[str, str]:
+    import io
+
+    screen = Screen(io.StringIO(), io.StringIO(), colour=False)
+    return options.given(agents.of_meta(META)[0], written, variables, None, screen)
+
+
+def test_options_are_read_from_arguments_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_PASSWORD", "sesame=open")
+    assert given("name=a=b", "manner=brief", variables=("password=CHAT_PASSWORD",)) == {
+        "password": "sesame=open",
+        "name": "a=b",
+        "manner": "brief",
+    }
+    assert given("password=", "name=") == {"password": "", "name": ""}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("password=seen", "password is a secret"),
+        ("manner=rude", "manner cannot be 'rude'; choose one of brief, long"),
+        ("manner", "nobody can be asked here"),
+        ("nmae=x", "did you mean name"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_a_server_is_asked(written: str, words: str) -> None:
+    with pytest.raises(WrongUse, match=words) as refused:
+        given(written)
+    assert "seen" not in str(refused.value)
+
+
+def test_a_secret_is_never_shown() -> None:
+    demo = agents.of_meta(META)[0]
+    assert options.shown(demo.options["password"], {"password": "sesame"}) == "***"
+    assert options.shown(demo.options["manner"], {}) == "long (default)"

@@ -1,0 +1,71 @@
+"""Images for a message, checked before they are sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agenthost.chat import images
+from agenthost.chat.agents import Agent
+from agenthost.chat.problems import WrongUse
+
+
+def agent(*can: str) -> Agent:
+    return Agent("painter", "1.0.0", "", "", {}, {}, frozenset(can))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n...", "image/png"),
+        (b"\xff\xd8\xff\xe0...", "image/jpeg"),
+        (b"GIF89a...", "image/gif"),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
+    ],
+)
+def test_the_kind_is_read_from_the_file_and_not_from_its_name(tmp_path: Path, data: bytes, kind: str) -> None:
+    path = tmp_path / "picture.txt"
+    path.write_bytes(data)
+    assert images.block(agent("image.data"), str(path))["url"].startswith(f"data:{kind};base64,")
+
+
+def test_a_file_that_is_no_image_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.png").write_bytes(b"RIFF....WAVE")
+    with pytest.raises(WrongUse, match="is not a PNG, JPEG, GIF or WebP image"):
+        images.block(agent("image.data"), str(tmp_path / "x.png"))
+    monkeypatch.setattr(images, "MOST_BYTES", 8)
+    with pytest.raises(WrongUse, match="has 12 bytes; an image may have 8"):
+        images.block(agent("image.data"), str(tmp_path / "x.png"))
+    with pytest.raises(WrongUse, match="There is no file"):
+        images.block(agent("image.data"), str(tmp_path))
+
+
+def test_images_of_one_message_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "MOST_BYTES", 25)
+    one = {"type": "image", "url": "data:image/png;base64,AAAA"}
+    images.check_together([one, {"type": "image", "url": "https://a.example/" + "x" * 100}])
+    with pytest.raises(WrongUse, match="Send them one by one"):
+        images.check_together([one, one])
+
+
+@pytest.mark.parametrize(
+    ("can", "reference", "words"),
+    [
+        ((), "boat.png", r"painter takes no images from files\.$"),
+        (("image.http",), "boat.png", "takes no images from files. Give an https address."),
+        (("image.data",), "https://a.example/b.png", "takes no images by address. Save it, and give the file."),
+        (("image.http",), "data:image/png;base64,AAAA", "takes no images as data"),
+        (("image.http", "image.data"), "http://a.example/b.png", "a file here, or an https:// address"),
+        (("image.http", "image.data"), "file:///etc/passwd", "a file here, or an https:// address"),
+        (("image.http",), "https://", "is not an address"),
+    ],
+)
+def test_what_the_agent_does_not_take_is_said_with_what_it_takes(can: tuple[str, ...], reference: str, words: str) -> None:
+    with pytest.raises(WrongUse, match=words):
+        images.block(agent(*can), reference)
+
+
+def test_addresses_and_data_are_passed_on() -> None:
+    for reference in ("https://a.example/b.png", "data:image/png;base64,AAAA"):
+        assert images.block(agent("image.http", "image.data"), reference) == {"type": "image", "url": reference}

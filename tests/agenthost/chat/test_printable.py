@@ -1,0 +1,58 @@
+"""Text from anywhere, on a terminal that must not obey it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenthost.chat.printable import cut, exact, one_line, plain, width
+
+
+@pytest.mark.parametrize(
+    ("given_text", "shown"),
+    [
+        ("plain\ttext\nof two lines", "plain\ttext\nof two lines"),
+        ("\x1b[31mred\x1b]0;title\x07", "␛[31mred␛]0;title␇"),
+        ("\x9b2J\x90\x85", "�2J��"),
+        ("line\r\nend", "line\nend"),
+        ("over\rwritten", "overwritten"),
+        ("\x00\x08\x7f", "␀␈␡"),
+        ("half \ud83d a letter", "half � a letter"),
+        ("שלום 👩‍🚀 ☃", "שלום 👩‍🚀 ☃"),
+    ],
+)
+def test_control_characters_are_shown_and_not_obeyed(given_text: str, shown: str) -> None:
+    assert plain(given_text) == shown
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    assert not [each for each in plain(text) if (ord(each) < 0x20 and each not in "\n\t") or 0x7F <= ord(each) < 0xA0]
+    plain(text).encode()
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.booleans() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_what_is_to_be_judged_is_all_there_on_one_line(value: object) -> None:
+    written = exact(value)
+    assert written.isprintable()
+    assert json.loads(written) == json.loads(json.dumps(value))
+
+
+def test_letters_that_hide_or_turn_others_are_written_out() -> None:
+    assert exact("a\u202eb\u200bc\u2066") == '"a\\u202eb\\u200bc\\u2066"'
+    assert one_line("two\nlines\u202e \x1b[1m") == "two lines\\u202e \\u001b[1m"
+
+
+def test_a_line_is_cut_by_the_columns_that_it_takes() -> None:
+    assert width("日本") == 4
+    assert width("e\u0301") == 1
+    assert cut("日本語", 6) == "日本語"
+    assert cut("日本語x", 6) == "日本…"
+    assert width(cut("abc" * 50, 20)) == 20

@@ -1,0 +1,96 @@
+"""What is written where: answers, asides, colours, and the lines between them."""
+
+from __future__ import annotations
+
+import io
+
+from agenthost.chat.runs import of_answer
+from agenthost.chat.screen import Screen, image_name, text_of
+
+
+def screens(*, colour: bool = False, thinking: bool = True, quiet: bool = False) -> tuple[Screen, io.StringIO, io.StringIO]:
+    answers, asides = io.StringIO(), io.StringIO()
+    return Screen(answers, asides, colour=colour, thinking=thinking, quiet=quiet), answers, asides
+
+
+def terminal(*, colour: bool = False) -> tuple[Screen, io.StringIO]:
+    both = io.StringIO()
+    return Screen(both, both, colour=colour), both
+
+
+def test_at_a_terminal_each_kind_begins_at_the_left_edge() -> None:
+    screen, written = terminal()
+    screen.thinking("hm ")
+    screen.thinking("hm")
+    screen.text("so ")
+    screen.text("it is")
+    screen.note("an aside")
+    screen.text("further\n")
+    screen.call("t", {"a": "b"})
+    screen.result("1\n2\n")
+    assert written.getvalue() == '(thinking) hm hm\nso it is\nan aside\nfurther\n-> t(a="b")\n  = 1\n    2\n'
+
+
+def test_an_aside_does_not_stand_in_an_answer_that_goes_elsewhere() -> None:
+    screen, answers, asides = screens()
+    screen.text("half of ")
+    screen.note("cut, and joined again")
+    screen.text("the answer")
+    screen.message_ends()
+    screen.call("t", {})
+    screen.text("the next")
+    screen.end_line()
+    assert answers.getvalue() == "half of the answer\n\nthe next\n"
+    assert asides.getvalue() == "cut, and joined again\n-> t()\n"
+
+
+def test_a_quiet_screen_says_faults_alone() -> None:
+    screen, answers, asides = screens(quiet=True)
+    screen.thinking("hm")
+    screen.text("yes")
+    screen.call("t", {})
+    screen.result("1")
+    screen.fault("broken")
+    assert answers.getvalue() == "yes\n"
+    assert asides.getvalue() == "broken\n"
+
+
+def test_colours_are_the_only_escape_sequences_and_stand_around_what_came() -> None:
+    screen, written = terminal(colour=True)
+    screen.thinking("a\x1b[2J")
+    screen.fault("b\x1bc")
+    assert written.getvalue() == "\x1b[2ma␛[2J\x1b[0m\n\x1b[31mb␛c\x1b[0m\n"
+
+
+def test_a_call_says_whether_all_of_it_was_shown() -> None:
+    screen, _ = terminal()
+    assert screen.call("short", {"a": 1})
+    assert screen.call("longer", {"a": "x" * 60, "b": "y" * 60})
+    assert not screen.call("long", {"a": "x" * 500})
+    assert not screen.call("many", {f"argument{number}": "some words" for number in range(40)})
+
+
+def test_a_long_result_is_shown_briefly() -> None:
+    screen, written = terminal()
+    screen.result("\n".join(str(number) for number in range(50)))
+    assert written.getvalue().splitlines() == ["  = 0", "    1", "    2", "    3", "    ... and 46 more lines"]
+
+
+def test_content_in_words() -> None:
+    blocks = [{"type": "text", "text": "a"}, {"type": "image", "url": "data:image/png;base64,QUJD"}, {"type": "new"}]
+    assert text_of(blocks) == "a\n[image image/png, 3 bytes]"
+    assert image_name("https://a.example/b.png") == "https://a.example/b.png"
+    assert text_of(None) == ""
+
+
+def test_the_json_form_of_a_turn_comes_to_the_same_happenings() -> None:
+    messages = [
+        {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "x"}, {"type": "tool_use", "name": "n"}],
+        },
+        {"role": "tool", "toolCallId": "c", "content": "r"},
+        {"role": "assistant", "content": "end"},
+    ]
+    names = [happening.name for happening in of_answer({"stopReason": "end_turn", "messages": messages})]
+    assert names == ["turn_start", "thinking", "text", "tool_call", "tool_result", "text", "turn_stop"]

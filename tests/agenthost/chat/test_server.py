@@ -1,0 +1,81 @@
+"""Addresses, keys and refusals as the chat reads them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agenthost.chat import problems
+from agenthost.chat.problems import WrongUse
+from agenthost.chat.server import Server, base_url, checked_key, is_exposed
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("http://127.0.0.1:8000/aap/v3", "http://127.0.0.1:8000/aap/v3"),
+        ("https://agents.example", "https://agents.example/aap/v3"),
+        ("https://agents.example/", "https://agents.example/aap/v3"),
+        ("https://agents.example/other/path/", "https://agents.example/other/path"),
+        ("localhost:8000", "http://localhost:8000/aap/v3"),
+        ("127.0.0.1:8731", "http://127.0.0.1:8731/aap/v3"),
+        ("[::1]:8000", "http://[::1]:8000/aap/v3"),
+        ("agents.example", "https://agents.example/aap/v3"),
+        (" agents.example/v3 ", "https://agents.example/v3"),
+    ],
+)
+def test_an_address_may_be_written_short(written: str, url: str) -> None:
+    assert base_url(written) == url
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "ftp://there", "http://", "http://there:port", "http://there:99999", "https://a:b@there", "http://x/?a=b", "http://[::"],
+)
+def test_what_is_no_address_is_refused(written: str) -> None:
+    with pytest.raises(WrongUse):
+        base_url(written)
+
+
+def test_a_key_that_crosses_a_network_in_the_open_is_noticed() -> None:
+    assert is_exposed("http://agents.example/aap/v3")
+    assert not is_exposed("https://agents.example/aap/v3")
+    assert not is_exposed("http://127.0.0.1:8000/aap/v3")
+    assert not is_exposed("http://[::1]:8000/aap/v3")
+
+
+@pytest.mark.parametrize("written", ["", "two words", "line\nbreak", "schlüssel", "ctrl\x07"])
+def test_what_cannot_be_a_key_is_refused_without_being_repeated(written: str) -> None:
+    with pytest.raises(WrongUse) as refused:
+        checked_key(written)
+    assert not written or written not in str(refused.value)
+
+
+def test_a_key_is_not_in_what_a_server_says_of_itself() -> None:
+    assert checked_key(" ah_secret\n") == "ah_secret"
+    assert "ah_secret" not in repr(Server("http://x/v3", "ah_secret", waited=lambda _seconds, _refused: None, patience=1))
+
+
+def test_a_refusal_is_told_with_every_fault() -> None:
+    body = {"detail": "Not so.", "errors": [{"pointer": "/a", "detail": "is wrong"}, {"pointer": "", "detail": "is worse"}, 5]}
+    refused = problems.refusal(422, "Unprocessable", {}, json.dumps(body).encode())
+    assert str(refused) == "The server refused this (422): Not so.\n  /a: is wrong\n  (all of it): is worse"
+    assert refused.code == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"), [(b"", "Bad Gateway"), (b"<html>", "Bad Gateway"), (b'{"title":"Busy"}', "Busy"), (b"[1]", "Bad Gateway")]
+)
+def test_a_refusal_that_is_no_problem_document_is_told_all_the_same(body: bytes, detail: str) -> None:
+    refused = problems.refusal(502, "Bad Gateway", {"X-Request-Id": "req_1"}, body)
+    assert str(refused) == f"The server refused this (502): {detail}\n  Its operator finds the reason in the log under req_1."
+    assert refused.code == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("7", 7.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), (None, None)]
+)
+def test_how_long_to_wait_is_read_in_seconds(written: str | None, seconds: float | None) -> None:
+    headers = {} if written is None else {"Retry-After": written}
+    assert problems.refusal(429, "", headers, b"").retry_after == seconds

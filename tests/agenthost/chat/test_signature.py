@@ -1,0 +1,138 @@
+"""Python functions as tools: their schema, and the check of what a model gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from agenthost.chat.signature import NoSchema, WrongArguments, described, docstring
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREY = "grey"
+
+
+class Ship(BaseModel):
+    name: str
+    length: float = 10
+
+
+def plain(name: str, count: int = 1, *, tags: list[str] | None = None, kind: Literal["a", "b"] = "a") -> str:
+    """Does something plain.
+
+    In two paragraphs.
+
+    Args:
+        name: what it is called,
+            in full
+        count (int): how often
+    Returns:
+        count: nothing of the sort
+    """
+    return f"{name} {count} {tags} {kind}"
+
+
+def test_the_schema_follows_from_annotations_defaults_and_docstring() -> None:
+    made = described(plain)
+    assert made.description == "Does something plain.\n\nIn two paragraphs."
+    assert made.parameters == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "what it is called, in full"},
+            "count": {"type": "integer", "default": 1, "description": "how often"},
+            "tags": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}], "default": None},
+            "kind": {"enum": ["a", "b"], "type": "string", "default": "a"},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+
+
+def test_what_was_not_given_is_left_to_the_functions_own_defaults() -> None:
+    made = described(plain)
+    assert made.checked({"name": "x"}) == {"name": "x"}
+    assert made.call(made.checked({"name": "x", "count": "2"})) == "x 2 None a"
+
+
+def rich(
+    when: Annotated[dt.date, "the day"], colour: Colour, ship: Ship, far: Annotated[int, Field(ge=1, description="miles")]
+) -> list[Any]:
+    return [when, colour, ship, far]
+
+
+def test_arguments_come_as_what_the_annotations_say() -> None:
+    made = described(rich)
+    given = made.checked({"when": "2026-05-04", "colour": "grey", "ship": {"name": "Ada"}, "far": 3})
+    assert made.call(given) == [dt.date(2026, 5, 4), Colour.GREY, Ship(name="Ada"), 3]
+    assert made.parameters["properties"]["far"] == {"type": "integer", "minimum": 1, "description": "miles"}
+    assert made.parameters["properties"]["when"] == {"type": "string", "format": "date", "description": "the day"}
+    assert made.parameters["$defs"].keys() == {"Colour", "Ship"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "name: Field required"),
+        ({"name": "x", "count": "many"}, "count: Input should be a valid integer"),
+        ({"name": "x", "other": 1}, "other: Extra inputs are not permitted"),
+        ({"name": "x", "kind": "c"}, "kind: Input should be 'a' or 'b'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_told_to_the_model(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(WrongArguments) as told:
+        described(plain).checked(arguments)
+    assert words in str(told.value)
+
+
+def test_names_that_a_model_class_has_for_itself_are_names_like_any_other() -> None:
+    def awkward(json: str, copy: int, _under: bool, model_config: str = "") -> str:
+        return f"{json} {copy} {_under} {model_config}"
+
+    made = described(awkward)
+    assert list(made.parameters["properties"]) == ["json", "copy", "_under", "model_config"]
+    assert made.call(made.checked({"json": "{}", "copy": 2, "_under": True})) == "{} 2 True "
+
+
+def test_other_arguments_go_through_where_the_function_takes_them() -> None:
+    def open_ended(first: int, **others: Any) -> dict[str, Any]:
+        return {"first": first, **others}
+
+    made = described(open_ended)
+    assert "additionalProperties" not in made.parameters
+    assert made.call(made.checked({"first": 1, "second": [2]})) == {"first": 1, "second": [2]}
+
+
+def positional(name: str, /) -> None: ...
+
+
+def many(*names: str) -> None: ...
+
+
+def unknown(name: NotDefinedAnywhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+class Opaque:
+    pass
+
+
+def opaque(thing: Opaque) -> None: ...
+
+
+@pytest.mark.parametrize("function", [positional, many, unknown, opaque])
+def test_functions_that_no_model_could_call_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(NoSchema):
+        described(function)
+
+
+def test_a_docstring_without_sections_is_all_description() -> None:
+    assert docstring("One line: with a colon.\n\nNote that this is text.") == (
+        "One line: with a colon.\n\nNote that this is text.",
+        {},
+    )
+    assert docstring("") == ("", {})

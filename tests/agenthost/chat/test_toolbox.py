@@ -1,0 +1,164 @@
+"""Tools that the chat brings, from modules and from files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agenthost.chat import toolbox
+from agenthost.chat.problems import WrongUse
+from agenthost.chat.signature import described
+
+MODULE = """
+from json import dumps
+import other_chat_tools as other
+
+LIMIT = 3
+
+def first(a: int) -> int:
+    "The first."
+    return a
+
+async def second() -> str:
+    "The second."
+    return "2"
+
+def _hidden() -> None: ...
+
+class Thing: ...
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    (tmp_path / "other_chat_tools.py").write_text("def elsewhere() -> None: ...\n")
+    path = tmp_path / "my_chat_tools.py"
+    path.write_text(MODULE)
+    return path
+
+
+def test_a_files_own_public_functions_become_tools_and_it_may_import_its_neighbours(module: Path) -> None:
+    tools = toolbox.of_module(str(module))
+    assert [tool.name for tool in tools] == ["first", "second"]
+    assert tools[0].specification["description"] == "The first."
+
+
+def test_one_function_can_be_named(module: Path) -> None:
+    assert [tool.name for tool in toolbox.of_module(f"{module}:second")] == ["second"]
+    with pytest.raises(WrongUse, match="has no function 'third'"):
+        toolbox.of_module(f"{module}:third")
+
+
+def test_a_module_on_the_path_may_say_which_functions_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chosen_chat_tools.py").write_text('from textwrap import dedent\n__all__ = ["dedent"]\ndef mine() -> None: ...\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [tool.name for tool in toolbox.of_module("chosen_chat_tools")] == ["dedent"]
+
+
+def test_a_file_named_like_a_module_that_is_loaded_takes_nobodys_place(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("def dumps(value: str) -> str:\n    return value\n")
+    assert [tool.name for tool in toolbox.of_module(str(tmp_path / "json.py"))] == ["dumps"]
+    import json as still
+
+    assert still is json
+    assert still.dumps([1]) == "[1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def broken(:\n", "cannot be imported: SyntaxError"),
+        ("raise RuntimeError('no luck')\n", "cannot be imported: RuntimeError: no luck"),
+        ("import no_such_thing\n", "there is no module 'no_such_thing'"),
+        ("LIMIT = 1\n", "has no functions that could be tools"),
+        ("def f(*a): ...\n", "The function f cannot be a tool: its parameter a cannot be given by name"),
+        ("def größe(): ...\n", "The function 'größe' cannot be a tool: a name has"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "wrong_chat_tools.py"
+    path.write_text(text)
+    with pytest.raises(WrongUse, match=words):
+        toolbox.of_module(str(path))
+
+
+def test_two_tools_of_one_name_are_refused(module: Path, tmp_path: Path) -> None:
+    declared = tmp_path / "tools.json"
+    declared.write_text(json.dumps({"tools": [{"name": "first"}]}))
+    with pytest.raises(WrongUse, match="two tools called first"):
+        toolbox.gathered([str(module)], [str(declared)])
+
+
+def test_a_file_declares_one_tool_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps({"name": "ask", "description": "Asks.", "parameters": {"type": "object"}}))
+    assert [tool.specification for tool in toolbox.of_file(str(path))] == [
+        {"name": "ask", "description": "Asks.", "parameters": {"type": "object"}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "tool 1: a tool is an object with a name"),
+        ('[{"name": "a"}, {"name": "b c"}]', "tool 2: a tool is an object with a name"),
+        ('{"name": "a", "description": 5}', r"tool 1 \(a\): its description must be a text"),
+        ('{"name": "a", "parameters": []}', r"tool 1 \(a\): its parameters must be a JSON Schema"),
+    ],
+)
+def test_what_is_wrong_with_a_declaration_is_said(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "tools.json"
+    path.write_text(text)
+    with pytest.raises(WrongUse, match=words):
+        toolbox.of_file(str(path))
+
+
+class Found(BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        (None, ""),
+        ("text", "text"),
+        ({"a": [1, None]}, '{"a": [1, null]}'),
+        (Found(name="x"), '{"name": "x"}'),
+        ([{"type": "text", "text": "a"}], [{"type": "text", "text": "a"}]),
+        ([{"type": "other"}], '[{"type": "other"}]'),
+        (Path("there"), '"there"'),
+    ],
+)
+def test_a_functions_value_is_what_the_model_gets(value: Any, content: Any) -> None:
+    assert toolbox.content_of(value) == content
+
+
+def test_a_result_too_long_for_any_model_is_cut() -> None:
+    content = toolbox.content_of("x" * (toolbox.MOST_CHARACTERS + 7))
+    assert content.endswith("\n[7 characters left out]")
+
+
+def test_what_a_function_raises_is_its_result_and_its_place_is_for_the_person_alone() -> None:
+    def failing() -> None:
+        raise ValueError("not today")
+
+    with asyncio.Runner() as runner:
+        ran = toolbox.run(described(failing), {}, runner)
+    assert ran.content == "Tool execution failed: ValueError: not today"
+    assert "test_toolbox.py:" in ran.fault
+    assert "test_toolbox.py" not in ran.content
+
+
+def test_a_coroutine_is_awaited() -> None:
+    async def slow(a: int) -> int:
+        await asyncio.sleep(0)
+        return a + 1
+
+    with asyncio.Runner() as runner:
+        assert toolbox.run(described(slow), {"a": 1}, runner).content == "2"
