@@ -64,6 +64,8 @@ class Conversation:
     ``permit``: what happens to calls that need a permission: True, False, or a function of name and arguments that
     returns True, False, a reason for the denial, or None to leave it open. ``client_tools``: the application's own
     tools, as functions by name. ``answers``: what the user puts into forms, by question; or a function of the form.
+    ``stand_ins``: functions that run in the place of the agent's own tools, by name, or as what its MCP servers would
+    offer, for those are not asked here. Nothing is summarised: what a conversation has too much is dropped.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Conversation:
         permit: Permit = True,
         client_tools: Mapping[str, Callable[..., Any]] | None = None,
         answers: Answers | None = None,
+        stand_ins: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.agent = load(agent, name)
         self.messages: list[Message] = []
@@ -87,7 +90,7 @@ class Conversation:
             raise ValueError("; ".join(f"option {option}: {why}" for option, why in faults))
         self._enabled = _enabled(self.agent, tools)
         schemas = _schemas(self.agent, client_tools or {})
-        self._clients = Clients(permit, client_tools or {}, schemas, answers)
+        self._clients = Clients(permit, client_tools or {}, schemas, answers, _stand_ins(self.agent, stand_ins or {}))
 
     def __repr__(self) -> str:
         return f"<Conversation with {self.agent.name}, {len(self.turns)} turns>"
@@ -120,10 +123,19 @@ def run(
     permit: Permit = True,
     client_tools: Mapping[str, Callable[..., Any]] | None = None,
     answers: Answers | None = None,
+    stand_ins: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Turn:
     """One turn in a conversation of its own; what may be given stands at ``Conversation``."""
     conversation = Conversation(
-        agent, name=name, model=model, options=options, tools=tools, permit=permit, client_tools=client_tools, answers=answers
+        agent,
+        name=name,
+        model=model,
+        options=options,
+        tools=tools,
+        permit=permit,
+        client_tools=client_tools,
+        answers=answers,
+        stand_ins=stand_ins,
     )
     return conversation.say(message)
 
@@ -180,6 +192,13 @@ def _enabled(agent: AgentSpec, tools: Sequence[str] | None) -> frozenset[str]:
     if unknown := sorted(set(tools) - names):
         raise ValueError(f"the agent has no tools {', '.join(unknown)} to enable; it has {', '.join(sorted(names)) or 'none'}")
     return frozenset(tools)
+
+
+def _stand_ins(agent: AgentSpec, functions: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
+    unknown = [name for name in functions if agent.tool(name) is None]
+    if unknown and not agent.mcp:
+        raise ValueError(f"the agent has no tools {', '.join(unknown)} to stand in for")
+    return functions
 
 
 def _schemas(agent: AgentSpec, functions: Mapping[str, Callable[..., Any]]) -> list[ToolSchema]:

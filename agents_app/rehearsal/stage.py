@@ -14,10 +14,12 @@ from agents_app.rehearsal.host import MemoryHost, fitting
 from agents_app.rehearsal.values import By, ToolRun, Turn
 from agents_app.runtime import loop
 from agents_app.runtime.assemble import assemble
-from agents_app.runtime.interface import Call, FormAnswer, ModelRequest, Provider, ProviderEvent, Usage
+from agents_app.runtime.interface import Ask, Call, FormAnswer, ModelRequest, Provider, ProviderEvent, ToolSet, Usage
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.spec import AgentSpec
 from agents_app.tools import output, questions
+from agents_app.tools.arguments import checked
+from agents_app.tools.signature import describe
 from agents_app.tools.threads import FairPool
 
 Permit = bool | Callable[[str, Mapping[str, Any]], bool | str | None]
@@ -35,6 +37,8 @@ class Clients:
     tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     schemas: Sequence[ToolSchema] = ()
     answers: Answers | None = None
+    stand_ins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Functions in the place of the agent's own tools, or of what its MCP servers would offer."""
 
 
 class Asked:
@@ -47,6 +51,32 @@ class Asked:
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
         self.requests.append(request)
         return self._model.stream(request)
+
+
+class StandIns:
+    """A run's tools, of which the test plays some itself (interface.ToolSet)."""
+
+    def __init__(self, tools: ToolSet, functions: Mapping[str, Callable[..., Any]], limit: int) -> None:
+        self._tools, self._functions, self._limit = tools, functions, limit
+        self.more = [ToolSchema(name, *describe(function)) for name, function in functions.items() if not tools.has(name)]
+        self._schemas = {schema.name: schema for schema in (*tools.schemas, *self.more)}
+
+    @property
+    def schemas(self) -> Sequence[ToolSchema]:
+        return list(self._schemas.values())
+
+    def has(self, name: str) -> bool:
+        return name in self._schemas
+
+    def idempotent(self, name: str) -> bool:
+        return self._tools.idempotent(name)
+
+    async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
+        function = self._functions.get(name)
+        if function is None:
+            return await self._tools.run(name, arguments, ask)
+        value = function(**checked(arguments, self._schemas[name].parameters))
+        return output.as_content(await value if inspect.isawaitable(value) else value, self._limit)
 
 
 class Attended(MemoryHost):
@@ -119,6 +149,8 @@ async def play(
     try:
         assembled = assemble(spec, options, enabled, pool, None, clients.schemas)
         asked = Asked(model(assembled.provider))
+        tools = StandIns(assembled.tools, clients.stand_ins, spec.limits.tool_output_bytes)
+        schemas = [*assembled.tool_schemas, *tools.more]
         active = [tool for tool in spec.tools if not tool.expose or tool.name in enabled]
         unexposed = {tool.name for tool in spec.tools if not tool.expose}
         plan = loop.Plan(
@@ -131,14 +163,14 @@ async def play(
             base_url=assembled.base_url,
             headers=assembled.headers,
             limits=assembled.limits,
-            tools=assembled.tools,
-            tool_schemas=assembled.tool_schemas,
+            tools=tools,
+            tool_schemas=schemas,
             why_free=lambda name: "not-needed" if name in unexposed else "",
             client_tools=dict.fromkeys(schema.name for schema in clients.schemas),
             provider_failed=failures.append,
             forms={tool.name: questions.fault for tool in active if tool.source == questions.SOURCE},
         )
-        fits = fitting(assembled.instructions, assembled.tool_schemas, spec.context_tokens, turn)
+        fits = fitting(assembled.instructions, schemas, spec.context_tokens, turn)
         host = Attended(clients, spec.limits.tool_output_bytes, messages, turn, fits)
         cut = ""
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent
 
-from agents_app.errors import AgentsFileError
+from agents_app.errors import AgentsFileError, ToolFailed
 from agents_app.runtime.interface import Opaque, Usage
 from agents_app.runtime.messages import text_of
 from agents_app.testing import (
@@ -126,6 +126,36 @@ def test_client_tools_are_answered_by_functions(file: Path) -> None:
     assert (turn.call("open_page").text, turn.call("open_page").by) == ('{"shown":"/"}', "client")
     schema = turn.requests[0].tools[-1]
     assert (schema.name, schema.description) == ("open_page", "Opens a page.")
+
+
+def test_a_function_stands_in_for_a_tool_of_the_agent(file: Path) -> None:
+    turn = run(
+        file, "x", model=Script(call("calculator", expression="1+1"), "ok"), stand_ins={"calculator": lambda expression: 3}
+    )
+    assert turn.call("calculator").text == "3"
+    with pytest.raises(ValueError, match="the agent has no tools abacus to stand in for"):
+        run(file, "x", model=Script("ok"), stand_ins={"abacus": lambda: 3})
+
+
+def test_functions_stand_in_for_what_an_mcp_server_would_offer(tmp_path: Path) -> None:
+    async def find_light(name: str) -> list[str]:
+        """Finds a light."""
+        if name == "none":
+            raise ToolFailed("there is no such light")
+        return [name]
+
+    path = tmp_path / "agents.toml"
+    path.write_text(
+        '[[agents]]\nname = "a"\nmodel = "openai-chat:m"\n[[agents.mcp]]\nname = "charts"\nurl = "https://mcp.example.org/"'
+    )
+    script = Script([call("find_light", name="Ayle"), call("find_light", name="none"), call("find_light")], "ok")
+    turn = run(path, "x", model=script, stand_ins={"find_light": find_light})
+    assert [tool.name for tool in turn.requests[0].tools] == ["find_light"]
+    assert [each.text for each in turn.calls] == [
+        '["Ayle"]',
+        "Tool execution failed: there is no such light",
+        "Tool execution failed: the argument name is missing",
+    ]
 
 
 @pytest.mark.parametrize(
