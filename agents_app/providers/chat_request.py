@@ -7,7 +7,7 @@ from typing import Any
 
 from agents_app import exact_json
 from agents_app.providers import names, schemas
-from agents_app.providers.common_settings import Settings, merged
+from agents_app.providers.common_settings import Settings, filled, merged
 from agents_app.providers.conversation import NO_RESULT, data_image, image_told
 from agents_app.providers.hosts import PLAIN, Dialect
 from agents_app.runtime import opaque
@@ -18,8 +18,9 @@ from agents_app.runtime.messages import Block, Message, ToolSchema, calls_of, te
 def body(request: ModelRequest, dialect: Dialect = PLAIN) -> bytes:
     """The JSON of the request, numbers as exact as they came."""
     settings = Settings(request.settings)
+    max_tokens, stop = settings.take(dialect.max_tokens, "max_tokens"), settings.take("stop", "stop_sequences")
     document: dict[str, Any] = {
-        **settings.rest,
+        **filled(settings.rest, stop=stop, **{dialect.max_tokens: max_tokens}),
         "model": request.model,
         "messages": messages(request.instructions, request.messages, request.full_model, dialect),
         "stream": True,
@@ -109,9 +110,8 @@ def _give_back(message: Message, full_model: str, dialect: Dialect, sent: dict[s
         match part.part:
             case "reasoning_details":
                 sent["reasoning_details"] = part.data
-            case "thinking" if dialect.thinking == "parts":
-                thought = {"type": "thinking", "thinking": [{"type": "text", "text": part.data}]}
-                sent["content"] = [thought, *([{"type": "text", "text": sent["content"]}] if sent["content"] else [])]
+            case "thoughts" if dialect.thinking == "parts":
+                sent["content"] = [*part.data, *([{"type": "text", "text": sent["content"]}] if sent["content"] else [])]
             case "thinking" if dialect.thinking is not None:
                 sent[dialect.thinking] = part.data
             case "call" if part.data.get("index", len(calls)) < len(calls):

@@ -35,6 +35,19 @@ _CUT: Mapping[str, FinishReason] = {
 _BROKEN = ("error", "abort", "network_error", "insufficient_system_resource")
 
 
+@dataclass(slots=True)
+class _Thought:
+    """Thinking up to its signature, where the server signs it."""
+
+    texts: list[str] = field(default_factory=list)
+    signature: str = ""
+
+    @property
+    def part(self) -> dict[str, Any]:
+        part: dict[str, Any] = {"type": "thinking", "thinking": [{"type": "text", "text": "".join(self.texts)}]}
+        return {**part, "signature": self.signature} if self.signature else part
+
+
 class ChatStream(Reading):
     """One answer. ``keeps_thinking``: the server wants its thinking back, in whichever way."""
 
@@ -42,8 +55,8 @@ class ChatStream(Reading):
         super().__init__()
         self._cut: FinishReason | None = None
         self._calls = _Calls()
-        self._keeps_thinking = keeps_thinking is not None
-        self._thinking: list[str] = []
+        self._keeps_thinking = keeps_thinking
+        self._thoughts: list[_Thought] = []
         self._details: list[dict[str, Any]] = []
 
     def _whole(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
@@ -51,8 +64,10 @@ class ChatStream(Reading):
 
     def _close(self, out: list[ProviderEvent]) -> None:
         self._calls.flush(out)
-        if self._keeps_thinking and self._thinking:
-            out.append(Opaque("thinking", "".join(self._thinking)))
+        if self._keeps_thinking == "parts" and self._thoughts:
+            out.append(Opaque("thoughts", [thought.part for thought in self._thoughts]))
+        elif self._keeps_thinking and self._thoughts:
+            out.append(Opaque("thinking", "".join(text for thought in self._thoughts for text in thought.texts)))
         if self._details:
             out.append(Opaque("reasoning_details", self._details))
         out.extend(Opaque("call", {"index": index, "extra_content": extra}) for index, extra in self._calls.extras.items())
@@ -123,7 +138,9 @@ class ChatStream(Reading):
     def _think(self, text: Any, out: list[ProviderEvent]) -> None:
         spoken = self._text(ThinkingDelta, text, out)
         if self._keeps_thinking and spoken:
-            self._thinking.append(spoken)
+            if not self._thoughts or self._thoughts[-1].signature:
+                self._thoughts.append(_Thought())
+            self._thoughts[-1].texts.append(spoken)
 
     def _detail(self, details: list[Any]) -> None:
         """Pieces of one kind and number that follow each other are one; texts grow, the rest is told last."""
@@ -151,6 +168,8 @@ class ChatStream(Reading):
                 inner = part.get("thinking")
                 for item in inner if isinstance(inner, list) else [{"text": inner}]:
                     self._think(item.get("text") if isinstance(item, dict) else item, out)
+                if self._thoughts and (signature := word(part.get("signature"))):
+                    self._thoughts[-1].signature = signature
             else:
                 self._text(TextDelta, part.get("text"), out)
 

@@ -19,6 +19,7 @@ class Dialect:
     ``thinking``: how it wants its own thinking back, in a field of that name or as Mistral's parts; None: not at
     all. ``thinking_expected``: it refuses calls without that field. ``call_id`` mends ids of calls. ``one_voice``:
     no user may speak right after a tool, and no system after the start. ``usage_option``: it is asked for usage.
+    ``max_tokens`` is what it calls the longest answer.
     """
 
     thinking: Literal["reasoning_content", "reasoning", "parts"] | None = None
@@ -26,9 +27,12 @@ class Dialect:
     call_id: Callable[[str], str] | None = None
     one_voice: bool = False
     usage_option: bool = True
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
 
 PLAIN = Dialect()
+OPENAI = Dialect(max_tokens="max_completion_tokens")
+"""At OpenAI itself; servers that only speak its format know the older name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ _REASONS = Dialect(thinking="reasoning_content")
 HOSTS: Mapping[str, Host] = {
     "openai-chat": Host("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "alibaba": Host("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
-    "azure": Host(None, "AZURE_OPENAI_API_KEY"),
+    "azure": Host(None, "AZURE_OPENAI_API_KEY", OPENAI),
     "cerebras": Host("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "cohere": Host("https://api.cohere.ai/compatibility/v1", "CO_API_KEY"),
     "deepseek": Host(

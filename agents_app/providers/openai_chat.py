@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator
 from agents_app.errors import ProviderError
 from agents_app.providers import chat_request, exchange, names
 from agents_app.providers.chat_stream import ChatStream
-from agents_app.providers.hosts import HOSTS
+from agents_app.providers.hosts import HOSTS, OPENAI
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
+
+BASE_URL = HOSTS["openai-chat"].base_url
 
 
 class OpenAIChat:
@@ -24,7 +26,7 @@ class OpenAIChat:
         base = request.base_url or self._host.base_url
         if base is None:
             raise ProviderError("configuration", f"{self._name}: models need a base_url")
-        dialect = self._host.dialect
+        dialect = OPENAI if base == BASE_URL else self._host.dialect
         fit, back = names.fitting(request)
         call = exchange.Call(
             vendor=self._name,

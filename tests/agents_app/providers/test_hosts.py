@@ -11,8 +11,8 @@ import pytest
 
 from agents_app import providers
 from agents_app.errors import ProviderError
-from agents_app.providers import google_vertex
-from agents_app.providers.hosts import HOSTS
+from agents_app.providers import chat_request, google_vertex
+from agents_app.providers.hosts import HOSTS, OPENAI
 from agents_app.runtime.interface import Limits, ModelRequest
 from agents_app.runtime.messages import Message
 from tests.agents_app.providers.listener import listener
@@ -95,9 +95,15 @@ async def test_what_a_server_puts_beside_a_call_goes_back_with_it() -> None:
 
 
 async def test_mistral_thinks_in_parts_has_ids_of_nine_and_hears_no_user_after_a_tool() -> None:
-    thought = chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]})
+    def thinking(text: str, **more: Any) -> bytes:
+        return chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}] if text else [], **more}]})
+
+    thought = thinking("h") + thinking("m") + thinking("", signature="hm==") + thinking("hm?", closed=True)
     back = await twice("mistral", thought + calling("D681PevKs") + chunk({}, "tool_calls"), "D681PevKs")
-    assert back["content"] == [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
+    assert back["content"] == [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}], "signature": "hm=="},
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm?"}]},
+    ]
     assert back["tool_calls"][0]["id"] == "D681PevKs"
     call = {"type": "tool_use", "toolCallId": "call_of_another_vendor", "name": "look", "input": {}}
     history = [
@@ -129,6 +135,22 @@ async def test_extra_body_goes_over_everything_else() -> None:
     assert server.heard[0].body["provider"] == {"only": ["x"]}
     assert server.heard[0].path == "/chat/completions"
     assert server.heard[0].headers["Authorization"] == "Bearer k"
+
+
+@pytest.mark.parametrize(
+    ("name", "called"), [("azure", "max_completion_tokens"), ("groq", "max_tokens"), ("openai-chat", "max_tokens")]
+)
+async def test_the_longest_answer_is_called_what_the_host_calls_it(name: str, called: str) -> None:
+    async with listener([END]) as server:
+        await heard(name, server.url, settings={"max_tokens": 7, "stop_sequences": ["x"]})
+    sent = server.heard[0].body
+    assert {key: value for key, value in sent.items() if "tokens" in key} == {called: 7}
+    assert sent["stop"] == ["x"]
+
+
+def test_openai_itself_has_a_newer_name_for_it() -> None:
+    body = chat_request.body(ModelRequest("m", "", [Message("user", "hi")], settings={"max_tokens": 7}), OPENAI)
+    assert json.loads(body)["max_completion_tokens"] == 7
 
 
 def test_every_name_leads_to_a_provider() -> None:
