@@ -90,8 +90,11 @@ def prepare(base: str) -> None:
     say("Talk to it from another terminal:")
     say("")
     agents = registry.agents()
-    for line in conversation(base, raw, "demo" if "demo" in agents else next(iter(agents))):
+    name = "demo" if "demo" in agents else next(iter(agents))
+    for line in conversation(base, raw, name):
         say(f"  {line}")
+    say("")
+    say(f"Or chat: {chat(name)}")
     say("")
 
 
@@ -106,6 +109,12 @@ def conversation(base: str, key: str, name: str) -> list[str]:
         f"curl -sN {sessions}/$SESSION/turns {bearer} {json} -d '{message}'",
         f'curl -s "{sessions}/$SESSION/history?type=full" {bearer}',
     ]
+
+
+def chat(name: str) -> str:
+    port = os.environ["AGENTHOST_PORT"]
+    elsewhere = "" if port == "8000" else f"AGENTHOST_PORT={port} "
+    return f"{elsewhere}.venv/bin/python manage.py chat {name}"
 
 
 def serve() -> NoReturn:

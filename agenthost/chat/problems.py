@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+KEY_REFUSED = 4
+
 
 class ChatError(Exception):
     """Something a person is told in one line. ``code`` is what a program that gave up over it exits with."""
@@ -49,7 +51,7 @@ class Refused(ChatError):
 
     @property
     def code(self) -> int:  # type: ignore[override]  # a class constant elsewhere, a fact of the answer here
-        return {401: 4, 403: 4, 422: 2}.get(self.status, 5)
+        return {401: KEY_REFUSED, 403: KEY_REFUSED, 422: 2}.get(self.status, 5)
 
     def __str__(self) -> str:
         match self.status:

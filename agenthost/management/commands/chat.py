@@ -16,6 +16,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from agenthost.chat import command
+from agenthost.chat.problems import KEY_REFUSED
 from sessions_app.core import keys
 from sessions_app.core.keys import Issued
 from sessions_app.management.operator import OperatorCommand
@@ -66,6 +67,8 @@ chat demo --once 'What is 17 * 23?' --allow calculator
         finally:
             if issued is not None:
                 self._revoke(issued)
+        if code == KEY_REFUSED and issued is not None:
+            self.explain("That server works on another database than this command: see DATABASE_URL and AGENTHOST_VAR_DIR.")
         sys.exit(code)
 
     def _has_key(self, given: argparse.Namespace) -> bool:
