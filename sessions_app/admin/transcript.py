@@ -5,7 +5,7 @@ Reads only. Who may read, and the audit row of the reading, are the page's busin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -74,6 +74,8 @@ class LineView:
     pieces: list[Piece]
     too_long: int = 0
     compacted_through: bool = False
+    summary: str = ""
+    """What the model gets in place of everything up to here; empty: nothing."""
     note: bool = False
     answers: str = ""
 
@@ -186,13 +188,13 @@ def _laid_out(session: Session, rows: Sequence[Message], *, whole: bool) -> list
     asked = [block.call_id for found in contents.values() for block in found if block.kind == "call"]
     calls = _calls(session, {*asked, *results}, whole=whole)
     turns = {turn.pk: turn for turn in Turn.objects.filter(pk__in={row.turn_id for row in rows if row.turn_id}).defer("parts")}
-    covered = set(Compaction.objects.filter(session=session).values_list("covers_through", flat=True))
+    covered = dict(Compaction.objects.filter(session=session).values_list("covers_through", "summary"))
     views: list[TurnView] = []
     placed: set[str] = set()
     for row in rows:
         if row.tool_call_id is not None and row.tool_call_id in placed:
             # Shown with the call that asked for it. Its line in the history is only where the model reads it.
-            views[-1].lines[-1].compacted_through |= row.position in covered
+            _mark(views[-1].lines[-1], row.position, covered)
             continue
         pieces = []
         for block in contents[row.pk]:
@@ -213,17 +215,23 @@ def _laid_out(session: Session, rows: Sequence[Message], *, whole: bool) -> list
                 row,
                 pieces,
                 too_long=size if size > LOADED_AT_MOST else 0,
-                compacted_through=row.position in covered,
                 note=row.origin == Origin.NOTE,
                 answers="" if answered is None else answered.name,
             )
         )
+        _mark(views[-1].lines[-1], row.position, covered)
     return views
 
 
 def _content(row: Message, most: int | None) -> list[Block]:
     body = row.content if most is None else str(getattr(row, "body", ""))
     return blocks(body, most=most) if body else []
+
+
+def _mark(line: LineView, position: int, covered: Mapping[int, str | None]) -> None:
+    """Show where a compaction reaches to, and what stands for what it covers."""
+    if position in covered:
+        line.compacted_through, line.summary = True, covered[position] or ""
 
 
 def _size(row: Message) -> int:

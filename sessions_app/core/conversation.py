@@ -54,9 +54,9 @@ class Conversation:
     async def _summarise(self, condenser: Condenser, plan: Plan, limit: int, waits: Callable[[], None]) -> None:
         """Put summaries in the place of turns that have to go, as far as there are any to be had."""
         while compaction.has_to_go(compaction.for_model(self._messages), plan.instructions, plan.tool_schemas, limit):
-            waits()
             oldest = min((each.position for each in self._messages if each.role != "system" and not each.summary), default=0)
-            found = await condenser.for_run(self._about(plan, self._claimed.turn_id), oldest)
+            waits()
+            found = await condenser.for_run(self._about(plan, self._claimed.turn_id), oldest) if oldest else None
             if found is None:
                 return
             self._messages = compaction.with_summary(self._messages, found.standing, found.through)

@@ -353,6 +353,16 @@ def test_cut_messages_closing_notes_and_compactions_are_marked(eve: Client, acme
         assert text in page, text
 
 
+def test_a_summary_is_shown_where_it_stands(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    say(session, "user", "one", make_turn(session))
+    summary = "Summary of the conversation so far:\n\n<b>Ropes</b>"
+    Compaction.objects.create(tenant=acme, session=session, covers_through=1, summary=summary, created_at=START)
+    page = transcript(eve, session)
+    assert "no longer gets what is above, but this" in page
+    assert "so far:<br><br>&lt;b&gt;Ropes&lt;/b&gt;" in page
+
+
 def test_each_reading_is_in_the_audit(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     say(session, "user", "hello")
