@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from agents_app import compaction, exact_json
 from agents_app.spec import AgentSpec, SummarySpec
-from sessions_app.core import condensing, creation, history, prepared, quotas, sessions, tenants, truncating, turns
+from sessions_app.core import condensing, creation, history, housekeeping, prepared, quotas, sessions, tenants, truncating, turns
 from sessions_app.core.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
@@ -379,6 +379,8 @@ def test_deleting_a_session_stops_its_summary(
     sessions.delete(alice.caller, session)
     assert model.wait_ended(of_scribe(model)[0]) == "closed"
     assert not Compaction.objects.filter(session_id=session.pk).exists()
+    housekeeping.remove_session(session.pk)
+    assert not DueSummary.objects.exists()
 
 
 def test_suspending_a_tenant_stops_its_summaries(
@@ -467,6 +469,24 @@ def test_a_worker_that_goes_away_leaves_its_summaries_to_others(
     start_worker()
     wait_for(is_summarised(session), "another worker's summary")
     assert DueSummary.objects.filter(session=session).count() == 0
+
+
+def test_a_worker_that_goes_away_gives_back_a_run_that_waits_for_its_summary(
+    alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
+    first = start_worker()
+    session = alice.session(seed=seed_of(10))
+    accepted = alice.say(session, "and now?")
+    model.wait_gate("hold")
+    first.stop(grace=0.1, drain=60)
+    assert model.wait_ended(of_scribe(model)[0]) == "closed"
+    assert turn_of(accepted).state == "queued"
+    model.open_gate("hold")
+    start_worker()
+    turn = wait_for_state(accepted, "done", "error")
+    assert (turn.stop_reason, turn.takeovers) == ("end_turn", 0)
+    assert of_agent(model)[-1].messages[2]["content"] == STANDS
 
 
 def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace(
