@@ -20,7 +20,8 @@ MAX_PIXELS = 40_000_000
 FORMATS: Mapping[str, str] = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WebP"}
 """Media type to the format's name: what every vendor that takes images takes."""
 
-_OTHER_NAMES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png", "image/apng": "image/png"}
+# Common enough that every provider here sends it on in its usual spelling.
+_OTHER_NAMES = {"image/jpg": "image/jpeg"}
 _DATA = re.compile(r"data:(image/[A-Za-z0-9][A-Za-z0-9.+-]*)(?:;[A-Za-z0-9.+-]+=[A-Za-z0-9.+-]*)*;base64,")
 _most_bytes = 5 * 1024 * 1024
 

@@ -186,6 +186,22 @@ def options(value: Any, path: Path = ("agent", "options")) -> dict[str, str]:
     return dict(value)
 
 
+def image_block(kind: str, data: str, images: Collection[str], path: Path) -> dict[str, Any] | None:
+    """The image that data (base64) of a media type is; None for what is no image that the agent takes as data.
+
+    InvalidInput for a broken one.
+    """
+    plain = image_data.media_type(kind.partition(";")[0])
+    if plain not in image_data.FORMATS or "data" not in images or not data:
+        return None
+    url = f"data:{plain};base64,{data}"
+    try:
+        image_data.read(url)
+    except image_data.BadImage as error:
+        raise InvalidInput([Fault(path, error.reason)]) from None
+    return {"type": "image", "url": url}
+
+
 # --- messages ---
 
 

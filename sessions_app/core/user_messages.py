@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents_app import images as image_data
 from agents_app.runtime.messages import Content, text_of
 from sessions_app.core import content
 from sessions_app.core.errors import Fault, InvalidInput
@@ -80,14 +79,9 @@ def _embedded(attachment: Mapping[str, Any], label: str, images: Collection[str]
         data = base64.b64decode(attachment["data"], validate=True)
     except (ValueError, binascii.Error):
         raise InvalidInput([Fault((*path, "data"), "is not base64")]) from None
-    plain = image_data.media_type(kind.partition(";")[0])
-    if plain in image_data.FORMATS and "data" in images and data:
-        try:
-            image_data.check(plain, data)
-        except image_data.BadImage as error:
-            raise InvalidInput([Fault((*path, "data"), error.reason)]) from None
-        return {"type": "image", "url": f"data:{plain};base64,{attachment['data']}"}
-    if _TEXTUAL.fullmatch(plain):
+    if image := content.image_block(kind, attachment["data"], images, (*path, "data")):
+        return image
+    if _TEXTUAL.fullmatch(kind.partition(";")[0].strip().lower()):
         try:
             text = data.decode()
         except UnicodeDecodeError:

@@ -146,9 +146,7 @@ def test_a_picture_of_another_format_than_it_says_is_refused_with_both_names() -
     ("name", "picture"),
     [
         ("image/jpg", jpeg()),
-        ("image/pjpeg", jpeg()),
         ("image/JPEG", jpeg()),
-        ("image/x-png", png()),
         ("image/png;name=a.png", png()),
     ],
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agents_app import exact_json
+from agents_app import exact_json, registry
 from agents_app.runtime.messages import Content
 from sessions_app.core import call_options, clients, content, dispatches
 from sessions_app.core.caller import Caller
@@ -50,16 +51,35 @@ class Outcome:
         there = {name: value for name, value in members.items() if value is not None}
         return {"success": self.success, "message": self.message, **there}
 
-    def for_model(self) -> Content:
-        """The text as the client gave it, else the structured content, else the error."""
-        texts = [block["text"] for block in self.content or [] if block.get("type") == "text"]
-        if len(texts) == 1:
-            return str(texts[0])
-        if texts:
-            return [{"type": "text", "text": text} for text in texts]
+    def for_model(self, images: Collection[str]) -> Content:
+        """Text and images as the client gave them, else the structured content, else the error.
+
+        ``images``: those the agent takes. InvalidInput for a broken one.
+        """
+        blocks = [
+            block
+            for index, given in enumerate(self.content or [])
+            if (block := _for_model(given, images, ("result", "content", index))) is not None
+        ]
+        if len(blocks) == 1 and blocks[0]["type"] == "text":
+            return str(blocks[0]["text"])
+        if blocks:
+            return blocks
         if self.structured is not None:
             return exact_json.dumps(self.structured)
         return "" if self.error is None else f"Tool execution failed: {self.error.get('message', '')}"
+
+
+def _for_model(given: Mapping[str, Any], images: Collection[str], path: content.Path) -> dict[str, Any] | None:
+    match given.get("type"):
+        case "text":
+            return {"type": "text", "text": given["text"]}
+        case "embeddedResource":
+            return content.image_block(given["contentType"], given["data"], images, (*path, "data"))
+        case "resource" if (given.get("contentType") or "").startswith("image/") and "http" in images:
+            uri = given["uri"]
+            return {"type": "image", "url": uri} if content.HTTP_IMAGE.fullmatch(uri) else None
+    return None
 
 
 def confirm(caller: Caller, session: Session, turn: str, call: str, decision: Decision, *, dispatched: Dispatched | None) -> None:
@@ -112,7 +132,9 @@ def complete(caller: Caller, session: Session, turn: str, call: str, outcome: Ou
     with answering(caller, session, dispatched) as open_calls:
         _own(open_calls, turn, call, dispatched)
         _check_storable(outcome.document())
-        result = ClientResult(0, call, outcome.for_model(), failed=not outcome.success, outcome=outcome.document())
+        spec = registry.find(session.agent_name)
+        said = outcome.for_model(() if spec is None else spec.images)
+        result = ClientResult(0, call, said, failed=not outcome.success, outcome=outcome.document())
         open_calls.answer([result], dispatched)
 
 

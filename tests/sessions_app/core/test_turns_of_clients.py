@@ -415,7 +415,7 @@ def test_the_active_clients_tool_is_called_and_answered_by_it_alone(alice: World
     assert (ready["client"], ready["why"], ready["title"]) == ("c1", "not-needed", "Open a file")
     (opened,) = [payload for kind, payload in events(session) if kind == "call_opened"]
     assert (opened["client"], opened["title"]) == ("c1", "Open a file")
-    outcome = Outcome(success=True, message="Opened", content=[{"type": "text", "text": "inside"}])
+    outcome = Outcome(success=True, message="Opened", content=[{"type": "text", "text": "inside"}, PICTURE])
     with pytest.raises(NotPossible):
         turns.complete(alice.caller, session, "t1", row.call_id, outcome, dispatched=action(client="c2"))
     with pytest.raises(NotPossible):
@@ -429,10 +429,46 @@ def test_the_active_clients_tool_is_called_and_answered_by_it_alone(alice: World
     assert (part.status, part.shown, part.client) == ("running", shown, "c1")
     turns.complete(alice.caller, session, "t1", row.call_id, outcome, dispatched=action())
     ends(session, "t1")
-    assert said(session)[-2] == ("tool", "inside")
+    assert said(session)[-2] == ("tool", [{"type": "text", "text": "inside"}, TOLD])
     part = state.read(alice.caller, session).turns[0].parts[0].call
     assert part is not None
     assert (part.status, part.outcome) == ("done", outcome.document())
+
+
+PICTURE = {"type": "embeddedResource", "contentType": "image/png", "data": PIXEL.rpartition(",")[2]}
+TOLD = {"type": "image", "url": PIXEL}
+PHOTO = {"type": "resource", "uri": "https://x.test/a.png", "contentType": "image/png"}
+WORDS = {"type": "text", "text": "see"}
+
+
+@pytest.mark.rule("R172")
+@pytest.mark.parametrize(
+    ("given", "images", "told"),
+    [
+        ([WORDS], ("data",), "see"),
+        ([WORDS, PICTURE], ("data",), [WORDS, TOLD]),
+        ([PICTURE], ("data",), [TOLD]),
+        ([{**PICTURE, "contentType": "image/PNG; x=y"}], ("data",), [TOLD]),
+        ([WORDS, PICTURE], ("http",), "see"),
+        ([WORDS, {**PICTURE, "contentType": "application/zip"}], ("data",), "see"),
+        ([WORDS, PHOTO], ("http",), [WORDS, {"type": "image", "url": "https://x.test/a.png"}]),
+        ([WORDS, PHOTO], ("data",), "see"),
+        ([WORDS, {**PHOTO, "uri": "http://x.test/a.png"}], ("http",), "see"),
+        ([WORDS, {**PHOTO, "contentType": "text/html"}], ("http",), "see"),
+        ([WORDS, WORDS], (), [WORDS, WORDS]),
+    ],
+)
+def test_a_model_gets_the_images_of_a_clients_tool_that_it_takes(
+    given: list[dict[str, Any]], images: tuple[str, ...], told: Any
+) -> None:
+    assert Outcome(success=True, message="m", content=given).for_model(images) == told
+
+
+@pytest.mark.parametrize("data", ["AAAA", "%", PIXEL.rpartition(",")[2][:-12]])
+def test_a_broken_image_of_a_clients_tool_is_refused_at_its_block(data: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Outcome(success=True, message="m", content=[WORDS, {**PICTURE, "data": data}]).for_model(("data",))
+    assert [fault.path for fault in caught.value.faults] == [("result", "content", 1, "data")]
 
 
 @pytest.mark.rule("R190")
