@@ -255,7 +255,7 @@ class Chat:
             (f"{mark}{number}", session, _agent_of(each), words)
             for number, (mark, session, each, words) in enumerate(zip(marks, self._listed, found, about, strict=False), 1)
         ]
-        self._screen.rows(rows)
+        self._screen.rows(rows, cuts=True)
         if not rows:
             self._screen.note("  There are none.")
         elif more or len(found) > _LISTED:

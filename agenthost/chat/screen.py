@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
@@ -17,6 +18,7 @@ from agenthost.chat.printable import cut, exact, one_line, plain, width
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "cyan": "36", "yellow": "33"}
 _LINES_OF_RESULT = 4
 _LINES_OF_ARGUMENTS = 16
+_LEAST_ROOM = 16
 _FALLBACK = {"…": "...", "→": "->", "›": ">", "•": "*"}
 
 
@@ -118,16 +120,23 @@ class Screen:
     def heading(self, text: str) -> None:
         self.line(text, "bold")
 
-    def rows(self, rows: Sequence[Sequence[str]], indent: str = "  ") -> None:
-        """A table without lines; the last column takes what room is left."""
+    def rows(self, rows: Sequence[Sequence[str]], indent: str = "  ", *, cuts: bool = False) -> None:
+        """A table without lines; the last column takes what room is left, on several lines or (``cuts``) on one."""
         rows = [[one_line(cell) for cell in row] for row in rows]
         if not rows:
             return
         widths = [min(max(width(row[column]) for row in rows), 32) for column in range(len(rows[0]) - 1)]
         for row in rows:
             cells = [cell + " " * max(wide - width(cell), 0) for cell, wide in zip(row, widths, strict=False)]
-            written = indent + "  ".join([*cells, row[-1]])
-            self.line(cut(written.rstrip(), self.columns))
+            head = indent + "".join(f"{cell}  " for cell in cells)
+            room = self.columns - width(head)
+            if cuts or room < _LEAST_ROOM:
+                self.line(cut((head + row[-1]).rstrip(), self.columns))
+                continue
+            first, *others = textwrap.wrap(row[-1], room) or [""]
+            self.line((head + first).rstrip())
+            for each in others:
+                self.line(" " * width(head) + each)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """A tool call, briefly. False if there is more to it than was shown."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from agenthost.chat.runs import of_answer
 from agenthost.chat.screen import Screen, image_name, text_of
 
@@ -74,6 +76,17 @@ def test_a_long_result_is_shown_briefly() -> None:
     screen, written = terminal()
     screen.result("\n".join(str(number) for number in range(50)))
     assert written.getvalue().splitlines() == ["  = 0", "    1", "    2", "    3", "    ... and 46 more lines"]
+
+
+def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [("a", "some words that do not fit into one line"), ("日本", "few")]
+    screen, written = terminal()
+    screen.rows(rows)
+    assert written.getvalue().splitlines() == ["  a     some words that do not fit into", "        one line", "  日本  few"]
+    screen, written = terminal()
+    screen.rows(rows, cuts=True)
+    assert written.getvalue().splitlines() == ["  a     some words that do not fit into...", "  日本  few"]
 
 
 def test_content_in_words() -> None:
