@@ -10,6 +10,7 @@ from agents_app import exact_json
 from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import TOKENS_OF_EFFORT, Settings, as_list, filled, merged
 from agents_app.providers.conversation import (
+    IMAGE_TYPES,
     Entry,
     Model,
     Results,
@@ -31,7 +32,6 @@ _SMALLER_MAX_TOKENS = (("claude-3-5", 8_192), ("claude-3-7", 16_384), ("claude-3
 AFTER_THINKING = 8_192
 # These are told how many tokens they may think; newer ones how hard they should.
 _WITH_BUDGET = re.compile(r"claude-3|claude-(opus|sonnet|haiku)-4(-[015])?(?=$|[@:]|-20\d{6}|-v\d|-latest)")
-_IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 def body(request: ModelRequest) -> bytes:
@@ -118,7 +118,7 @@ def _shown(part: Block) -> dict[str, Any]:
     if url.lower().startswith(("http://", "https://")):
         return {"type": "image", "source": {"type": "url", "url": url}}
     image = data_image(url)
-    if image is None or image[0] not in _IMAGE_TYPES:
+    if image is None or image[0] not in IMAGE_TYPES:
         return {"type": "text", "text": image_told(url)}
     return {"type": "image", "source": {"type": "base64", "media_type": image[0], "data": image[1]}}
 

@@ -14,6 +14,8 @@ from agents_app.runtime.messages import Block, Message, text_of
 NO_RESULT = "(no result)"
 NOTHING = "(empty message)"
 GOES_ON = "(The conversation goes on.)"
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+"""What every vendor with eyes takes."""
 _DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+)(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
 
 

@@ -44,6 +44,7 @@ _THINKS = re.compile(r"gemini-(2\.5-(pro|flash)(?!-(lite|image))|([3-9]|\d{2,})(
 # These want a signature with the first call of each message, are told a level and not a number of tokens, and
 # take images inside of a tool's result.
 _THIRD = re.compile(r"gemini-([3-9]|\d{2,})")
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 """What stands for a signature where there is none, by the vendor's documentation."""
 
@@ -148,7 +149,7 @@ def _answer(result: Result, ids: dict[str, str], *, third: bool) -> dict[str, An
     answer: dict[str, Any] = {"name": tool_name(result.name)}
     if given := ids.get(result.call_id):
         answer["id"] = given
-    shown = [data_image(image["url"]) for image in result.images] if third else []
+    shown = [_pixels(image["url"]) for image in result.images] if third else []
     told = [image_told(image["url"]) for image, data in zip(result.images, shown, strict=False) if data is None]
     answer["response"] = {"output": "\n".join([result.text, *told] if result.text or not told else told)}
     if inside := [{"inlineData": {"mimeType": kind, "data": data}} for kind, data in filter(None, shown)]:
@@ -163,8 +164,13 @@ def _shown(part: Block) -> dict[str, Any]:
     if url.lower().startswith(("http://", "https://")):
         kind, _ = mimetypes.guess_type(urlsplit(url).path)
         return {"fileData": {"fileUri": url, "mimeType": kind if kind and kind.startswith("image/") else "image/jpeg"}}
-    image = data_image(url)
+    image = _pixels(url)
     return {"text": image_told(url)} if image is None else {"inlineData": {"mimeType": image[0], "data": image[1]}}
+
+
+def _pixels(url: str) -> tuple[str, str] | None:
+    image = data_image(url)
+    return image if image is not None and image[0] in _IMAGE_TYPES else None
 
 
 def _thinking(model: str, effort: Effort | None) -> dict[str, Any] | None:

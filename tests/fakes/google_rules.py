@@ -33,6 +33,7 @@ _SETTINGS = {
     "service_tier",
 }
 _DATA = ("text", "inline_data", "file_data", "function_call", "function_response", "executable_code", "code_execution_result")
+_BLOBS = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "application/pdf")
 _FUNCTION = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 UNCHECKED = (b"skip_thought_signature_validator", b"context_engineering_is_the_way_to_go")
 """What stands for a signature where there is none, by the vendor's documentation."""
@@ -186,8 +187,8 @@ def _part(part: Any, where: str) -> None:
 
 def _blob(blob: Any, where: str) -> None:
     _of(blob, types.Blob, where)
-    if "/" not in str(blob.get("mime_type", "")):
-        _refuse(f"Unable to submit request because it has a mimeType parameter that is not supported at '{where}'.")
+    if blob.get("mime_type") not in _BLOBS:
+        _refuse(f"Unsupported MIME type: {blob.get('mime_type')}")
     if not _bytes(blob.get("data", ""), f"{where}.data"):
         _refuse(
             "Unable to process input image. Please retry or report in https://developers.generativeai.google/guide/troubleshooting"
