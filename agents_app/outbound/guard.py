@@ -23,7 +23,8 @@ Lookup = Callable[[str, int], Awaitable[Sequence[Address]]]
 """(name, port) -> all addresses of the name; ``OSError`` if it has none."""
 
 LOOKUP_SECONDS = 10.0
-MAX_TRIED = 6
+MAX_TRIED = 3
+"""Of each family: a host that has but one of them must not lose it behind many of the other."""
 NOT_PUBLIC = "the address's host is not a public one"
 UNKNOWN = "the address's host is unknown, or not a public one"
 
@@ -61,7 +62,7 @@ class Guard:
             raise AddressRefused(
                 UNKNOWN if target.address is None else f"the port {target.port} of this host may not be fetched from"
             )
-        return Admitted(target, tuple(addresses[:MAX_TRIED]))
+        return Admitted(target, _tried(addresses))
 
     async def _addresses(self, target: Target) -> Sequence[Address]:
         if target.address is not None:
@@ -74,6 +75,14 @@ class Guard:
         # UnicodeError: a name that the system's own encoding does not take.
         except (OSError, UnicodeError, ValueError):
             raise AddressRefused(UNKNOWN) from None
+
+
+def _tried(addresses: Sequence[Address]) -> tuple[Address, ...]:
+    kept: dict[Address, None] = {}
+    for address in addresses:
+        if sum(other.version == address.version for other in kept) < MAX_TRIED:
+            kept[address] = None
+    return tuple(kept)
 
 
 _guard = Guard(Policy(ports=USUAL_PORTS))

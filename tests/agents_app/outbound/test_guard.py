@@ -74,6 +74,14 @@ async def test_a_public_name_is_admitted_with_the_addresses_it_had() -> None:
     assert names.asked == ["example.org"]
 
 
+async def test_of_many_addresses_some_of_both_families_are_tried() -> None:
+    many = ["2606:4700::1"] * 3 + [f"2606:4700::{number}" for number in range(1, 30)] + ["1.1.1.1", "1.1.1.2"]
+    admitted = await Guard(Policy(), Names(example_org=[many])).admit(read("https://example.org/"))
+    assert [str(address) for address in admitted.addresses] == [
+        "2606:4700::1", "2606:4700::2", "2606:4700::3", "1.1.1.1", "1.1.1.2",
+    ]  # fmt: skip
+
+
 def test_names_of_one_house_and_addresses_are_never_looked_up() -> None:
     names = Names()
     assert refusal("http://localhost/", names) == UNKNOWN
