@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
-FIRST_WAIT_SECONDS = 2.0
+FIRST_WAIT_SECONDS = 3.0
+_IMPORT_SECONDS = 10.0
 _SETTLE_SECONDS = 0.2
 
 
@@ -41,7 +42,8 @@ class Entry:
     access: Access
     tools: tuple[Listed, ...] | None = None
     fault: McpFault | None = None
-    began: float = field(default_factory=time.monotonic)
+    asked: threading.Event = field(default_factory=threading.Event)
+    asked_at: float = 0.0
     tried: threading.Event = field(default_factory=threading.Event)
 
 
@@ -69,9 +71,9 @@ class Catalogue:
         found = {name: self._entry(access) for name, access in _accesses(spec).items()}
         if wait:
             for entry in found.values():
-                left = entry.began + FIRST_WAIT_SECONDS - time.monotonic()
-                if left > 0:
-                    entry.tried.wait(left)
+                # A process that has just begun is busy; the server's own time begins when it is asked.
+                if not entry.tried.is_set() and entry.asked.wait(_IMPORT_SECONDS):
+                    entry.tried.wait(max(0.0, entry.asked_at + FIRST_WAIT_SECONDS - time.monotonic()))
         return {name: entry.tools for name, entry in found.items() if entry.tools is not None}
 
     def faults(self, spec: AgentSpec) -> dict[str, McpFault]:
@@ -115,6 +117,8 @@ class Catalogue:
         # Here, in the catalogue's own thread: the library takes half a second to import.
         from agents_app.mcp.connection import Connection
 
+        entry.asked_at = time.monotonic()
+        entry.asked.set()
         pause = FIRST_PAUSE
         while True:
             connection = Connection(entry.access)

@@ -111,16 +111,6 @@ def put(session: Session, entry: Entry) -> None:
     )
 
 
-def attended(session: int) -> bool:
-    """Whether a client takes part in the session now, whom its agent's tools may ask something."""
-    return SessionClient.objects.filter(session_id=session, left_at=None).exists()
-
-
-def attended(session: int) -> bool:
-    """Whether a client takes part in the session now, whom its agent's tools may ask something."""
-    return SessionClient.objects.filter(session_id=session, left_at=None).exists()
-
-
 def draw_attention(session: int) -> Turn | None:
     """Make the run of the session's live turn look; the session is locked. Tell its worker after the transaction."""
     turn = Turn.objects.select_for_update(no_key=True).filter(session_id=session, state__in=LIVE_STATES).first()

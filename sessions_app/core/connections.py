@@ -20,6 +20,7 @@ from sessions_app.core import broadcast, clients, journal, quotas, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.events import Kind
 from sessions_app.core.identifiers import new_id
 from sessions_app.models import ClientPresence, DispatchRecord, Session, SessionClient
 
@@ -65,6 +66,19 @@ def disconnected(tenant: int, client: str, connection: str) -> None:
     if not ClientPresence.objects.filter(tenant_id=tenant, client=client).exists():
         for row in SessionClient.objects.filter(tenant_id=tenant, client=client, left_at=None).values_list("pk", flat=True):
             _leave(row)
+
+
+_HAND_IN_IT = (Kind.TURN_STARTED, Kind.MESSAGE_PENDING, Kind.CALL_GRANTED)
+
+
+def attended(tenant: int, session: int) -> bool:
+    """Whether somebody is there who can be asked something: the session's client, or one who lately had a hand in it."""
+    if SessionClient.objects.filter(session_id=session, left_at=None).exists():
+        return True
+    said = [payload.get("origin") for payload in journal.latest(session, _HAND_IN_IT, 10)]
+    hands = {origin["client"] for origin in said if origin}
+    alive = Now() - timedelta(seconds=settings.AGENTHOST_AHP_PRESENCE_SECONDS)
+    return ClientPresence.objects.filter(tenant_id=tenant, client__in=hands, seen_at__gt=alive).exists()
 
 
 def _is_there() -> Exists:

@@ -22,7 +22,7 @@ from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, St
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from agents_app.tools.threads import FairPool
-from sessions_app.core import clients, database, forms, history, journal, logcontext, model_use, planning, quotas, turns
+from sessions_app.core import connections, database, forms, history, journal, logcontext, model_use, planning, quotas, turns
 from sessions_app.core.condenser import Condenser
 from sessions_app.core.conversation import Conversation
 from sessions_app.core.events import Happening, Kind
@@ -372,7 +372,7 @@ class Run:
         await self._commit([happening, self._activity()] if ran else [happening], statements)
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
-        if not await database.run(clients.attended, self.claimed.session):
+        if not await database.run(connections.attended, self.claimed.tenant, self.claimed.session):
             return FormAnswer("decline")
         place, turn = self._place(self._step), self._loaded.public_id
         form_id, opened, statement = forms.asked(place, turn, call, form, timezone.now())

@@ -66,6 +66,13 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
     return SessionRead(events[:limit], counter or 0, len(events) > limit)
 
 
+def latest(session: int, kinds: Collection[Kind], limit: int) -> list[Any]:
+    """Payloads of the session's last events of these kinds, the newest first."""
+    among = ", ".join(["%s"] * len(kinds))
+    sql = f"select data from event where session_id = %s and kind in ({among}) order by seq desc limit %s"
+    return [exact_json.loads(data) for (data,) in _all(sql, (session, *kinds, limit))]
+
+
 def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
     """All of a tenant's events after a position; they are on disk when this returns.
 

@@ -12,6 +12,7 @@ from agents_app.mcp.catalogue import catalogue
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, from_document, to_document
 from sessions_app.core import clients, connections, creation, forms, history, state, turns
 from sessions_app.core.errors import InvalidInput, NotPossible
+from sessions_app.core.inbox import UserMessage
 from sessions_app.core.turns import Permission
 from sessions_app.models import AgentDefinition, Form, Session, ToolCall, Turn
 from tests.fakes.mcp_server import McpServer, serving
@@ -323,6 +324,22 @@ def test_where_nobody_attends_a_question_is_declined_at_once(
     wait_for_state(accepted, "done")
     assert results(session) == ["decline: None"]
     assert not Form.objects.filter(session=session).exists()
+
+
+def test_who_only_started_the_turn_is_asked_as_long_as_they_are_there(
+    alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
+) -> None:
+    start_worker()
+    session = creation.create(alice.caller, uri="sailor:/two", agent="sailor", approval="auto")
+    for turn, there in (("t1", False), ("t2", True)):
+        if there:
+            connections.connected(alice.caller, "c1", "w1", resumed=False)
+        said = UserMessage(model.script([call("ask", {}, id=f"a-{turn}")], [text("ok")]))
+        accepted = turns.start(alice.caller, session, content=said.text, turn_id=turn, said=said, alone=True, dispatched=action())
+        if there:
+            forms.complete(alice.caller, session, asked(session), "cancel", dispatched=action())
+        wait_for_state(accepted, "done")
+    assert results(session) == ["decline: None", "cancel: None"]
 
 
 def test_a_turn_that_is_cancelled_takes_its_question_with_it(
