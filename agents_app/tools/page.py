@@ -209,7 +209,8 @@ class _Reader:
             self.verbatim += 1
             if self.verbatim == 1:
                 self._put("```")
-        elif name == "a":
+        elif name == "a" and not self.verbatim:
+            # In code an address would be read as a part of it.
             element.link = self._link(attributes.get("href", ""))
             element.begun = (len(self.lines), len(self.line))
 

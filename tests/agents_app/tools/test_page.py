@@ -43,6 +43,7 @@ def text(page: str, limit: int = 100_000) -> str:
         # code
         ("<pre>\n  a\n    b &lt;c&gt;\n</pre>z", "```\n  a\n    b <c>\n```\n\nz"),
         ("x <code>a  b</code>", "x a b"),
+        ("<pre>let v: <a href=/vec>Vec</a> = 1;</pre>", "```\nlet v: Vec = 1;\n```"),
         # links
         ("see <a href=/x>this  page</a>.", "see [this page](https://site.example/x)."),
         ("<a href='b?c=1&amp;d=2#e'>x</a>", "[x](https://site.example/docs/b?c=1&d=2#e)"),
