@@ -29,6 +29,7 @@ _lock = threading.Lock()
 _agents: Mapping[str, AgentSpec] | None = None
 _merged: dict[str, tuple[AgentSpec, Mapping[str, Sequence[Listed]], AgentSpec]] = {}
 """By the agent's name: its description, the lists of its servers, what both come to."""
+_all: Mapping[str, AgentSpec] = MappingProxyType({})
 
 
 def described() -> Mapping[str, AgentSpec]:
@@ -48,10 +49,15 @@ def agents() -> Mapping[str, AgentSpec]:
 
     Waits for no server, but for a moment when it is asked for the first time; in an event loop not even that.
     """
+    global _all
     known = described()
     if not any(spec.mcp for spec in known.values()):
         return known
-    return MappingProxyType({name: _with_servers(spec, known.values()) for name, spec in known.items()})
+    made = {name: _with_servers(spec, known.values()) for name, spec in known.items()}
+    with _lock:
+        if _all.keys() != made.keys() or any(_all[name] is not made[name] for name in made):
+            _all = MappingProxyType(made)
+        return _all
 
 
 def find(name: str) -> AgentSpec | None:
@@ -72,15 +78,15 @@ def _with_servers(spec: AgentSpec, known: Iterable[AgentSpec]) -> AgentSpec:
     # All of them, so that the first wait is the only one.
     catalogue.watch(known)
     lists = catalogue.lists(spec, wait=not _in_a_loop())
-    made = _merged.get(spec.name)
-    if (
-        made is None
-        or made[0] is not spec
-        or made[1].keys() != lists.keys()
-        or any(made[1][each] is not lists[each] for each in lists)
-    ):
-        made = _merged[spec.name] = (spec, lists, replace(spec, tools=(*spec.tools, *listing.tools(spec, lists))))
+    with _lock:
+        made = _merged.get(spec.name)
+        if made is None or made[0] is not spec or not _same(made[1], lists):
+            made = _merged[spec.name] = (spec, lists, replace(spec, tools=(*spec.tools, *listing.tools(spec, lists))))
     return made[2]
+
+
+def _same(before: Mapping[str, Sequence[Listed]], now: Mapping[str, Sequence[Listed]]) -> bool:
+    return before.keys() == now.keys() and all(before[name] is now[name] for name in now)
 
 
 def _in_a_loop() -> bool:

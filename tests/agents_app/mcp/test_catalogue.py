@@ -69,17 +69,19 @@ def test_the_first_look_at_an_agent_has_its_servers_tools(server: McpServer) -> 
 def test_between_two_changes_the_same_definition_is_handed_out(server: McpServer) -> None:
     with registry.use([agent(McpSpec("harbour", server.url))]):
         assert registry.find("pilot") is registry.find("pilot")
+        assert registry.agents() is registry.agents()
         assert registry.agents()["pilot"] is registry.find("pilot")
 
 
 def test_a_tool_that_a_server_adds_is_there_when_it_has_said_so(server: McpServer) -> None:
     with registry.use([agent(McpSpec("harbour", server.url))]):
         assert "brand_new" not in names()
-        before = registry.find("pilot")
+        before, all_before = registry.find("pilot"), registry.agents()
         eventually(lambda: server.listened)
         server.add("brand_new")
         eventually(lambda: "brand_new" in names())
         assert registry.find("pilot") is not before
+        assert registry.agents() is not all_before
 
 
 def test_a_server_that_goes_down_keeps_its_tools_and_is_asked_again(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
