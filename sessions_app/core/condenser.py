@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from django.db import DatabaseError
 
 from agents_app import compaction
+from agents_app.compaction import Older
 from agents_app.errors import ProviderError
 from agents_app.runtime import summarising
 from agents_app.runtime.interface import Usage
@@ -29,6 +31,7 @@ PLACES, PLACES_OF_A_TENANT = 4, 2
 SECONDS_BESIDE, SECONDS_IN_A_RUN = 300.0, 60.0
 """The longest that a summary may take: beside the runs, and while a run and its client wait."""
 _LOOK_AGAIN = 0.1
+_DOUBT_SECONDS = 30.0
 _STOP_PATIENCE = 5.0
 
 
@@ -50,8 +53,8 @@ class Condenser:
         self._asking: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
         self._resting = False
-        self._in_doubt = False
-        """The rows may say that this worker is at something, and it is not."""
+        self._in_doubt_until = 0.0
+        """Until then the rows may say that this worker is at something, and it is not: a statement may still be on its way."""
 
     # --- beside the runs ---
 
@@ -74,8 +77,7 @@ class Condenser:
     async def sweep(self) -> None:
         """Once a second: what was given up elsewhere is taken, what is no longer wanted is stopped."""
         async with self._looking:
-            if self._in_doubt:
-                self._in_doubt = False
+            if time.monotonic() < self._in_doubt_until:
                 await database.run(condensing.give_back_all_but, self._worker, [*self._jobs, *self._in_runs])
             if self._jobs:
                 mine = await database.run(condensing.mine, self._worker)
@@ -95,7 +97,7 @@ class Condenser:
                 try:
                     claimed = await database.run(condensing.claim, self._worker, 1, full)
                 except BaseException:
-                    self._in_doubt = True
+                    self._doubt()
                     raise
                 if not claimed:
                     return
@@ -109,8 +111,9 @@ class Condenser:
     def _is_over(self, taken: Taken, done: asyncio.Task[None]) -> None:
         if (job := self._jobs.get(taken.session)) is not None and job[1] is done:
             del self._jobs[taken.session]
-            self._in_doubt = self._in_doubt or done.cancelled()
-            if not self._resting and not done.cancelled():
+            if done.cancelled():
+                self._doubt()
+            elif not self._resting:
                 self.look()
 
     def look(self) -> None:
@@ -120,6 +123,13 @@ class Condenser:
         task.add_done_callback(self._asking.discard)
 
     async def _make(self, taken: Taken) -> None:
+        try:
+            await self._make_of(taken)
+        except Exception:
+            self._doubt()
+            raise
+
+    async def _make_of(self, taken: Taken) -> None:
         with logcontext.about(tenant=taken.tenant):
             of = await database.run(condensing.about, taken.session)
             if of is None or (of.budget is not None and await database.run(of.budget.overdrawn) is not None):
@@ -127,14 +137,13 @@ class Condenser:
                 return
             logcontext.bind(session=of.public_id)
             made_of = await database.run(condensing.base, taken.session)
-            await self._summarised(taken, of, made_of, SECONDS_BESIDE)
+            if (older := of.older(made_of.messages)) is None:
+                await database.run(condensing.drop, self._worker, taken.session)
+            else:
+                await self._summarised(taken, of, made_of, older, SECONDS_BESIDE)
 
-    async def _summarised(self, taken: Taken, of: About, made_of: Base, seconds: float) -> Found | None:
+    async def _summarised(self, taken: Taken, of: About, made_of: Base, older: Older, seconds: float) -> Found | None:
         """Make and store it; whatever comes of it, the session is not this worker's any more. None: there is none."""
-        older = of.older(made_of.messages)
-        if older is None:
-            await database.run(condensing.drop, self._worker, taken.session)
-            return None
         used: list[Usage] = []
         model = of.spec.model
         try:
@@ -167,8 +176,11 @@ class Condenser:
             await database.run(close, self._worker, *more)
             await database.run(condensing.book, of, model, used)
         except DatabaseError as error:
-            self._in_doubt = True
+            self._doubt()
             log.error("the end of a summary could not be stored: %s", faults.described(error))
+
+    def _doubt(self) -> None:
+        self._in_doubt_until = time.monotonic() + _DOUBT_SECONDS
 
     # --- in a run ---
 
@@ -180,8 +192,8 @@ class Condenser:
         self._in_runs[of.session] += 1
         try:
             return await self._for_run(of, oldest)
-        except asyncio.CancelledError:
-            self._in_doubt = True
+        except BaseException:
+            self._doubt()
             raise
         finally:
             self._in_runs[of.session] -= 1
@@ -196,7 +208,7 @@ class Condenser:
             if made_of.through >= oldest:
                 return Found(made_of.through, made_of.standing)
             state = await database.run(condensing.state, of.session)
-            if state.resting or of.older(made_of.messages) is None:
+            if state.resting or (older := of.older(made_of.messages)) is None:
                 return None
             if of.budget is not None and await database.run(of.budget.overdrawn) is not None:
                 return None
@@ -204,7 +216,7 @@ class Condenser:
             if taken is None:
                 # Somebody is at it: two would be paid for, and one stored.
                 await asyncio.sleep(_LOOK_AGAIN)
-            elif (found := await self._summarised(taken, of, made_of, left)) is not None:
+            elif (found := await self._summarised(taken, of, made_of, older, left)) is not None:
                 return found
         log.warning("nobody made a summary in time for turn %d", of.turn)
         return None

@@ -208,7 +208,8 @@ def test_a_tenant_whose_tokens_are_used_up_and_one_that_is_suspended_get_no_summ
     say(carol, third, "hello")
     assert is_summarised(third)()
     assert len(of_scribe(model)) >= 1
-    assert DueSummary.objects.get(session=due[1]).worker == ""
+    waits = DueSummary.objects.get(session=due[1])
+    assert (waits.due, waits.worker, waits.attempts) == (True, "", 0)
     assert not Compaction.objects.filter(session__in=due).exists()
 
 
@@ -264,6 +265,33 @@ def test_a_former_summary_goes_on_standing_where_the_next_one_fails(
     assert len(summaries(session)) > 1
     assert {summary for _, summary in summaries(session)} == {STANDS}
     assert all(length(request) <= LIMIT for request in of_agent(model))
+
+
+def test_a_summary_that_fails_inside_the_server_holds_up_nothing(
+    alice: World,
+    rememberer: AgentSpec,
+    start_worker: Callable[[], Worker],
+    model: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = due_session(alice)
+
+    words = "my dear diary"
+
+    def about(session: int) -> None:
+        raise ValueError(words)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(condensing, "about", about)
+        start_worker()
+        wait_for(lambda: DueSummary.objects.get(session=session).attempts == condensing.MOST_ATTEMPTS, "it is given up")
+    assert "ValueError" in caplog.text
+    assert "diary" not in caplog.text
+    wait_for(lambda: DueSummary.objects.get(session=session).worker == "", "nobody is said to be at it")
+    assert of_scribe(model) == []
+    assert say(alice, session, "so?").stop_reason == "end_turn"
+    assert is_summarised(session)()
 
 
 @pytest.mark.rule("A99")
