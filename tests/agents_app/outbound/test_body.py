@@ -124,6 +124,23 @@ async def test_an_endless_answer_is_read_to_the_limit_and_closed() -> None:
         await gone.wait()
 
 
+@pytest.mark.parametrize(
+    ("start", "unit"),
+    [(b"", gzip.compress(b"")), (b"\x1f\x8b\x08\x08\0\0\0\0\0\0", b"a name that never ends "), (b"", gzip.compress(b"x"))],
+    ids=["empty streams", "a name", "tiny streams"],
+)
+@pytest.mark.timeout(60)
+async def test_compressed_content_that_says_nothing_for_ever_is_given_up(start: bytes, unit: bytes) -> None:
+    async def endless(reader: asyncio.StreamReader, writer: Writer) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + start)
+        while True:
+            writer.write(unit * 1_000)
+            await writer.drain()
+
+    with pytest.raises(FetchFailed, match="compressed content is broken"):
+        await read(endless)
+
+
 async def test_noise_as_compressed_content_is_content_or_a_failure() -> None:
     chance = random.Random(7)
     for _ in range(60):
