@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 
+from agents_app.mcp.catalogue import catalogue
 from sessions_app.core import broadcast, database, draining, presence
 
 log = logging.getLogger(__name__)
@@ -57,9 +58,14 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 
 async def ready(_request: HttpRequest) -> JsonResponse:
-    """/readyz: requests may be sent here. A lost carrier of announcements is told but is no reason: turns go on without it."""
+    """/readyz: requests may be sent here. A lost carrier of announcements, or an MCP server that is down, is told but is
+    no reason: turns go on without it."""
     found = await reasons()
     facts: dict[str, Any] = {"ready": not found, "reasons": found, "announcements": broadcast.carrier_up()}
+    servers, down = catalogue.standing()
+    if servers:
+        # No names: whoever asks has no key.
+        facts["mcp"] = {"servers": servers, "down": down}
     if not found:
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(found), **facts}

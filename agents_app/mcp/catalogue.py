@@ -81,6 +81,12 @@ class Catalogue:
         entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
         return {name: entry.fault for name, entry in entries.items() if entry is not None and entry.fault is not None}
 
+    def standing(self) -> tuple[int, int]:
+        """How many servers are looked at, and how many of them cannot be used now. Who wants each session's own
+        credentials is none of them."""
+        entries = list(self._entries.values())
+        return len(entries), sum(entry.fault is not None and entry.fault.kind != "refused" for entry in entries)
+
     def close(self) -> None:
         """Stop looking; what is known is forgotten."""
         with self._lock:

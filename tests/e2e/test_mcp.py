@@ -83,6 +83,10 @@ def eventually(holds: Callable[[], Any], seconds: float = 90) -> Any:
     return found
 
 
+def ready(server: Server) -> httpx.Response:
+    return httpx.get(server.origin() + "/readyz", timeout=30, trust_env=False)
+
+
 def tools(client: Client, agent: str = "docker") -> list[dict[str, Any]]:
     return list(client.agent(agent).get("tools") or [])
 
@@ -159,9 +163,11 @@ def test_a_server_that_goes_down_and_comes_back(scene: Scene, model: ModelServer
     try:
         assert list(ask().values()) == ["Tool execution failed: the MCP server harbour cannot be reached"]
         assert tools(alice) == known
-        assert httpx.get(scene.server.origin() + "/readyz", timeout=30, trust_env=False).status_code == 200
+        assert ready(scene.server).status_code == 200
+        eventually(lambda: ready(scene.server).json()["mcp"]["down"] == 1)
     finally:
         scene.harbour.start()
+    eventually(lambda: ready(scene.server).json()["mcp"]["down"] == 0)
     assert list(ask().values()) == ["nobody"]
 
 
