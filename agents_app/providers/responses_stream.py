@@ -53,6 +53,14 @@ class ResponsesStream(Reading):
                 self._think(self._item(document, "reasoning"), document.get("delta"), out)
             case "response.reasoning_summary_part.added":
                 self._new_paragraph = True
+            case "response.function_call_arguments.done":
+                item = self._item(document, "function_call")
+                self._argue(item, word(document.get("arguments"))[item.length :], out)
+            case "response.output_text.done" | "response.refusal.done":
+                self._refused = self._refused or kind == "response.refusal.done"
+                item = self._item(document, "message")
+                if not item.length:
+                    self._say(item, document.get("text") or document.get("refusal"), out)
             case "response.output_item.added":
                 self._add(document, fields(document.get("item")), out)
             case "response.output_item.done":

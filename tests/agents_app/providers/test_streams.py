@@ -173,6 +173,20 @@ def test_without_sealed_reasoning_no_item_is_named_again() -> None:
     assert (found.thinking, found.calls, found.opaque) == ("hm", [("call_1", "look", '{"a": 1}')], [])
 
 
+def test_a_server_that_tells_each_thing_when_it_is_done_is_understood() -> None:
+    call = {"type": "function_call", "id": "f", "call_id": "c", "name": "look", "arguments": ""}
+    found = read(
+        ResponsesStream(),
+        {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "m"}},
+        {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "ok"},
+        {"type": "response.output_item.added", "output_index": 1, "item": call},
+        {"type": "response.function_call_arguments.done", "output_index": 1, "arguments": '{"a": 1}'},
+        item(1, **{**call, "arguments": '{"a": 1}'}),
+        DONE,
+    )
+    assert (found.text, found.calls) == ("ok", [("c", "look", '{"a": 1}')])
+
+
 def test_a_server_that_tells_all_at_the_end_is_understood() -> None:
     output = [
         {
