@@ -15,7 +15,7 @@ NO_RESULT = "(no result)"
 NOTHING = "(empty message)"
 GOES_ON = "(The conversation goes on.)"
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-"""What every vendor with eyes takes."""
+"""What most vendors can see."""
 _DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+)(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
 
 
@@ -166,7 +166,10 @@ def _after_each_model_message(messages: Iterable[Message]) -> Iterator[list[Mess
 
 def _pieces(message: Message, full_model: str) -> list[Piece]:
     pieces = [piece for piece in arranged(message, full_model) if piece.kind != "text" or piece.text.strip() or piece.data]
-    # With thinking alone nothing is left to say, and vendors refuse it.
+    # Where an answer was cut its last thought led to nothing, and vendors refuse to have it back.
+    while pieces and pieces[-1].kind == "kept":
+        pieces.pop()
+    # With thinking alone nothing is left to say, and that is refused too.
     return pieces if any(piece.call is not None or piece.text.strip() for piece in pieces) else []
 
 

@@ -58,7 +58,8 @@ def conversations(draw: st.DrawFn) -> list[Message]:
                         called.append(wanted)
                         call = {"type": "tool_use", "toolCallId": wanted, "name": draw(names), "input": draw(inputs)}
                         content.append(call)
-                messages.append(Message("assistant", content if (content and draw(st.booleans())) or called else draw(words)))
+                blocks_stay = bool(content) and (draw(st.booleans()) or any(block["type"] == "tool_use" for block in content))
+                messages.append(Message("assistant", content if blocks_stay else draw(words)))
             case _:
                 open_calls = [call for call in called if call not in answered]
                 if open_calls:

@@ -204,3 +204,13 @@ async def test_refusals_are_sorted_and_not_tried_again(gpt: ResponsesServer, ste
     found = await fault_of(VENDOR, request(VENDOR, gpt, Message("user", gpt.script([step]))))
     assert found.fault == fault
     assert len(gpt.requests) == 1
+
+
+@pytest.mark.rule("A86")
+async def test_a_last_thought_that_led_to_nothing_spoils_no_later_turn(gpt: ResponsesServer) -> None:
+    script = gpt.script([steps.text("So far."), steps.thinking("And then?"), steps.finish("max_output_tokens")])
+    conversation = Conversation(gpt)
+    await conversation.turn(script, MODEL)
+    await conversation.turn("and now?", MODEL)
+    assert conversation.ends == [("max_tokens", ""), ("end_turn", "")]
+    assert [request.refused for request in gpt.requests] == ["", ""]
