@@ -150,3 +150,9 @@ def test_a_wrong_variable_stops_the_start_with_its_name(tmp_path: Path, name: st
     last = done.stderr.strip().splitlines()[-1]
     assert name in last
     assert "hush" not in done.stderr
+
+
+def test_the_keys_of_vendors_come_from_their_usual_variables(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("k")
+    found = loaded(tmp_path, OPENAI_API_KEY="k", GEMINI_API_KEY="k", MISTRAL_API_KEY_FILE=str(tmp_path / "key"))
+    assert found["providers"] == ["google", "mistral", "openai-chat", "openai-responses"]
