@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -24,7 +24,7 @@ base_url = "{model}"
 api_key = "sk-reader"
 [[agents.tools]]
 builtin = "fetch_url"
-timeout = 30
+timeout = 120
 """
 PAGE = (
     b"<title>Tides</title><nav>menu</nav><h1>High water</h1>"
@@ -36,6 +36,8 @@ PAGE = (
 class Site:
     port: int = 0
     redirects: dict[str, str] = field(default_factory=dict)
+    held: threading.Event = field(default_factory=threading.Event)
+    gone: threading.Event = field(default_factory=threading.Event)
     asked: list[str] = field(default_factory=list)
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
@@ -49,6 +51,9 @@ def serving() -> Iterator[Site]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             site.asked.append(self.path)
+            if self.path == "/held":
+                self._hold()
+                return
             location = site.redirects.get(self.path)
             self.send_response(302 if location else 200)
             if location:
@@ -57,6 +62,19 @@ def serving() -> Iterator[Site]:
             self.send_header("Content-Length", str(len(PAGE)))
             self.end_headers()
             self.wfile.write(PAGE)
+
+        def _hold(self) -> None:
+            """Half an answer, and then nothing until the other side goes."""
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"half")
+            self.wfile.flush()
+            site.held.set()
+            with suppress(ConnectionError):
+                self.rfile.read()
+            site.gone.set()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             return
@@ -151,3 +169,19 @@ def test_a_page_that_redirects_inside_is_followed_no_further(
         assert told == "Tool execution failed: it redirects to an address that may not be fetched"
     assert "High water" in result(installation.alice, model, allowed.url("/on"))
     assert closed.asked == []
+
+
+def test_a_cancel_ends_a_fetch_that_is_under_way(installation: Server, allowed: Site, model: ModelServer) -> None:
+    allowed.held.clear()
+    allowed.gone.clear()
+    alice = installation.alice
+    prompt = model.script([steps.call("fetch_url", {"url": allowed.url("/held")}, id="f1")], [steps.text("never")])
+    session = alice.create({"name": "reader", "tools": [{"name": "fetch_url", "trust": True}]})
+    with alice.stream(session, prompt) as stream:
+        stream.until("tool_call")
+        assert allowed.held.wait(60)
+        alice.cancel(session)
+        # The tool's own time is longer.
+        assert allowed.gone.wait(60)
+        stream.rest()
+    assert len(model.requests_of(prompt)) == 1
