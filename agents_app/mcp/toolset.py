@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 QUESTION_SECONDS = 900.0
 """How long a question of a server's may stay open; it takes nothing of the tool's own time."""
+MOST_QUESTIONS = 20
+"""In one call, one after the other: nobody fills in forms without end."""
 
 
 class WithServers:
@@ -103,13 +105,17 @@ class _Elicit:
 
     def __init__(self, ask: Ask, clock: _Clock) -> None:
         self._ask, self._clock = ask, clock
+        self._asked = 0
+        self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
         form = elicitation.form(params)
-        if form is None:
+        self._asked += 1
+        if form is None or self._asked > MOST_QUESTIONS:
             return elicitation.answer(FormAnswer("decline"))
         self._clock.pause()
         try:
-            return elicitation.answer(await self._ask(form))
+            async with self._one_at_a_time:
+                return elicitation.answer(await self._ask(form))
         finally:
             self._clock.resume()

@@ -26,6 +26,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
 from agents_app.errors import RunLost
+from agents_app.mcp import pool as servers
 from agents_app.tools.threads import FairPool
 from sessions_app.core import (
     broadcast,
@@ -188,6 +189,8 @@ class Worker:
         if self._writer is not None:
             await self._writer.close()
         self._pool.close()
+        # MCP servers are told goodbye: what they keep for a conversation they may let go.
+        await servers.pool().close()
         # Whoever waits for a run in another thread is let go with the run's task.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for each in left:

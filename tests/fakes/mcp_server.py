@@ -110,6 +110,16 @@ async def _ask(_server: McpServer, context: ServerRequestContext[Any], params: t
     return _text(f"{said.action}: {said.content}")
 
 
+async def _ask_on(server: McpServer, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> Any:
+    """Asks until it gets no answer, as often as it likes in one call."""
+    if context.protocol_version >= "2026":
+        return await _ask(server, context, params)
+    asked = 0
+    while (await context.session.elicit_form("Again?", BERTH, related_request_id=context.request_id)).action == "accept":
+        asked += 1
+    return _text(f"asked {asked} times")
+
+
 async def _ask_link(_server: McpServer, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> Any:
     asked = types.ElicitRequestURLParams(message="Log in", url="https://login.test/", elicitation_id="e1")
     if context.protocol_version < "2026":
@@ -171,6 +181,7 @@ def _offers() -> dict[str, _Offer]:
         _Offer(types.Tool(name="refuse", input_schema=_schema()), _refuse),
         _Offer(types.Tool(name="slow", input_schema=_schema()), _slow),
         _Offer(types.Tool(name="ask", input_schema=_schema()), _ask),
+        _Offer(types.Tool(name="ask_on", input_schema=_schema()), _ask_on),
         _Offer(types.Tool(name="ask_link", input_schema=_schema()), _ask_link),
         _Offer(types.Tool(name="visits", input_schema=_schema()), _visits),
         _Offer(types.Tool(name="odd.name/with spaces", input_schema=_ODD), _odd),

@@ -369,6 +369,12 @@ async def test_where_nobody_can_be_asked_questions_are_declined(server: McpServe
     assert await call(server, "ask") == "decline: None"
 
 
+async def test_a_server_cannot_ask_without_end(old_server: McpServer) -> None:
+    user = User(FormAnswer("accept", {"name": "Ada", "side": "port"}))
+    assert await call(old_server, "ask_on", ask=user) == f"asked {toolset.MOST_QUESTIONS} times"
+    assert len(user.forms) == toolset.MOST_QUESTIONS
+
+
 async def test_a_server_that_wants_the_user_at_another_address_is_declined(server: McpServer) -> None:
     user = User(FormAnswer("accept"))
     assert await call(server, "ask_link", ask=user) == "decline"

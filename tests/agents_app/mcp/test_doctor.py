@@ -43,7 +43,7 @@ def test_a_server_is_shown_with_its_tools_as_the_agent_calls_them(tmp_path: Path
             out, err, status = check(tmp_path, server.url, 'include = ["read_file", "slow"]')
         assert out.splitlines()[-1] == (
             f"a MCP server harbour: http://127.0.0.1:{server.port}: OK"
-            f" (MCP {version}, tools read_file, harbour_slow (its slow); 10 not taken)"
+            f" (MCP {version}, tools read_file, harbour_slow (its slow); 11 not taken)"
         )
         assert (err, status) == ("", 0)
 
@@ -51,7 +51,7 @@ def test_a_server_is_shown_with_its_tools_as_the_agent_calls_them(tmp_path: Path
 def test_a_server_of_which_nothing_is_taken_is_a_fault(tmp_path: Path) -> None:
     with serving() as server:
         _, err, status = check(tmp_path, server.url, 'include = ["raed_file"]')
-    assert "tools none; 12 not taken" in err
+    assert "tools none; 13 not taken" in err
     assert status == 1
 
 

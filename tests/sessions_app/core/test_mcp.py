@@ -93,6 +93,17 @@ def test_a_turn_calls_a_servers_tool_and_gives_the_model_what_it_said(
     assert asked[0]["function"]["parameters"]["required"] == ["path"]
 
 
+def test_a_worker_that_stops_says_goodbye_to_servers_that_keep_sessions(
+    alice: World, harbour: AgentSpec, server: McpServer, start_worker: Any, model: ModelServer
+) -> None:
+    one = start_worker()
+    session = alice.session(tools=enabled("visits"))
+    wait_for_state(alice.say(session, model.script([call("visits", {}, id="v")], [text("ok")])), "done")
+    one.stop(grace=1)
+    left = {request.session for request in server.requests if request.method == "DELETE"}
+    assert left == set(server.visits) - {""}
+
+
 def test_a_tool_that_is_not_trusted_runs_when_its_client_allows_it(
     alice: World, harbour: AgentSpec, server: McpServer, start_worker: Any, model: ModelServer
 ) -> None:
@@ -351,6 +362,23 @@ def test_a_turn_that_is_cancelled_takes_its_question_with_it(
     name = asked(session)
     turns.cancel(alice.caller, session)
     assert turn_of(accepted).state == "cancelled"
+    assert state.read(alice.caller, session).forms == []
+    with pytest.raises(NotPossible):
+        forms.complete(alice.caller, session, name, "accept", ANSWERS, dispatched=action())
+
+
+def test_a_question_of_a_worker_that_went_away_is_closed_by_the_next(
+    alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
+) -> None:
+    first = start_worker()
+    session = attended(alice)
+    accepted = alice.say(session, model.script([call("ask", {}, id="a")], [text("ok")]))
+    name = asked(session)
+    first.stop(grace=0.1, drain=0.1)
+    assert turn_of(accepted).state == "running"
+    start_worker()
+    wait_for_state(accepted, "done")
+    assert results(session) == ["Tool execution failed: interrupted, it may have run"]
     assert state.read(alice.caller, session).forms == []
     with pytest.raises(NotPossible):
         forms.complete(alice.caller, session, name, "accept", ANSWERS, dispatched=action())
