@@ -71,13 +71,12 @@ async def test_some_places_are_kept_for_those_who_have_none() -> None:
 
 
 async def test_a_place_that_is_free_goes_to_whom_has_the_fewest() -> None:
-    crowd = Crowd(3)
-    await crowd.arrive("a", 5)
-    await crowd.arrive("b", 5)
-    await crowd.arrive("c", 5)
-    assert sorted(crowd.inside) == ["a", "b", "c"]
-    await crowd.leave("b")
-    assert sorted(crowd.inside) == ["a", "b", "c"]
+    crowd = Crowd(16)
+    await crowd.arrive("a", 100)
+    await crowd.arrive("b", 100)
+    assert (crowd.count("a"), crowd.count("b")) == (8, 6)
+    await crowd.leave("a")
+    assert (crowd.count("a"), crowd.count("b")) == (7, 7)
     await crowd.close()
 
 

@@ -79,6 +79,7 @@ def text(page: str, limit: int = 100_000) -> str:
         # markup that does not end swallows the rest, as in a browser
         ("a<b", "a"),
         ("a<b c='", "a"),
+        ("a<b c='x> d</b> e", "a"),
         ("a<!-- b", "a"),
         ("a<!--> b", "a b"),
         ("a<script>b", "a"),
