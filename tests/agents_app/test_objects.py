@@ -44,6 +44,11 @@ def test_a_module_beside_the_file_is_found(tmp_path: Path) -> None:
     assert [tool.name for tool in agent.tools] == ["tide"]
 
 
+def test_what_is_installed_is_found_first(tmp_path: Path) -> None:
+    loader.load(written(tmp_path, "quay_tools:tide", quay_tools="def tide() -> str:\n    return 'low'"))
+    assert sys.path[-1] == str(tmp_path)
+
+
 def test_a_file_that_names_no_code_adds_no_folder(tmp_path: Path) -> None:
     path = tmp_path / "agents.toml"
     path.write_text('[[agents]]\nname = "a"\nmodel = "openai-chat:m"')

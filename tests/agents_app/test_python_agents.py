@@ -76,6 +76,7 @@ def test_a_pydantic_agent_is_taken_with_model_instructions_settings_and_tools(lo
     assert [(tool.name, tool.timeout) for tool in agent.tools] == [
         ("where", 5),
         ("picture", 7),
+        ("on_a_day", 5),
         ("wants_approval", None),
         ("numbers", None),
     ]
@@ -393,3 +394,8 @@ def test_an_agent_in_code_without_a_name_needs_one_in_the_file(faults: Faults) -
 def test_the_models_of_the_library_are_named_in_model_too(load: Load) -> None:
     assert load(f'name = "a"\nmodel = "python:{HERE}:model"').model == f"python:{HERE}:model"
     assert isinstance(fakes.model, TestModel)
+
+
+def test_a_model_that_the_code_does_not_have_is_a_fault(faults: Faults) -> None:
+    assert faults(f'name = "a"\nmodel = "python:{HERE}:nothing"') == [f"agents[0] (a) model: the module {HERE} has no nothing"]
+    assert faults(f'name = "a"\nmodel = "python:{HERE}:double"')[0].endswith("nor a class with a method respond")

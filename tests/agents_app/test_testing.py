@@ -236,6 +236,22 @@ def test_the_agents_own_model_is_asked_where_the_test_gives_none() -> None:
     assert run(fakes.on_a_model, "x", tools=[]).text == "said by the model"
 
 
+def test_an_agent_in_python_gets_the_options_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "agents.toml"
+    path.write_text(
+        '[[agents]]\nname = "a"\npython = "tests.fakes.python_agents:Mirror"\n[[agents.options]]\ntype = "text"\nname = "tone"'
+    )
+    assert run(path, "x", options={"tone": "warm"}).text == "|{'tone': 'warm'}|{}|[]|1"
+
+
+def test_an_id_that_a_model_uses_again_is_another_call(file: Path) -> None:
+    again = call("calculator", expression="1+1", call_id="c")
+    talk = Conversation(file, model=Script(again, "ok", again, "ok"))
+    ids = [talk.say("x").calls[0].id, talk.say("y").calls[0].id]
+    assert ids[0] == "c"
+    assert len(set(ids)) == 2
+
+
 def test_an_agent_is_a_file_a_reference_an_object_or_what_was_loaded(file: Path) -> None:
     for agent in (file, str(file), load(file)):
         assert run(agent, "x", model=Script("ok")).text == "ok"

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import date
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -109,6 +110,12 @@ class Silent:
         yield ""
 
 
+class Pauses:
+    async def respond(self, request: Request) -> AsyncIterator[Said]:
+        yield "word"
+        await asyncio.Event().wait()
+
+
 class Stubborn:
     """Does not stop when it is told to."""
 
@@ -178,6 +185,11 @@ def where(place: Place, *, days: int = 3) -> dict[str, object]:
     return {"place": place, "days": days}
 
 
+def on_a_day(day: date) -> str:
+    """Tells about a day."""
+    return f"{day:%A}"
+
+
 async def picture(kind: str) -> object:
     """Shows a picture."""
     dot = BinaryContent(data=b"dot", media_type="image/png")
@@ -214,7 +226,7 @@ plain = PydanticAgent(
         "extra_body": {"top_a": 1},
         "extra_headers": {"X-Team": "{b}"},
     },
-    tools=[where, Tool(picture, timeout=7)],
+    tools=[where, Tool(picture, timeout=7), on_a_day],
     toolsets=[FunctionToolset([wants_approval, numbers], instructions="Tools are sharp.")],
     tool_timeout=5,
     defer_model_check=True,

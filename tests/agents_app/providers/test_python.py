@@ -152,6 +152,15 @@ async def test_an_agent_that_says_nothing_is_out_of_time_and_told_to_stop() -> N
     assert fakes.Silent.stopped.is_set()
 
 
+async def test_an_agent_that_falls_silent_in_the_middle_is_out_of_time() -> None:
+    stream = python.Python().stream(asked("Pauses", limits=Limits(first_output=90, between_outputs=0.01)))
+    async with asyncio.timeout(60):
+        assert await anext(stream) == [TextDelta("word")]
+        with pytest.raises(ProviderError) as caught:
+            await anext(stream)
+    assert caught.value.fault == "timeout"
+
+
 async def test_a_cancelled_run_stops_its_agent() -> None:
     fakes.Silent.begun, fakes.Silent.stopped = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(said(asked("Silent")))
@@ -190,9 +199,12 @@ async def test_a_plain_generator_that_is_given_up_in_its_thread_is_closed_there(
         finally:
             closed.set()
 
+    # Held, so that nobody but the thread closes it.
+    said = slow()
+
     class Slow:
         def respond(self, request: Request) -> Any:
-            yield from slow()
+            return said
 
     python._found["slow:Slow"] = Slow()
     try:

@@ -32,6 +32,8 @@ async def ran(agent: str, name: str, arguments: Mapping[str, Any]) -> Any:
     [
         ("where", {"place": {"name": "Bern", "height": "540"}}, '{"place":{"name":"Bern","height":540},"days":3}'),
         ("numbers", {"first": 1, "rest": [2, 3]}, "6"),
+        ("numbers", {"first": "1", "rest": []}, "1"),
+        ("on_a_day", {"day": "2024-02-29"}, "Thursday"),
         ("picture", {"kind": "json"}, '{"plain":true}'),
         ("picture", {"kind": "url"}, [{"type": "image", "url": "https://example.org/dot.png"}]),
     ],
