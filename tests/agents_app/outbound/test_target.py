@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents_app.outbound.target import AddressRefused, follow, read
@@ -91,6 +91,7 @@ def test_a_plain_address_is_read_as_its_writer_means_it(text: str, name: str, po
     assert (target.address is not None) == (name in ("1.2.3.4", "2001:db8::1"))
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_whatever_stands_behind_the_slashes_the_library_connects_where_we_read(rest: str) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents_app.tools.markup import End, Start, tokens
@@ -136,6 +136,7 @@ def test_a_hundred_thousand_levels_are_read_to_the_end() -> None:
     assert text("<ul><li>" * 100_000 + "x").lstrip() == "- x"
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from("<>/=\"'-!&#; \nabphidentrul1"), max_size=80))
 def test_any_page_is_read(page: str) -> None:
     shown = readable(page, "https://a.example/", 1_000)
@@ -143,6 +144,7 @@ def test_any_page_is_read(page: str) -> None:
     assert all(isinstance(token, Start | End | str) for token in tokens(page))
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([*UNITS, "x", "</p>", "</li>", "</ul>", "</a>", "</nav>", "</table>", "</pre>", "<td>"]), max_size=30
