@@ -128,9 +128,17 @@ def between_users(conversation: list[Entry]) -> list[Entry]:
 
 
 def acts_without_a_thought(conversation: Sequence[Entry]) -> bool:
-    """Whether the model's last message has calls and none of the thoughts that came before them: another model's."""
-    last = next((entry for entry in reversed(conversation) if isinstance(entry, Model)), None)
-    return last is not None and bool(last.call_ids) and last.pieces[0].kind != "kept"
+    """Whether the model's turn that goes on begins with calls and none of the thoughts before them: another model's.
+
+    Calls later in a turn come without thoughts of their own from many models. What a user says beside results of
+    calls begins no turn of the model's.
+    """
+    begun = 0
+    for at, entry in enumerate(conversation):
+        if isinstance(entry, User) and not (at and isinstance(conversation[at - 1], Results)):
+            begun = at
+    first = next((entry for entry in conversation[begun:] if isinstance(entry, Model)), None)
+    return first is not None and bool(first.call_ids) and first.pieces[0].kind != "kept"
 
 
 def data_image(url: str) -> tuple[str, str] | None:

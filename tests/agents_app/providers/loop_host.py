@@ -47,6 +47,7 @@ class Conversation:
         self.ends: list[tuple[str, str]] = []
         self.faults: list[ProviderError] = []
         self.call_ids = itertools.count(1)
+        self.known: set[str] = set()
         self._server = server
         self._tools = Tools(tools)
 
@@ -100,7 +101,10 @@ class _Turn:
         return
 
     async def free_call_id(self, wanted: str | None) -> str:
-        return wanted if wanted and wanted not in self._calls else f"made_{next(self._conversation.call_ids)}"
+        known = self._conversation.known
+        found = wanted if wanted and wanted not in known else f"made_{next(self._conversation.call_ids)}"
+        known.add(found)
+        return found
 
     async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
         self._conversation.steps.append(message)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tests.agents_app.providers.loop_host import Conversation
 from tests.agents_app.providers.vendors import VENDORS, Vendor
 from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
 from tests.fakes.scripted_server import ScriptedServer
 
+CHAT = Vendor("openai-chat", "gpt-test", lambda: ModelServer(strict=True), {}, "length", "content_filter")
 words = st.sampled_from(["a", "Hello ", "\u00f6\U0001f6a2", "\n\n", " ", "x" * 200])
 deltas = st.lists(words, min_size=1, max_size=3)
 texts = st.builds(lambda said: steps.text(*said), deltas)
@@ -37,7 +39,7 @@ answers = st.builds(
 )
 
 
-@pytest.fixture(scope="module", params=VENDORS, ids=lambda vendor: vendor.name)
+@pytest.fixture(scope="module", params=[*VENDORS, CHAT], ids=lambda vendor: vendor.name)
 def vendor(request: pytest.FixtureRequest) -> Vendor:
     found: Vendor = request.param
     return found

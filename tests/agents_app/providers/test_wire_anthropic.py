@@ -91,6 +91,8 @@ async def test_a_step_without_thinking_goes_back_without(claude: AnthropicServer
     await conversation.turn(script, MODEL, settings=THINKS)
     assert conversation.ends == [("end_turn", "")]
     assert [kinds(message) for message in sent(claude, 2)[1::2]] == [["thinking", "tool_use"], ["tool_use"]]
+    # It thinks on: the turn began with a thought.
+    assert [request.body["thinking"] for request in claude.requests] == [THINKS["thinking"]] * 3
 
 
 async def test_thinking_that_is_not_shown_goes_back_with_its_signature(claude: AnthropicServer) -> None:
