@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import selectors
 import shlex
@@ -17,7 +18,7 @@ from agenthost.chat.agents import Agent
 from agenthost.chat.calls import Beforehand, Judge
 from agenthost.chat.chat import Chat
 from agenthost.chat.conversation import ASK, LEFT, OFF, STOPPED, TRUST, Conversation, Wishes
-from agenthost.chat.keyboard import Keyboard
+from agenthost.chat.keyboard import Keyboard, storable
 from agenthost.chat.person import Person
 from agenthost.chat.printable import one_line
 from agenthost.chat.problems import ChatError, Refused, WrongUse
@@ -94,6 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(given: argparse.Namespace, *, program: str, default_url: str, key: str = "") -> int:
     """The whole program. ``key`` is used if neither the arguments nor the environment have one."""
+    if sys.stdin is None:
+        # Closed by whoever started this; nobody types anything then.
+        sys.stdin = io.TextIOWrapper(io.BytesIO())
     is_once = given.once is not None or not sys.stdin.isatty()
     asides = sys.stderr if is_once else sys.stdout
     # Whoever is asked about a call must have seen it.
@@ -114,6 +118,13 @@ def run(given: argparse.Namespace, *, program: str, default_url: str, key: str =
         # Whoever read the answer has enough. Python would complain about what is left to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _piped() -> str:
+    try:
+        return sys.stdin.buffer.read().decode().strip()
+    except UnicodeDecodeError:
+        raise WrongUse("What came on stdin is no text in UTF-8") from None
 
 
 def _can_ask() -> bool:
@@ -276,9 +287,7 @@ class _Program:
         return shlex.join(words)
 
     def _once(self, conversation: Conversation) -> int:
-        text = self._given.once
-        if text is None:
-            text = sys.stdin.read().encode("utf-8", "replace").decode().strip()
+        text = storable(self._given.once) if self._given.once is not None else _piped()
         pictures = [images.block(conversation.agent, each) for each in self._given.image]
         images.check_together(pictures)
         if not text.strip() and not pictures:

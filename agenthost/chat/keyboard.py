@@ -97,14 +97,14 @@ class Keyboard:
 
     def _line(self, prompt: str, *, edits: bool) -> str:
         if edits and self._readline is not None:
-            return _storable(self._edited(self._readline, prompt))
+            return storable(self._edited(self._readline, prompt))
         if prompt:
             self._screen.ask(prompt, "bold")
         line = self._source.readline()
         self._screen.line_was_ended()
         if not line:
             raise EOFError
-        return _storable(line.rstrip("\n"))
+        return storable(line.rstrip("\n"))
 
     def _edited(self, readline: ModuleType, prompt: str) -> str:
         """A line; Ctrl-C in the middle of one drops it."""
@@ -143,7 +143,7 @@ class Keyboard:
             *lines, self._half = (self._half + data).split(b"\n")
             for line in lines:
                 self._screen.line_was_ended()
-                text = _storable(line.decode(self._source.encoding or "utf-8", "replace"))
+                text = storable(line.decode(self._source.encoding or "utf-8", "replace"))
                 if not on_line(text) and text.strip():
                     self._ahead.append(text)
 
@@ -176,6 +176,6 @@ def _readline() -> ModuleType | None:
     return readline
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Bytes that are no letters come as half characters, which nothing can store."""
     return text.encode("utf-8", "replace").decode()

@@ -37,6 +37,22 @@ def test_the_message_is_read_from_stdin_where_that_is_no_terminal(desk: Desk) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "echo: two\nlines\n", "")
 
 
+@pytest.mark.parametrize(("shell", "words"), [("printf '\\377' | \"$@\"", "no text in UTF-8"), ('"$@" <&-', "the text is empty")])
+def test_a_stdin_that_is_no_text_or_not_there_is_told(desk: Desk, shell: str, words: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", *PROGRAM, "echo"],
+        env=desk.environment(),
+        cwd=desk.directory,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
 def test_what_nobody_can_be_asked_about_is_denied(desk: Desk, hall: Server, model: ModelServer) -> None:
     prompt = model.script([steps.call("tide_table", {"harbour": "Lonely"})], [steps.text("then not")])
     done = desk.once("pilot", "--once", prompt)
