@@ -57,7 +57,7 @@ async def test_the_scheme_names_the_provider_where_nobody_else_does(server: Serv
 
 @pytest.mark.rule("R110", "R114", "R118", "R221")
 async def test_the_folder_that_a_client_works_in_is_shown_wherever_its_session_is(server: Server, model: ModelServer) -> None:
-    folder = "file:///home/ann/my%20logs"
+    folder = "file:///harbour/my%20logs"
     async with watching(server, server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]) as client:
         uri, plain = await made(client, workingDirectory=folder), await made(client)
         assert client.state(uri)["summary"]["workingDirectory"] == folder
