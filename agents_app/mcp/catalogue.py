@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ class Entry:
     asked: threading.Event = field(default_factory=threading.Event)
     asked_at: float = 0.0
     tried: threading.Event = field(default_factory=threading.Event)
+    following: Future[None] | None = None
+    """Kept, because a loop holds its tasks weakly."""
 
 
 class Catalogue:
@@ -108,7 +111,7 @@ class Catalogue:
             found = self._entries.get(access.key)
             if found is None:
                 found = self._entries[access.key] = Entry(access)
-                asyncio.run_coroutine_threadsafe(self._follow(found), self._running_loop())
+                found.following = asyncio.run_coroutine_threadsafe(self._follow(found), self._running_loop())
         return found
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

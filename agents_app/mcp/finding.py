@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from agents_app import options
@@ -26,14 +26,17 @@ class Found:
     own: frozenset[str]
 
 
-async def found(spec: AgentSpec, stored_options: Mapping[str, str], owner: str) -> Found:
-    """Ask the servers of which ``spec`` has no tools. Those that cannot be asked are named in its instructions."""
+async def found(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, of_clients: Iterable[str]) -> Found:
+    """Ask the servers of which ``spec`` has no tools. Those that cannot be asked are named in its instructions.
+
+    ``of_clients``: names of clients' tools, which could not know of what is found here.
+    """
     values = options.effective(spec, stored_options)
     theirs, everybodys = accesses(spec, values, owner), accesses(spec, options.effective(spec, {}), owner)
     servers = listing.unlisted(spec)
     lists = dict(zip((server.name for server in servers), await _asked(servers, theirs), strict=True))
     known = {name: tools for name, tools in lists.items() if tools is not None}
-    made = listing.tools(spec, known)
+    made = listing.tools(spec, known, of_clients)
     own = {tool.name for tool in made if theirs[_server(tool.source)].key != everybodys[_server(tool.source)].key}
     missing = [name for name, tools in lists.items() if tools is None]
     instructions = spec.instructions

@@ -77,13 +77,14 @@ def unlisted(spec: AgentSpec) -> tuple[McpSpec, ...]:
     return tuple(server for server in spec.mcp if server.name not in known)
 
 
-def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> tuple[ToolSpec, ...]:
+def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]], others: Iterable[str] = ()) -> tuple[ToolSpec, ...]:
     """The agent's tools out of these lists, by the server's name, in the file's order.
 
     A tool is called what its server calls it. A name that the agent has already, or that two servers have, gets the
-    server's name in front. Whatever no model could call is mended; two servers never share a name.
+    server's name in front; so does one of ``others``, who were there first. Whatever no model could call is mended; two
+    servers never share a name.
     """
-    taken = {tool.name for tool in spec.tools}
+    taken = {tool.name for tool in spec.tools}.union(others)
     found = [(server, tool) for server in spec.mcp for tool in _wanted(server, lists.get(server.name, ()))]
     meant = Counter(_mended(tool.name) for _, tool in found)
     made: list[ToolSpec] = []

@@ -135,7 +135,8 @@ class Run:
 
     async def _find_tools(self) -> None:
         loaded = self._loaded
-        looked = await finding.found(loaded.spec, loaded.options, loaded.session_public_id)
+        theirs = [tool["name"] for tool in loaded.settings.client_tools]
+        looked = await finding.found(loaded.spec, loaded.options, loaded.session_public_id, theirs)
         loaded.spec, loaded.own_tools = looked.spec, looked.own
         self._plan = planning.make(loaded, self._decided, self._pool, self.claimed.tenant, self._provider_failed)
 

@@ -181,6 +181,7 @@ async def test_a_servers_question_is_an_input_request_of_the_session(scene: Scen
     server = scene.server
     async with watching(server, server.keys.alice, "asked") as client:
         uri = await made(client, "docker", config={"approval": "auto"})
+        assert {"calculator", "read_file"} <= {tool["name"] for tool in client.state(uri)["serverTools"]}
         turn = await started(client, uri, model.script([steps.call("ask", {}, id="a1")], [steps.text("thanks")]))
         await client.until(lambda: client.state(uri).get("inputRequests"), 60)
         request = client.state(uri)["inputRequests"][0]

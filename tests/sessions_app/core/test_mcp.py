@@ -237,6 +237,21 @@ def test_tools_that_only_a_session_can_see_are_active_and_ask(
     assert "harbour" not in str(model.requests_of(script)[0].body["messages"])
 
 
+def test_a_tool_of_the_application_keeps_its_name_before_what_only_a_run_can_see(
+    alice: World, private: AgentSpec, start_worker: Any, model: ModelServer
+) -> None:
+    start_worker()
+    theirs = {"name": "who_am_i", "description": "Asks the application", "parameters": {"type": "object"}}
+    session = alice.session(options={"token": "hers-canary"}, client_tools=[theirs])
+    script = model.script([call("who_am_i", {}, id="w")], [text("ok")])
+    accepted = alice.say(session, script)
+    wait_for_state(accepted, "waiting")
+    assert pending(session, "who_am_i").runner == "client"
+    names = [each["function"]["name"] for each in model.requests_of(script)[0].body["tools"]]
+    assert names.count("who_am_i") == 1
+    assert "harbour_who_am_i" in names
+
+
 def test_two_sessions_are_two_identities_and_share_nothing_at_the_server(
     alice: World, private: AgentSpec, server: McpServer, start_worker: Any, model: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
