@@ -18,6 +18,7 @@ from tests.e2e.client import user
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.fakes.pictures import PIXEL
 
 
 async def _say(client: Watcher, action: dict[str, Any]) -> None:
@@ -78,7 +79,7 @@ async def test_the_folder_that_a_client_works_in_is_shown_wherever_its_session_i
 @pytest.mark.rule("R154", "R243", "R36", "R140")
 async def test_attachments_reach_the_model_and_stay_as_they_were_sent(server: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("seen")])
-    picture = base64.b64encode(b"\x89PNG not really").decode()
+    picture = PIXEL.rpartition(",")[2]
     notes = base64.b64encode(b"one\ntwo\nthree").decode()
     attachments: list[dict[str, Any]] = [
         {"type": "simple", "label": "berth", "modelRepresentation": "Berth 7 is free.", "_meta": {"from": {"a": [1.0, None]}}},
