@@ -12,12 +12,25 @@ from django.utils import timezone
 
 from agents_app import compaction, exact_json
 from agents_app.spec import AgentSpec, SummarySpec
-from sessions_app.core import condensing, creation, history, housekeeping, prepared, quotas, sessions, tenants, truncating, turns
+from sessions_app.core import (
+    condensing,
+    creation,
+    history,
+    housekeeping,
+    prepared,
+    quotas,
+    sessions,
+    state,
+    tenants,
+    truncating,
+    turns,
+)
 from sessions_app.core.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
 from tests.fakes.steps import call, gate, status, text, usage
 from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.test_worker import in_thread
 
 LIMIT = 600
 SCRIBE = "sk-scribe"
@@ -175,6 +188,9 @@ def test_nobody_who_watches_a_session_hears_of_its_summaries(
     talk_until_due(alice, session)
     wait_for(is_summarised(session), "a summary")
     assert set(kinds(session)) == set(before)
+    watched = state.read(alice.caller, session)
+    assert len(watched.turns) == Turn.objects.filter(session=session).count()
+    assert "Summary of" not in repr(watched)
 
 
 # --- what it costs -------------------------------------------------------------------------------
@@ -517,7 +533,7 @@ def test_a_worker_that_goes_away_gives_back_a_run_that_waits_for_its_summary(
     assert of_agent(model)[-1].messages[2]["content"] == STANDS
 
 
-def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace(
+def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace_and_begins_no_other(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
@@ -525,9 +541,13 @@ def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace(
     session = alice.session()
     talk_until_due(alice, session)
     model.wait_gate("hold")
+    leaving = in_thread(lambda: first.stop(grace=120))
+    wait_for(lambda: first._condenser._resting, "it begins no more")
+    other = due_session(alice)
     model.open_gate("hold")
-    first.stop(grace=60)
+    leaving.join(90)
     assert is_summarised(session)()
+    assert DueSummary.objects.get(session=other).attempts == 0
     assert len(of_scribe(model)) == 1
 
 
