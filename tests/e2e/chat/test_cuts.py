@@ -61,13 +61,24 @@ def test_the_answer_in_a_pipe_is_whole_whatever_happened_to_the_connection(
     desk: Desk, model: ModelServer, proxy: CuttingProxy
 ) -> None:
     words = [f"word{number} " for number in range(40)]
-    prompt = model.script([steps.text(*words[:20]), steps.gate("rest"), steps.text(*words[20:])])
-    proxy.cut_within(b"word7 ")
+    prompt = model.script([steps.text(*words[:20]), steps.gate("half"), steps.text(*words[20:])])
     proxy.cut_within(b"word23 ")
-    model.open_gate("rest")
-    done = desk.once("echo", "--once", prompt, environment={"AGENTHOST_URL": proxy.origin})
-    assert (done.returncode, done.stdout) == (0, "".join(words) + "\n")
-    assert done.stderr.count("Joined again where it was cut.") >= 1
+    with subprocess.Popen(
+        [*PROGRAM, "echo", "--once", prompt],
+        env=desk.environment(AGENTHOST_URL=proxy.origin),
+        cwd=desk.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        out = b""
+        while not out.endswith(b"word19 "):
+            out += os.read(process.stdout.fileno(), 1000)
+        model.open_gate("half")
+        rest, err = process.communicate(timeout=60)
+    assert (process.returncode, (out + rest).decode()) == (0, "".join(words) + "\n")
+    assert err.decode().count("Joined again where it was cut.") == 1
     assert len(model.requests_of(prompt)) == 1
 
 
@@ -149,6 +160,22 @@ def test_a_server_that_is_not_ours_can_be_talked_to(chat: Start, stranger: Forei
     terminal.expect(PROMPT)
     terminal.send("/history")
     terminal.expect("> hello")
+
+
+def test_ctrl_c_gives_up_waiting_for_a_limit(chat: Start, stranger: ForeignServer) -> None:
+    terminal = chat("stranger", "--url", stranger.url)
+    terminal.expect(PROMPT)
+    terminal.send("first")
+    terminal.expect("you said: first")
+    terminal.expect(PROMPT)
+    stranger.answers = [(429, {"Retry-After": "100"}, b'{"detail":"Slowly."}')]
+    terminal.send("second")
+    terminal.expect("A limit is reached (Slowly). Trying again in 100 s; Ctrl-C gives up.")
+    terminal.press("c")
+    terminal.expect("Given up; the server had not taken it.")
+    terminal.expect(PROMPT)
+    terminal.send("third")
+    terminal.expect("you said: third")
 
 
 def test_a_cut_that_a_server_cannot_mend_is_told_and_not_sent_twice(desk: Desk, stranger: ForeignServer) -> None:

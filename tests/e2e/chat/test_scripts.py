@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ops.services import free_port
 from tests.e2e.chat.conftest import PROGRAM, Desk
-from tests.e2e.server import Server
+from tests.e2e.server import ROOT, Server
 from tests.fakes import steps
 from tests.fakes.foreign_server import ForeignServer
 from tests.fakes.model_server import ModelServer
@@ -269,14 +271,35 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
     assert (done.returncode, done.stdout) == (0, "echo: hi\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["echo"], "Whose key? Give --tenant, one of alice, bob"),
+        (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Make it with: python manage.py create_tenant carol"),
+        (["echo", "--url", "https://agents.example"], "A key is needed: set AGENTHOST_KEY, or give --key-file"),
+    ],
+)
+def test_the_installations_own_command_makes_no_key_for_nobody_and_none_for_others(
+    hall: Server, arguments: list[str], words: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "chat", *arguments, "--once", "x"],
+        env=hall.environment,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert not [line for line in hall.manage("list_keys", "--all").splitlines() if "manage.py chat" in line and "active" in line]
+
+
 def test_the_installed_program_runs(desk: Desk, tmp_path: Path) -> None:
     """What pip makes of the project: a wheel with everything the server needs, and the script."""
     pytest.importorskip("setuptools", minversion="77")
-    import shutil
-    import sys
-
-    from tests.e2e.server import ROOT
-
     source, site = tmp_path / "source", tmp_path / "site"
     source.mkdir()
     shutil.copy(ROOT / "pyproject.toml", source)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.chat.conftest import Desk
-from tests.e2e.server import Server
+from tests.e2e.server import ROOT, Server
 from tests.e2e.terminal import Terminal
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
@@ -641,10 +642,6 @@ def test_agents_with_fewer_forms_of_an_answer_can_be_talked_to(chat: Start, mode
 
 
 def test_the_same_from_the_installations_own_command_with_a_key_of_its_own(hall: Server, tmp_path: Path) -> None:
-    import sys
-
-    from tests.e2e.server import ROOT
-
     environment = {**hall.environment, "AGENTHOST_PORT": str(hall.ports[0]), "TERM": "xterm"}
     with Terminal([sys.executable, "manage.py", "chat", "echo", "--tenant", "alice"], environment, ROOT) as terminal:
         terminal.expect("With a key of the tenant alice, for this chat alone.")
