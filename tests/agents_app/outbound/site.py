@@ -52,13 +52,12 @@ class Site:
 
 @asynccontextmanager
 async def running(*hosts: str, encryption: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
-    """A site on one free port of each of the hosts."""
-    site = Site()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        site.port = probe.getsockname()[1]
-    servers = [await asyncio.start_server(site.serve, host, site.port, ssl=encryption) for host in hosts or ("127.0.0.1",)]
+    """A site on a free port of the first host, and the same port of the others."""
+    site, servers = Site(), list[asyncio.Server]()
     try:
+        for host in hosts or ("127.0.0.1",):
+            servers.append(await asyncio.start_server(site.serve, host, site.port, ssl=encryption))
+            site.port = servers[0].sockets[0].getsockname()[1]
         yield site
     finally:
         for server in servers:
