@@ -20,7 +20,7 @@ from tests.faults.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-CLIENTS, SESSIONS, DEATHS = 40, 20, 6
+CLIENTS, SESSIONS, DEATHS = 40, 20, 5
 SEED = int(os.environ.get("TEST_SEED") or secrets.randbelow(10**6))
 
 
@@ -28,7 +28,7 @@ async def _die(cluster: Cluster, chance: random.Random) -> list[str]:
     died = []
     for _ in range(DEATHS):
         # A moment is not waited for, it is what is tried.
-        await asyncio.sleep(chance.uniform(0.5, 3))
+        await asyncio.sleep(chance.uniform(0.3, 2))
         victim, index = chance.choice(("web", "worker")), chance.randrange(2)
         died.append(f"{victim} {index}")
         if victim == "web":

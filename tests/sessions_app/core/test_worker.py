@@ -313,3 +313,46 @@ def test_a_run_whose_claim_a_crash_may_have_taken_is_dropped_with_its_call_to_th
     lease_is_over(accepted)
     wait_for_state(accepted, "done")
     assert full(session)[-1] == ("assistant", "second")
+
+
+class SlowClaims:
+    """Claims that begin when they are let; how many are under way at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.most, self.ended = threading.Event(), 0, 0
+        self._under_way, self._lock, self._claim = 0, threading.Lock(), turns.claim
+        monkeypatch.setattr(turns, "claim", self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> turns.Claims:
+        with self._lock:
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
+        try:
+            assert self.go.wait(90)
+            return self._claim(*args, **kwargs)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                self.ended += 1
+
+
+def test_the_sweeps_claims_and_the_wake_ups_take_no_more_places_than_there_are(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look when all four places are free, and each would take three: one is kept for other tenants."""
+    settings.AGENTHOST_WORKER_CONCURRENCY, settings.AGENTHOST_QUEUE_GRACE_SECONDS = 4, 0.0
+    claims = SlowClaims(monkeypatch)
+    prompt = model.script([gate("crowd"), text("done")])
+    accepted = [alice.say(alice.session(), prompt) for _ in range(8)]
+    worker = start_worker()
+    worker.wake()
+    # The one is in its claim, the other waits for it to end or is in a claim of its own.
+    wait_for(lambda: claims.most == 2 or worker._claiming._waiters, "both want to claim")
+    claims.go.set()
+    wait_for(lambda: claims.ended >= 4, "both have claimed, and again")
+    model.wait_gate("crowd", times=3)
+    assert claims.most == 1
+    assert Turn.objects.filter(state="running").count() == 3
+    model.open_gate("crowd")
+    for each in accepted:
+        wait_for_state(each, "done")
