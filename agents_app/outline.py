@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents_app import options
+from agents_app.providers import KEY_VARIABLES
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 
-WITHOUT_KEY = ("demo", "python", "ollama", "vllm", "litellm", "bedrock")
-"""Providers that work without a key of ours: scripted, in code, on the operator's own machines, or with another login."""
+WITHOUT_KEY = ("ollama", "vllm", "litellm", "bedrock")
+"""Providers that may do without the key they take: on the operator's own machines, or with another login."""
 
 
 def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
@@ -47,8 +48,9 @@ _COMPACTED = {"drop": "left out", "summarise": "summarised"}
 def warnings(agent: AgentSpec, keys: Collection[str]) -> Iterator[str]:
     """What an author should know. ``keys`` are the providers that the operator's environment has a key for."""
     provider = agent.model.partition(":")[0]
-    if provider not in (*WITHOUT_KEY, *keys) and not agent.api_key and not agent.base_url:
-        yield f"there is no key for {provider}: neither api_key here nor one in the environment of this command"
+    variables = " or ".join(KEY_VARIABLES.get(provider, ()))
+    if variables and provider not in (*WITHOUT_KEY, *keys) and not agent.api_key and not agent.base_url:
+        yield f"there is no key for {provider}: neither api_key here nor {variables} in the environment of this command"
     if agent.compaction == "summarise" and not agent.context_tokens:
         yield "nothing is ever summarised: context_tokens is not set"
     elif not agent.context_tokens and provider not in ("demo", "python"):

@@ -111,7 +111,7 @@ SETTINGS: Mapping[str, str] = {
 }
 """Each common model setting: empty if it is taken, else the way out."""
 
-_OUR_PROVIDERS = {"openai": "openai-responses", "google-gla": "google"}
+_OUR_PROVIDERS = {"openai": "openai-responses", "google-gla": "google", "google-cloud": "google-vertex"}
 
 
 def read(table: Table, reference: str, agent: Any) -> Brought:

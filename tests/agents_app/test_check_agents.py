@@ -33,7 +33,7 @@ def test_a_good_file_gets_one_ok_per_agent_and_what_became_of_it(tmp_path: Path)
         "  context  8000 tokens, then older turns are left out",
         "a 0.0.0: OK",
         "  model    openai-chat:m",
-        "  warning: there is no key for openai-chat: neither api_key here nor one in the environment of this command",
+        "  warning: there is no key for openai-chat: neither api_key here nor OPENAI_API_KEY in the environment of this command",
         "  warning: context_tokens is not set: a conversation that outgrows the model's own limit ends with max_tokens",
     ]
 

@@ -151,6 +151,7 @@ def test_a_model_object_is_used_itself(load: Load, faults: Faults) -> None:
         ("anthropic:m", "anthropic:m"),
         ("google:m", "google:m"),
         ("google-gla:m", "google:m"),
+        ("google-cloud:m", "google-vertex:m"),
         ("mistral:m", "mistral:m"),
         ("groq:m", "groq:m"),
     ],
