@@ -14,7 +14,7 @@ from agents_app.mcp.listing import Listed
 from agents_app.mcp.pool import pool
 from agents_app.spec import AgentSpec, McpSpec
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 10.0
 """What a run's start waits at most; a server that answers later is there for the next run."""
 
 

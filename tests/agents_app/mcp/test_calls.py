@@ -48,7 +48,7 @@ async def _nothing_stays() -> AsyncIterator[None]:
     await eventually(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("mcp")])
 
 
-async def eventually(holds: Callable[[], Any], seconds: float = 20) -> None:
+async def eventually(holds: Callable[[], Any], seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until, "it did not come to that"
@@ -81,7 +81,7 @@ async def failure(server: McpServer, name: str, arguments: Mapping[str, Any] | N
 
 
 async def in_thread(event: threading.Event) -> bool:
-    return await asyncio.to_thread(event.wait, 20)
+    return await asyncio.to_thread(event.wait, 60)
 
 
 # --- what comes back ---
@@ -227,7 +227,9 @@ async def test_no_secret_is_in_any_log_or_error(server: McpServer, caplog: pytes
 
 
 async def test_a_call_that_takes_too_long_ends_and_is_cancelled_at_its_server(server: McpServer) -> None:
-    assert await failure(server, "slow", timeout=0.3) == "timed out after 0.3 s"
+    # Connected already, so that the time is the tool's.
+    assert await call(server, "read_file", {"path": "x"})
+    assert await failure(server, "slow", timeout=2) == "timed out after 2 s"
     assert await in_thread(server.slow_cancelled)
     assert await call(server, "read_file", {"path": "x"}) == "what stands in x"
 
@@ -239,7 +241,7 @@ async def test_a_run_that_is_cancelled_returns_at_once_and_its_server_hears_of_i
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4
     assert await in_thread(server.slow_cancelled)
 
 
@@ -247,7 +249,7 @@ async def test_a_server_that_hangs_while_it_is_entered_costs_the_tools_time_at_m
     server.may_answer.clear()
     began = time.monotonic()
     assert await failure(server, "read_file", {"path": "x"}, timeout=0.3) == "timed out after 0.3 s"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 async def test_calls_of_a_step_run_side_by_side_over_one_connection(old_server: McpServer) -> None:
@@ -395,10 +397,11 @@ async def test_two_calls_at_once_ask_each_their_own_user(server: McpServer) -> N
 async def test_the_tools_time_stands_still_while_a_question_is_open(server: McpServer) -> None:
     user = User(FormAnswer("decline"))
     user.may_answer.clear()
-    asking = asyncio.create_task(call(server, "ask", ask=user, timeout=3))
+    assert await call(server, "read_file", {"path": "x"})
+    asking = asyncio.create_task(call(server, "ask", ask=user, timeout=4))
     await eventually(lambda: user.forms)
     # The tool's own time passes; that nothing happens then cannot be waited for in another way.
-    assert await asyncio.wait({asking}, timeout=3.5) == (set(), {asking})
+    assert await asyncio.wait({asking}, timeout=4.5) == (set(), {asking})
     user.may_answer.set()
     assert await asking == "decline: None"
 

@@ -402,7 +402,7 @@ def test_a_question_of_a_worker_that_went_away_is_closed_by_the_next(
 def test_a_question_is_closed_when_its_calls_time_is_up(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents_app.mcp.toolset.QUESTION_SECONDS", 0.5)
+    monkeypatch.setattr("agents_app.mcp.toolset.QUESTION_SECONDS", 4.0)
     start_worker()
     session = attended(alice)
     accepted = alice.say(session, model.script([call("ask", {}, id="a")], [text("ok")]))
