@@ -66,6 +66,7 @@ class Conversation:
     tools, as functions by name. ``answers``: what the user puts into forms, by question; or a function of the form.
     ``stand_ins``: functions that run in the place of the agent's own tools, by name, or as what its MCP servers would
     offer, for those are not asked here. Nothing is summarised: what a conversation has too much is dropped.
+    ``api_key``: for an agent whose key a server would have in its environment, when the real model is asked.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class Conversation:
         client_tools: Mapping[str, Callable[..., Any]] | None = None,
         answers: Answers | None = None,
         stand_ins: Mapping[str, Callable[..., Any]] | None = None,
+        api_key: str | None = None,
     ) -> None:
         self.agent = load(agent, name)
         self.messages: list[Message] = []
         self.turns: list[Turn] = []
-        self._model, self._options = model, dict(options or {})
+        self._model, self._options, self._api_key = model, dict(options or {}), api_key
         faults = agent_options.faults(self.agent, self._options)
         if faults:
             raise ValueError("; ".join(f"option {option}: {why}" for option, why in faults))
@@ -100,7 +102,7 @@ class Conversation:
         position = self.messages[-1].position + 1 if self.messages else 1
         number = len(self.turns) + 1
         asked = [*self.messages, Message("user", message, turn=number, position=position)]
-        playing = play(self.agent, self._speaker, self._options, self._enabled, self._clients, asked, number)
+        playing = play(self.agent, self._speaker, self._options, self._enabled, self._clients, asked, number, self._api_key)
         turn = _now(playing)
         self.turns.append(turn)
         self.messages = list(turn.history)
@@ -124,6 +126,7 @@ def run(
     client_tools: Mapping[str, Callable[..., Any]] | None = None,
     answers: Answers | None = None,
     stand_ins: Mapping[str, Callable[..., Any]] | None = None,
+    api_key: str | None = None,
 ) -> Turn:
     """One turn in a conversation of its own; what may be given stands at ``Conversation``."""
     conversation = Conversation(
@@ -136,6 +139,7 @@ def run(
         client_tools=client_tools,
         answers=answers,
         stand_ins=stand_ins,
+        api_key=api_key,
     )
     return conversation.say(message)
 

@@ -142,8 +142,12 @@ async def play(
     clients: Clients,
     messages: Sequence[Message],
     turn: int,
+    api_key: str | None = None,
 ) -> Turn:
-    """One turn, from the user's message at the end of ``messages`` to its end. ``model`` says who speaks, given who would."""
+    """One turn, from the user's message at the end of ``messages`` to its end.
+
+    ``model`` says who speaks, given who would. ``api_key`` is what a server would have in its environment.
+    """
     pool = FairPool(_THREADS)
     failures: list[ProviderError] = []
     try:
@@ -159,7 +163,7 @@ async def play(
             model=assembled.model,
             instructions=assembled.instructions,
             settings=assembled.settings,
-            api_key=assembled.api_key,
+            api_key=assembled.api_key or (api_key if spec.api_key is None else None),
             base_url=assembled.base_url,
             headers=assembled.headers,
             limits=assembled.limits,

@@ -31,6 +31,8 @@ from agents_app.testing import (
     usage,
 )
 from tests.fakes import python_agents as fakes
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = """
@@ -346,6 +348,19 @@ def test_no_secret_is_recorded(file: Path, tmp_path: Path) -> None:
     assert "The pin is ***, the key ***." in text
     # And yet the same question is the same question.
     assert run(file, "Is hunter2 my pin?", model=Recording(path), options={"pin": "hunter2"}).text.startswith("The pin is ***")
+
+
+def test_a_real_model_is_recorded_over_the_wire_with_the_key_that_the_test_has(tmp_path: Path) -> None:
+    file, path = tmp_path / "agents.toml", tmp_path / "wire.json"
+    with ModelServer() as model:
+        file.write_text(f'[[agents]]\nname = "a"\nmodel = "openai-chat:m"\nbase_url = "{model.url}"\n')
+        name = model.script([steps.text("Your key is ", "sk-of-the-author.")])
+        turn = run(file, name, model=Recording(path, record=True), api_key="sk-of-the-author")
+        assert [request.headers["authorization"] for request in model.requests] == ["Bearer sk-of-the-author"]
+    assert turn.text == "Your key is sk-of-the-author."
+    assert "sk-of-the-author" not in repr(turn.requests)
+    assert "sk-of-the-author" not in path.read_text()
+    assert run(file, name, model=Recording(path)).text == "Your key is ***."
 
 
 def test_a_failure_is_recorded_and_replayed(file: Path, tmp_path: Path) -> None:
