@@ -9,8 +9,7 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from agents_app import objects
-        from agents_app import images
+        from agents_app import images, objects
         from agents_app.outbound import guard
         from agents_app.providers import credentials
 
