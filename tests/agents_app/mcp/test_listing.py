@@ -63,7 +63,7 @@ def test_names_that_become_one_by_mending_stay_two() -> None:
 
 
 def test_patterns_say_which_tools_an_agent_takes() -> None:
-    server = McpSpec("files", "https://f/mcp", include=("read_*", "list"), exclude=("*_secret",))
+    server = McpSpec("files", "https://f/mcp", include=("read_*", "list"), exclude=("*_secret", "write_*"))
     found = names(server, files=["read_file", "read_secret", "write_file", "list", "listing", "READ_FILE"])
     assert list(found) == ["read_file", "list"]
 
