@@ -75,7 +75,7 @@ class Author:
 
     def __init__(self, home: Path, model: ModelServer) -> None:
         self.folder = home / "harbour"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self._model = model
         at_home = {"HOME": str(home), "AGENTHOST_URL": "http://127.0.0.1:{port}", "PYTHONDONTWRITEBYTECODE": "1"}
         self.reader = Reader(home, at=servers.ROOT, more=at_home)
