@@ -58,10 +58,8 @@ def make_session(
     seed: Sequence[dict[str, Any]] = (),
 ) -> Session:
     """A session of the agent; the agent must be in the registry (see ``agents``)."""
-    created = sessions.create(
-        caller, agent=agent, tool_refs=tools, options=dict(options or {}), client_tools=list(client_tools), seed=list(seed)
-    )
-    return access.session(caller, created)
+    wanted = sessions.Wanted(agent, tools, dict(options or {}), list(client_tools), list(seed))
+    return access.session(caller, sessions.create(caller, wanted))
 
 
 def agents(model_url: str) -> list[AgentSpec]:

@@ -120,15 +120,7 @@ class Sessions(SessionList):
         body = read_object(request, most=quotas.largest_request(caller))
         once = headers.once(request, body)
         wanted = v3.creation(self.lifted(body), functools.partial(agents.for_creation, caller))
-        session_id = sessions.create(
-            caller,
-            agent=wanted.agent,
-            tool_refs=wanted.tool_refs,
-            options=wanted.options,
-            client_tools=wanted.client_tools,
-            seed=wanted.seed,
-            once=once,
-        )
+        session_id = sessions.create(caller, wanted, once)
         answer = json_answer(v3.created(session_id), status=201)
         answer["Location"] = f"{request.path}/{session_id}"
         return answer

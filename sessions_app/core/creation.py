@@ -66,9 +66,7 @@ def create(
         if fork is not None:
             source = access.lock_session(caller, fork.session)
             end = forking.place_of(source, fork.turn)
-        session = sessions.make(
-            tx, caller, spec, new_id("sess"), tool_refs=refs, options=given, client_tools=[], seed=[], uri=uri
-        )
+        session = sessions.make(tx, caller, spec, new_id("sess"), sessions.Wanted(spec.name, refs, given), uri)
         addresses.take(caller, session, uri)
         if end is not None:
             forking.copy(source, session, end)

@@ -7,17 +7,20 @@ exactly if the request took effect. Whoever comes again gets what was accepted t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import IdempotencyKeyReused
+from sessions_app.core.errors import IdempotencyKeyReused, NotReady
 from sessions_app.models import IdempotencyRecord
+
+T = TypeVar("T")
 
 KEPT_FOR = timedelta(hours=24)
 
@@ -97,6 +100,19 @@ def remember(caller: Caller, once: Once | None, *, session: str, turn: str = "",
             )
     except IntegrityError as error:
         raise CameFirst from error
+
+
+def once_only(caller: Caller, once: Once | None, recalled: Callable[[Earlier], T], accept: Callable[[], T]) -> T:
+    """What ``accept`` answers, which ``remember``s the request; ``recalled`` makes the answer if it came before."""
+    # Who comes second at the same moment finds what the first has made.
+    for _ in range(2):
+        if (earlier := recall(caller, once)) is not None:
+            return recalled(earlier)
+        try:
+            return accept()
+        except CameFirst:
+            continue
+    raise NotReady
 
 
 def forget_old(batch: int) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from agents_app.runtime.messages import Content
 from sessions_app.core import access, definitions, idempotency, journal, quotas, sessions, turns
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import NotReady
-from sessions_app.core.idempotency import Once
+from sessions_app.core.idempotency import Earlier, Once
 from sessions_app.core.identifiers import new_id
+from sessions_app.core.sessions import Wanted
 from sessions_app.core.turns import Accepted
 from sessions_app.models import Session
 
@@ -23,52 +22,28 @@ class Opened:
 
 
 def open_session(
-    caller: Caller,
-    *,
-    agent: str,
-    tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],
-    client_tools: list[dict[str, Any]],
-    seed: list[dict[str, Any]],
-    content: Content,
-    once: Once | None = None,
-    deadline: float | None = None,
+    caller: Caller, wanted: Wanted, content: Content, once: Once | None = None, deadline: float | None = None
 ) -> Opened:
-    """A session with its seed, and a turn in it with a user message.
+    """A session with its seed, and a turn in it with a user message, which core.content has checked.
 
-    ``seed`` and ``content`` were checked by core.content. A repeated request gets the session and the turn of the first.
+    A repeated request gets the session and the turn of the first.
     """
-    for _ in range(2):
-        if (earlier := idempotency.recall(caller, once)) is not None:
-            session = access.session(caller, earlier.session)
-            return Opened(session, turns.accepted_before(session, earlier))
-        try:
-            return _open(caller, agent, tool_refs, options, client_tools, seed, content, once, deadline)
-        except idempotency.CameFirst:
-            continue
-    raise NotReady
+
+    def recalled(earlier: Earlier) -> Opened:
+        session = access.session(caller, earlier.session)
+        return Opened(session, turns.accepted_before(session, earlier))
+
+    return idempotency.once_only(caller, once, recalled, partial(_open, caller, wanted, content, once, deadline))
 
 
-def _open(
-    caller: Caller,
-    agent: str,
-    tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],
-    client_tools: list[dict[str, Any]],
-    seed: list[dict[str, Any]],
-    content: Content,
-    once: Once | None,
-    deadline: float | None,
-) -> Opened:
-    spec = sessions.checked(caller, agent=agent, tool_refs=tool_refs, options=options, client_tools=client_tools)
+def _open(caller: Caller, wanted: Wanted, content: Content, once: Once | None, deadline: float | None) -> Opened:
+    spec = sessions.checked(caller, wanted)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session_id, turn_id = new_id("sess"), new_id("turn")
         # Before any lock: whoever sends the same request at the same moment waits here.
         idempotency.remember(caller, once, session=session_id, turn=turn_id, run=1)
         asking.take_turn()
-        session = sessions.make(
-            tx, caller, spec, session_id, tool_refs=tool_refs, options=options, client_tools=client_tools, seed=seed
-        )
+        session = sessions.make(tx, caller, spec, session_id, wanted)
         definition = definitions.resolve(spec)
         begun = turns.begin(tx, caller, session, turn_id, content=content, definition=definition, deadline=deadline)
         asking.admit_session(tx.write)

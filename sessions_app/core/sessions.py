@@ -8,8 +8,9 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -33,7 +34,7 @@ from sessions_app.core import (
 )
 from sessions_app.core import options as session_options
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import BadCursor, InvalidInput, NotReady
+from sessions_app.core.errors import BadCursor, InvalidInput
 from sessions_app.core.idempotency import Once
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.journal.types import NewEvent
@@ -61,59 +62,41 @@ class Page:
     next: str | None
 
 
-def create(
-    caller: Caller,
-    *,
-    agent: str,
-    tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],
-    client_tools: list[dict[str, Any]],
-    seed: list[dict[str, Any]],
-    once: Once | None = None,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a session is to be made of. ``seed`` was checked by content.seed_messages."""
+
+    agent: str
+    tool_refs: list[dict[str, Any]] | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_tools: list[dict[str, Any]] = field(default_factory=list)
+    seed: list[dict[str, Any]] = field(default_factory=list)
+
+
+def create(caller: Caller, wanted: Wanted, once: Once | None = None) -> str:
     """A session with its seed; the model is not called. Answers its public id.
 
-    ``seed`` was checked by content.seed_messages. A repeated request gets the id of the first.
+    A repeated request gets the id of the first.
     """
-    for _ in range(2):
-        if (earlier := idempotency.recall(caller, once)) is not None:
-            return earlier.session
-        try:
-            return _create(caller, agent, tool_refs, options, client_tools, seed, once)
-        except idempotency.CameFirst:
-            continue
-    raise NotReady
+    return idempotency.once_only(caller, once, lambda earlier: earlier.session, partial(_create, caller, wanted, once))
 
 
-def _create(
-    caller: Caller,
-    agent: str,
-    tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],
-    client_tools: list[dict[str, Any]],
-    seed: list[dict[str, Any]],
-    once: Once | None,
-) -> str:
-    spec = checked(caller, agent=agent, tool_refs=tool_refs, options=options, client_tools=client_tools)
+def _create(caller: Caller, wanted: Wanted, once: Once | None) -> str:
+    spec = checked(caller, wanted)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         public_id = new_id("sess")
         idempotency.remember(caller, once, session=public_id)
-        make(tx, caller, spec, public_id, tool_refs=tool_refs, options=options, client_tools=client_tools, seed=seed)
+        make(tx, caller, spec, public_id, wanted)
         asking.admit_session(tx.write)
     return public_id
 
 
-def checked(
-    caller: Caller,
-    *,
-    agent: str,
-    tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],
-    client_tools: list[dict[str, Any]],
-) -> AgentSpec:
+def checked(caller: Caller, wanted: Wanted) -> AgentSpec:
     """The agent of a session to be; InvalidInput if it does not take what is wanted of it."""
-    spec = agents.for_creation(caller, agent)
-    faults = session_settings.faults(spec, tool_refs=tool_refs, given_options=options, client_tools=client_tools, before=None)
+    spec = agents.for_creation(caller, wanted.agent)
+    faults = session_settings.faults(
+        spec, tool_refs=wanted.tool_refs, given_options=wanted.options, client_tools=wanted.client_tools, before=None
+    )
     if faults:
         raise InvalidInput(faults)
     return spec
@@ -125,28 +108,20 @@ _INSERTED = f"insert into sessions_app_session ({', '.join(_COLUMNS)}) values ({
 
 
 def make(
-    tx: journal.Transaction,
-    caller: Caller,
-    spec: AgentSpec,
-    public_id: str,
-    *,
-    tool_refs: list[dict[str, Any]] | None,
-    options: Mapping[str, str],
-    client_tools: list[dict[str, Any]],
-    seed: list[dict[str, Any]],
-    uri: str | None = None,
+    tx: journal.Transaction, caller: Caller, spec: AgentSpec, public_id: str, wanted: Wanted, uri: str | None = None
 ) -> Session:
     """A session of what was ``checked``, inside a transaction; the caller asks for its place among the tenant's."""
     now = timezone.now()
-    refs = None if tool_refs is None else exact_json.dumps(tool_refs)
-    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(client_tools), caller.key, now, now)
+    refs = None if wanted.tool_refs is None else exact_json.dumps(wanted.tool_refs)
+    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(wanted.client_tools), caller.key, now, now)
     # The transaction's BEGIN goes with it.
     (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
-    session_options.store(session, spec, options)
-    if seed:
-        history.add_seed(session, seed, {tool["name"] for tool in client_tools}, now)
-    tx.last([journal.new_tail(session.pk), quotas.session_made(session, bare=not options and not seed)])
+    session_options.store(session, spec, wanted.options)
+    if wanted.seed:
+        history.add_seed(session, wanted.seed, {tool["name"] for tool in wanted.client_tools}, now)
+    is_bare = not wanted.options and not wanted.seed
+    tx.last([journal.new_tail(session.pk), quotas.session_made(session, bare=is_bare)])
     created = events.Happening(
         events.Kind.SESSION_CREATED,
         {"session": public_id, "agent": spec.name, "uri": uri or addresses.default(spec.name, public_id)},

@@ -27,6 +27,7 @@ from sessions_app.core import agents, logcontext, openings, quotas
 from sessions_app.core.content import Faults
 from sessions_app.core.errors import Fault, InvalidInput, PositionPruned
 from sessions_app.core.history import Line
+from sessions_app.core.sessions import Wanted
 
 # --- other words ---
 
@@ -78,7 +79,7 @@ def _renamed(tool: Mapping[str, Any], old: str, new: str) -> Document:
 class Opening:
     """PUT /session: the two requests of version 3 that it is (A103)."""
 
-    creation: v3.Creation
+    creation: Wanted
     turn: v3.TurnRequest
 
 
@@ -152,17 +153,7 @@ class Session(views.Endpoint):
         once, deadline = headers.once(request, body), headers.deadline(request)
         wanted = opening(self.lifted(body), functools.partial(agents.for_creation, caller))
         assert wanted.turn.content is not None, "a user message"
-        made = openings.open_session(
-            caller,
-            agent=wanted.creation.agent,
-            tool_refs=wanted.creation.tool_refs,
-            options=wanted.creation.options,
-            client_tools=wanted.creation.client_tools,
-            seed=wanted.creation.seed,
-            content=wanted.turn.content,
-            once=once,
-            deadline=deadline,
-        )
+        made = openings.open_session(caller, wanted.creation, wanted.turn.content, once, deadline)
         session_id = made.session.public_id
         logcontext.bind(session=session_id)
         answer = views.answer_to_turn(

@@ -21,24 +21,13 @@ from sessions_app.core import content
 from sessions_app.core.content import Faults
 from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.history import Line
-from sessions_app.core.sessions import Page, SessionFacts
+from sessions_app.core.sessions import Page, SessionFacts, Wanted
 from sessions_app.core.turns import Answer, CancelReceipt, ClientResult, Overrides, Permission
 
 VERSION = 3
 
 
 # --- requests ---
-
-
-@dataclass(frozen=True, slots=True)
-class Creation:
-    """POST /sessions."""
-
-    agent: str
-    tool_refs: list[dict[str, Any]] | None
-    options: dict[str, str]
-    client_tools: list[dict[str, Any]]
-    seed: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +40,7 @@ class TurnRequest:
     overrides: Overrides
 
 
-def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Creation:
+def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Wanted:
     """``spec_of`` finds the agent of that name, or raises InvalidInput."""
     faults = Faults()
     agent = _object(body, "agent", faults, required=True)
@@ -67,7 +56,7 @@ def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Cr
     tools = faults.take(content.client_tools, body.get("tools"))
     seed = faults.take(content.seed_messages, body.get("messages"), IMAGE_KINDS if spec is None else spec.images)
     faults.settle()
-    return Creation(name, refs, options or {}, tools or [], seed or [])
+    return Wanted(name, refs, options or {}, tools or [], seed or [])
 
 
 def turn(body: Mapping[str, Any], agent_name: str, spec: AgentSpec) -> TurnRequest:

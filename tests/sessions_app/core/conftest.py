@@ -48,15 +48,9 @@ class World:
         seed: Sequence[dict[str, Any]] = (),
         options: dict[str, str] | None = None,
     ) -> Session:
-        created = sessions.create(
-            self.caller,
-            agent=self.agent,
-            tool_refs=None if tools is None else list(tools),
-            options=options or {},
-            client_tools=list(client_tools),
-            seed=list(seed),
-        )
-        return access.session(self.caller, created)
+        refs = None if tools is None else list(tools)
+        wanted = sessions.Wanted(self.agent, refs, options or {}, list(client_tools), list(seed))
+        return access.session(self.caller, sessions.create(self.caller, wanted))
 
     def say(self, session: Session, text: str, overrides: Overrides | None = None) -> turns.Accepted:
         return turns.start(self.caller, session, content=text, overrides=overrides or Overrides())

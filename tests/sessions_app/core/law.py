@@ -53,8 +53,8 @@ def _law_of_states(alice: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         note(caller, session)
         return session
 
-    def creating_over_aap(caller: Caller, **given: Any) -> str:
-        public_id = create_over_aap(caller, **given)
+    def creating_over_aap(caller: Caller, wanted: sessions.Wanted, once: Any = None) -> str:
+        public_id = create_over_aap(caller, wanted, once)
         note(caller, access.session(caller, public_id))
         return public_id
 

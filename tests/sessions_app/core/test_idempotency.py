@@ -30,9 +30,7 @@ def once(key: str, body: Any = "same", route: str = "/turns") -> Once:
 
 
 def create(alice: World, key: str, body: Any = "same") -> str:
-    return sessions.create(
-        alice.caller, agent="sailor", tool_refs=None, options={}, client_tools=[], seed=[], once=once(key, body, "/sessions")
-    )
+    return sessions.create(alice.caller, sessions.Wanted("sailor"), once(key, body, "/sessions"))
 
 
 def say(alice: World, session: Session, words: str, key: str, body: Any = "same") -> turns.Accepted:

@@ -15,6 +15,7 @@ from sessions_app.aap.versions import v2, v3
 from sessions_app.aap.versions.v2 import V2
 from sessions_app.core import idempotency, quotas, tasks, turns
 from sessions_app.core.errors import InvalidInput
+from sessions_app.core.sessions import Wanted
 from sessions_app.core.turns import Overrides
 from sessions_app.models import IdempotencyRecord, Measure, Message, Session, Turn
 from tests.sessions_app.aap.conftest import (
@@ -137,7 +138,7 @@ def test_an_opening_is_a_creation_and_a_turn() -> None:
         "stream": "delta",
     }
     found = v2.opening(body, {"pilot": PILOT}.__getitem__)
-    assert found.creation == v3.Creation(
+    assert found.creation == Wanted(
         "pilot", [{"name": "calculator"}], {"tone": "dry"}, [NEW_WORDS], [{"role": "system", "content": "s"}, HELLO]
     )
     assert found.turn == v3.TurnRequest("delta", "now", [], Overrides())
