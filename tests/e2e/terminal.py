@@ -19,10 +19,11 @@ from pathlib import Path
 
 TIMEOUT = 60.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
-# A session leader that opens a terminal gets it as its own, so that Ctrl-C and getpass find it.
+# The terminal becomes the program's own, so that Ctrl-C and getpass find it.
 _LAUNCH = (
-    "import os, sys\n"
+    "import fcntl, os, sys, termios\n"
     "fd = os.open(sys.argv[1], os.O_RDWR)\n"
+    "fcntl.ioctl(fd, termios.TIOCSCTTY, 0)\n"
     "for each in (0, 1, 2): os.dup2(fd, each)\n"
     "os.execvp(sys.argv[2], sys.argv[2:])\n"
 )
