@@ -14,16 +14,15 @@ test runner, inside and outside of an event loop.
 
 from __future__ import annotations
 
-import asyncio
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from agents_app import loader
 from agents_app import options as agent_options
 from agents_app.errors import AgentsFileError
+from agents_app.rehearsal import one_loop
 from agents_app.rehearsal.recording import Recording, RecordingMismatch
 from agents_app.rehearsal.script import OutOfScript, Script, call, fail, finish, pause, thinking, usage
 from agents_app.rehearsal.stage import Answers, Clients, Permit, play
@@ -50,8 +49,6 @@ __all__ = [
     "thinking",
     "usage",
 ]
-
-T = TypeVar("T")
 
 
 class Conversation:
@@ -103,7 +100,7 @@ class Conversation:
         number = len(self.turns) + 1
         asked = [*self.messages, Message("user", message, turn=number, position=position)]
         playing = play(self.agent, self._speaker, self._options, self._enabled, self._clients, asked, number, self._api_key)
-        turn = _now(playing)
+        turn = one_loop.run(playing)
         self.turns.append(turn)
         self.messages = list(turn.history)
         return turn
@@ -217,26 +214,3 @@ def _secrets(agent: AgentSpec, options: Mapping[str, str]) -> set[str]:
     if agent.api_key is not None:
         hidden.add(agent_options.fill(agent.api_key, values))
     return hidden
-
-
-def _now(playing: Coroutine[Any, Any, T]) -> T:
-    """The result, whether or not a loop is running here: then in a thread with a loop of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(playing)
-    came: list[T | BaseException] = []
-
-    def play_there() -> None:
-        try:
-            came.append(asyncio.run(playing))
-        # Carried to the test that waits for it, whatever it is.
-        except BaseException as error:
-            came.append(error)
-
-    thread = threading.Thread(target=play_there, name="rehearsal", daemon=True)
-    thread.start()
-    thread.join()
-    if isinstance(came[0], BaseException):
-        raise came[0]
-    return came[0]

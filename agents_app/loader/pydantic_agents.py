@@ -150,7 +150,8 @@ def _model(table: Table, reference: str, model: Any) -> str | None:
     vendor, colon, name = model.partition(":")
     ours = _OUR_PROVIDERS.get(vendor, vendor)
     if not colon or providers.find(ours) is None:
-        table.fault(KEY, f"{reference}: the model {model!r} is of no provider here ({', '.join(providers.NAMES)})")
+        known = ", ".join(providers.NAMES)
+        table.fault(KEY, f"{reference}: the model {model!r} is of no provider here ({known}); a model object is used as it is")
     return f"{ours}:{name}"
 
 

@@ -302,6 +302,48 @@ def test_tools_that_a_session_does_not_enable_are_not_offered(file: Path) -> Non
     assert [tool.name for tool in turn.requests[0].tools] == ["ask_user"]
 
 
+def test_all_turns_of_a_process_are_played_in_one_loop_where_clients_stay_alive(file: Path) -> None:
+    loops: set[int] = set()
+
+    async def look(expression: str) -> str:
+        loops.add(id(asyncio.get_running_loop()))
+        return expression
+
+    for _ in range(2):
+        looks = call("calculator", expression="1")
+        talk = Conversation(file, model=Script(looks, "ok", looks, "ok"), stand_ins={"calculator": look})
+        talk.say("x")
+        talk.say("y")
+    assert len(loops) == 1
+
+
+def test_what_a_turn_leaves_behind_does_not_go_on_in_the_next(file: Path) -> None:
+    ended: list[str] = []
+
+    async def linger() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("first")
+
+    async def leave(expression: str) -> str:
+        tasks.append(asyncio.create_task(linger()))
+        await asyncio.sleep(0)
+        return expression
+
+    tasks: list[asyncio.Task[None]] = []
+    run(file, "x", model=Script(call("calculator", expression="1"), "ok"), stand_ins={"calculator": leave})
+    assert ended == ["first"]
+
+
+def test_a_turn_inside_of_a_turn_is_refused_instead_of_waiting_for_ever(file: Path) -> None:
+    def again(expression: str) -> str:
+        return run(file, "y", model=Script("inner")).text
+
+    with pytest.raises(RuntimeError, match="a rehearsal cannot wait for another one"):
+        run(file, "x", model=Script(call("calculator", expression="1"), "ok"), stand_ins={"calculator": again})
+
+
 async def test_a_turn_is_played_inside_of_a_running_loop_too(file: Path) -> None:
     assert asyncio.get_running_loop().is_running()
     assert run(file, "x", model=Script("ok")).text == "ok"
