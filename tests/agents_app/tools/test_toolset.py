@@ -51,7 +51,7 @@ def give(what: str) -> Any:
         "long": "ä" * 500,
         "long json": ["x" * 500],
         "long blocks": [{"type": "text", "text": "x" * 150}, {"type": "text", "text": "y" * 150}, {"type": "text", "text": "z"}],
-        "broken image": [{"type": "text", "text": "see"}, {"type": "image", "url": "data:image/png;base64,iVBORw0KGgo="}],
+        "broken image": [{"type": "text", "text": "see"}, {"type": "image", "url": "data:image/png;base64,bm90IGFuIGltYWdl"}],
         "large image": [{"type": "image", "url": "data:image/png;base64," + "A" * 500}],
     }
     if what == "circle":
@@ -198,7 +198,7 @@ async def test_output_is_cut_at_its_limit_with_a_note() -> None:
 
 
 async def test_a_broken_image_fails_with_a_clear_word_and_reaches_no_model() -> None:
-    reason = "its result holds an image that cannot be used: the image is broken: its PNG data ends too early"
+    reason = "its result holds an image that cannot be used: the image is broken: it does not begin like a PNG"
     assert await failure("give", {"what": "broken image"}) == reason
 
 
