@@ -357,6 +357,8 @@ def test_who_only_started_the_turn_is_asked_as_long_as_they_are_there(
 ) -> None:
     start_worker()
     session = creation.create(alice.caller, uri="sailor:/two", agent="sailor", approval="auto")
+    # Somebody else of the tenant's, who has nothing to do with it.
+    connections.connected(alice.caller, "another", "w9", resumed=False)
     for turn, there in (("t1", False), ("t2", True)):
         if there:
             connections.connected(alice.caller, "c1", "w1", resumed=False)
