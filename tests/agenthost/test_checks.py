@@ -54,7 +54,7 @@ def test_a_broken_agents_file_is_told_with_table_key_and_reason(monkeypatch: pyt
     def broken() -> None:
         raise AgentsFileError(str(tmp_path / "agents.toml"), [FileFault("agents[0]", "model", "is missing")])
 
-    monkeypatch.setattr("agents_app.registry.agents", broken)
+    monkeypatch.setattr("agents_app.registry.described", broken)
     found = checks.check_agents()
     assert [error.id for error in found] == [checks.BAD_AGENTS_FILE]
     assert found[0].msg.endswith("agents.toml: agents[0] model: is missing")
