@@ -22,7 +22,7 @@ from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, claim_one, lease_is_over, wait_for
 from tests.sessions_app.core.dispatching import action, events
 from tests.sessions_app.core.law import _law_of_states  # noqa: F401 - checked after each test
-from tests.sessions_app.core.test_turns_of_clients import at_once, ends, make, put, said, start, state_of, waiting_call
+from tests.sessions_app.core.turns_of_clients.acting import at_once, ends, make, put, said, start, state_of, waiting_call
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
