@@ -110,6 +110,8 @@ class Run:
         """The calls that are, or were, among them."""
         self._asking: set[asyncio.Event] = set()
         """Of tools that wait for a form: set when a client may have answered."""
+        self._opening: dict[str, asyncio.Task[None]] = {}
+        """Forms on their way to the disk, by call: who gives one up must wait until it is there."""
         self._with_forms: set[str] = set()
         """The calls that may have forms open."""
         self._decided = planning.Decided(loaded.settings, loaded.approval)
@@ -356,6 +358,8 @@ class Run:
         now, place, turn = timezone.now(), self._place(self._step), self._loaded.public_id
         if call.call_id in self._with_forms:
             self._with_forms.discard(call.call_id)
+            if (opening := self._opening.pop(call.call_id, None)) is not None:
+                await asyncio.wait({opening})
             for closed, closing in await database.run(forms.given_up, self.claimed.turn_id, turn, call.call_id, now):
                 await self._commit([closed], [closing])
         ran = self._running.pop(call.call_id, None) is not None
@@ -381,7 +385,10 @@ class Run:
         self._asking.add(news)
         self._with_forms.add(call.call_id)
         try:
-            await self._commit([opened], [statement])
+            opening = self._opening[call.call_id] = asyncio.create_task(self._commit([opened], [statement]))
+            # Asked for, so that the loop does not report it as never retrieved.
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(opening)
             while True:
                 news.clear()
                 if (answer := await database.run(forms.answer_of, self.claimed.turn_id, form_id)) is not None:
