@@ -17,9 +17,8 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
@@ -27,6 +26,7 @@ from django.db import connections
 
 from sessions_app.core import broadcast
 from sessions_app.core.errors import NotReady
+from sessions_app.core.journal.entries import READY, Entry, Record
 from sessions_app.core.journal.errors import BadUnit, WriterClosed
 from sessions_app.core.journal.layout import Layout, lay_out
 from sessions_app.core.journal.postgres_store import PostgresStore
@@ -54,48 +54,6 @@ _UNCONFIRMED_SECONDS = 0.5
 # nothing durable now but something still waiting for the barrier; the rest.
 _DURABLE, _FOLLOWING, _FREE = range(3)
 
-
-class _Ready:
-    """An awaitable that waits for nothing."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
-
-
-_READY = _Ready()
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A unit on its way. ``ticket`` is its place in line; ``future`` None: nobody waits for it.
-
-    ``durable``: it waits for the barrier.
-    """
-
-    unit: Unit
-    size: int
-    durable: bool
-    ticket: int
-    future: asyncio.Future[Outcome] | None = None
-
-    @property
-    def run(self) -> tuple[int, int]:
-        return (self.unit.session, self.unit.fence)
-
-
-@dataclass(slots=True, eq=False)
-class _Record:
-    """A flush that is stored but may not be on disk yet."""
-
-    written: Written
-    entries: list[_Entry]
-    waiting: list[_Entry]
-    announcements: list[Announcement]
-    sessions: set[int]
-    followers: list[Announcement] = field(default_factory=list)
-
-
 _SIZE = 64
 """What an event takes beside its text, roughly."""
 
@@ -112,16 +70,16 @@ class Writer:
         self._all_durable: bool = settings.AGENTHOST_DURABLE_DELTAS
         self._era: int | None = None
         self._tickets = itertools.count()
-        self._queue: deque[_Entry] = deque()
-        self._parked: list[_Entry] = []
+        self._queue: deque[Entry] = deque()
+        self._parked: list[Entry] = []
         self._parked_sessions: dict[int, int] = {}
         self._park_pause = _FIRST_PAUSE
         self._slow_tenants: set[int] = set()
         self._broken: dict[tuple[int, int], str] = {}
         self._unsent: dict[int, int] = {}
         self._room: dict[int, list[asyncio.Future[None]]] = {}
-        self._unconfirmed: list[_Record] = []
-        self._last_record: dict[int, _Record] = {}
+        self._unconfirmed: list[Record] = []
+        self._last_record: dict[int, Record] = {}
         self._told_of_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -162,7 +120,7 @@ class Writer:
         """Store deltas some time soon. The answer is ready when the session's unsent text is small enough."""
         self._take(unit, None)
         if self._closed or self._unsent.get(unit.session, 0) < UNSENT_BYTES:
-            return _READY
+            return READY
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room.setdefault(unit.session, []).append(room)
         return room
@@ -203,7 +161,7 @@ class Writer:
             opens = opens or happening.join is None
             size += _SIZE + len(happening.payload.get("delta", ""))
             durable = durable or happening.durable
-        entry = _Entry(unit, size, durable, next(self._tickets), future)
+        entry = Entry(unit, size, durable, next(self._tickets), future)
         if self._closed:
             self._fail(entry, WriterClosed())
             return
@@ -214,7 +172,7 @@ class Writer:
             self._hurry.set()
         self._wake.set()
 
-    def _sent(self, entry: _Entry) -> None:
+    def _sent(self, entry: Entry) -> None:
         """The entry is off our hands."""
         session = entry.unit.session
         left = self._unsent.get(session, 0) - entry.size
@@ -230,15 +188,15 @@ class Writer:
             if not room.done():
                 room.set_result(None)
 
-    def _answer(self, entry: _Entry, outcome: Outcome) -> None:
+    def _answer(self, entry: Entry, outcome: Outcome) -> None:
         if entry.future is not None and not entry.future.done():
             entry.future.set_result(outcome)
 
-    def _fail(self, entry: _Entry, error: Exception) -> None:
+    def _fail(self, entry: Entry, error: Exception) -> None:
         if entry.future is not None and not entry.future.done():
             entry.future.set_exception(error)
 
-    def _park(self, entries: Iterable[_Entry]) -> None:
+    def _park(self, entries: Iterable[Entry]) -> None:
         """Let these wait for whoever holds what they need; what comes later of their sessions stays behind."""
         for entry in entries:
             if not self._parked:
@@ -253,16 +211,16 @@ class Writer:
         self._requeue(parked)
         self._wake.set()
 
-    def _stays_behind(self, entry: _Entry) -> bool:
+    def _stays_behind(self, entry: Entry) -> bool:
         parked = self._parked_sessions.get(entry.unit.session)
         return parked is not None and parked < entry.ticket
 
-    def _requeue(self, entries: Iterable[_Entry]) -> None:
+    def _requeue(self, entries: Iterable[Entry]) -> None:
         """Back into the line, each at its place."""
         self._queue = deque(sorted([*entries, *self._queue], key=lambda entry: entry.ticket))
 
-    def _next_batch(self) -> list[_Entry]:
-        batch: list[_Entry] = []
+    def _next_batch(self) -> list[Entry]:
+        batch: list[Entry] = []
         while self._queue and len(batch) < _MOST_UNITS:
             entry = self._queue.popleft()
             if self._stays_behind(entry):
@@ -302,10 +260,10 @@ class Writer:
         self._hurry.clear()
         self._last_flush = loop.time()
 
-    def _companies(self, batch: Sequence[_Entry]) -> deque[list[_Entry]]:
+    def _companies(self, batch: Sequence[Entry]) -> deque[list[Entry]]:
         """All together, except tenants whose counter was held for long: each of those alone, last."""
-        together: list[_Entry] = []
-        alone: dict[int, list[_Entry]] = {}
+        together: list[Entry] = []
+        alone: dict[int, list[Entry]] = {}
         for entry in batch:
             if entry.unit.tenant in self._slow_tenants:
                 alone.setdefault(entry.unit.tenant, []).append(entry)
@@ -313,7 +271,7 @@ class Writer:
                 together.append(entry)
         return deque([together, *alone.values()] if together else alone.values())
 
-    async def _flush(self, batch: Sequence[_Entry]) -> None:
+    async def _flush(self, batch: Sequence[Entry]) -> None:
         companies = self._companies(batch)
         while companies:
             entries = self._still_wanted(companies.popleft())
@@ -353,7 +311,7 @@ class Writer:
         if not self._parked:
             self._park_pause = _FIRST_PAUSE
 
-    def _still_wanted(self, entries: Sequence[_Entry]) -> list[_Entry]:
+    def _still_wanted(self, entries: Sequence[Entry]) -> list[Entry]:
         """Without those whose run has failed, and those that have to stay behind a parked one."""
         wanted = []
         for entry in entries:
@@ -365,7 +323,7 @@ class Writer:
                 wanted.append(entry)
         return wanted
 
-    def _break(self, entry: _Entry, code: str) -> None:
+    def _break(self, entry: Entry, code: str) -> None:
         """The database refuses this unit: whatever its run still says would stand after a hole."""
         if entry.run not in self._broken:
             logger.error("turn %s: a unit could not be stored: %s", entry.unit.turn, code)
@@ -385,9 +343,9 @@ class Writer:
 
         return lay_out(units, group_of, 3)
 
-    def _settle(self, entries: Sequence[_Entry], written: Written) -> list[_Entry]:
+    def _settle(self, entries: Sequence[Entry], written: Written) -> list[Entry]:
         """Give every entry its fate; those to be tried again come back."""
-        by_fate: dict[Fate, list[_Entry]] = {}
+        by_fate: dict[Fate, list[Entry]] = {}
         for entry, fate in zip(entries, written.fates, strict=True):
             by_fate.setdefault(fate, []).append(entry)
         for entry in by_fate.get("stale", ()):
@@ -406,7 +364,7 @@ class Writer:
             self._stored(stored, written)
         return by_fate.get("again", [])
 
-    def _stored(self, entries: list[_Entry], written: Written) -> None:
+    def _stored(self, entries: list[Entry], written: Written) -> None:
         """Announce what need not wait, and keep the rest for the barrier."""
         layout = written.layout
         assert layout is not None
@@ -419,7 +377,7 @@ class Writer:
             made = announcements(layout.rows, written.appended, layout.groups)
         waiting = [entry for entry in entries if entry.durable]
         sessions = {item.session for each in made[_DURABLE] for item in each.items}
-        record = _Record(written, entries, waiting, made[_DURABLE], sessions)
+        record = Record(written, entries, waiting, made[_DURABLE], sessions)
         at_once = [each for each in made[_FOLLOWING] if not self._follow(each)] + made[_FREE]
         for entry in entries:
             if not entry.durable:
@@ -483,7 +441,7 @@ class Writer:
                     self._wake.set()
             self._quiet.set()
 
-    def _confirmed(self, record: _Record) -> None:
+    def _confirmed(self, record: Record) -> None:
         """It is on disk: announce it, with what followed it, and answer."""
         for session in record.sessions:
             if self._last_record.get(session) is record:
@@ -493,10 +451,10 @@ class Writer:
         for entry in record.waiting:
             self._answer(entry, "stored")
 
-    async def _reclaim(self) -> list[_Entry]:
+    async def _reclaim(self) -> list[Entry]:
         """After a crash of the database: what of the unconfirmed is still there; the rest, to be stored again."""
         self._era = self._store.era
-        lost: list[_Entry] = []
+        lost: list[Entry] = []
         for record in list(self._unconfirmed):
             if record.written.era == self._era:
                 continue
@@ -511,7 +469,7 @@ class Writer:
                     del self._last_record[session]
             unanswered = {id(entry) for entry in record.waiting}
             for entry in record.entries:
-                again = entry if id(entry) in unanswered else _Entry(entry.unit, entry.size, entry.durable, entry.ticket)
+                again = entry if id(entry) in unanswered else Entry(entry.unit, entry.size, entry.durable, entry.ticket)
                 self._unsent[entry.unit.session] = self._unsent.get(entry.unit.session, 0) + entry.size
                 lost.append(again)
         if lost:
