@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agents_app import options, registry
+from agents_app.providers import python
 from agents_app.spec import AgentSpec
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentGone, AgentUnknown, Fault, InvalidInput
@@ -46,7 +47,9 @@ def models(spec: AgentSpec) -> tuple[str, ...]:
     option = spec.option(MODEL)
     if option is not None and option.type == "select":
         return option.options
-    return (options.fill(spec.model, options.effective(spec, {})),)
+    model = options.fill(spec.model, options.effective(spec, {}))
+    # How the operator's code is called is the operator's business.
+    return (spec.name if model.startswith(f"{python.NAME}:") else model,)
 
 
 def model_in_force(spec: AgentSpec, stored: Mapping[str, str]) -> str:
