@@ -1,8 +1,8 @@
 """A worker process: one asyncio loop shared by all its runs, its leases, its sweep.
 
 Celery's thread calls ``wake``, which has the loop look at the queue: what waits there and fits is claimed
-together. A thread of its own renews all leases with one statement, after it has seen that the loop answers;
-a worker that could not renew for too long stops its runs itself, before anybody else may take them.
+together. A thread of its own renews the leases (leases.py); a worker that could not renew them for too long
+stops its runs itself, before anybody else may take them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import secrets
 import socket
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
-from django.db.models.functions import Now
+from django.db import DatabaseError
 
 from agents_app.errors import RunLost
 from agents_app.mcp import pool as servers
@@ -34,6 +31,7 @@ from sessions_app.core import (
     database,
     faults,
     journal,
+    leases,
     loading,
     logcontext,
     presence,
@@ -44,9 +42,9 @@ from sessions_app.core import (
 )
 from sessions_app.core.condenser import Condenser
 from sessions_app.core.errors import NotReady
+from sessions_app.core.leases import Leases
 from sessions_app.core.loading import Loaded
 from sessions_app.core.turns import Claimed, Stop
-from sessions_app.models import Turn, TurnState
 
 if sys.platform == "win32":  # There is no uvloop for Windows.
     from asyncio import new_event_loop
@@ -55,9 +53,7 @@ else:
 
 log = logging.getLogger(__name__)
 
-_LOOP_ANSWERS_WITHIN = 2.0
 _STOP_PATIENCE = 5.0
-_RENEWED_AGAIN, _RENEWED_AGAIN_AFTER = 5, 0.05
 _CLAIMED_TOGETHER = 16
 """Most turns of one claim: the next worker is to find some as well, and the first of them is not to wait for long."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
@@ -82,11 +78,10 @@ class Worker:
         self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="runs", daemon=True)
-        self._renewer = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
         self._live: dict[int, _Live] = {}
+        self._leases = Leases(self.name, self._loop, self._driven, self._drop_all)
         self._started = threading.Event()
         self._stopping = threading.Event()
-        self._wound_down = threading.Event()
         self._failure: BaseException | None = None
         self._sweeper = sweep.Sweeper(self.name)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
@@ -111,7 +106,7 @@ class Worker:
         self._started.wait()
         if self._failure is not None:
             raise RuntimeError("the worker could not start") from self._failure
-        self._renewer.start()
+        self._leases.start()
         log.info("worker %s is ready", self.name)
 
     def wake(self) -> None:
@@ -138,14 +133,12 @@ class Worker:
             except concurrent.futures.TimeoutError:
                 log.error("the loop of worker %s does not answer; its runs are left to others", self.name)
         # Only now: while runs may still finish, their leases are renewed.
-        self._wound_down.set()
-        if self._renewer.is_alive():
-            self._renewer.join(_STOP_PATIENCE)
+        self._leases.stop(_STOP_PATIENCE)
         if self._loop.is_running():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(4 * _STOP_PATIENCE)
         try:
-            self._expire_leases()
+            leases.expire(self.name)
             presence.leave(self.name)
         except DatabaseError:
             log.warning("the database is away; the leases of this worker run out by themselves")
@@ -238,6 +231,14 @@ class Worker:
         if not live.stopped:
             live.stopped = True
             live.task.cancel()
+
+    def _driven(self) -> set[int]:
+        """Only what is really driven here: a run that failed, or was told to stop, has to be taken over."""
+        return {turn for turn, live in list(self._live.items()) if not live.stopped}
+
+    def _drop_all(self) -> None:
+        for live in list(self._live.values()):
+            self._drop(live)
 
     # --- claiming ---
 
@@ -427,60 +428,6 @@ class Worker:
             for live in self._live.values():
                 if live.run is not None:
                     live.run.tell()
-
-    # --- leases ---
-
-    def _renew_for_ever(self) -> None:
-        last = time.monotonic()
-        give_up_after = settings.AGENTHOST_LEASE_SECONDS * 2 / 3
-        while not self._wound_down.wait(settings.AGENTHOST_RENEW_SECONDS):
-            try:
-                if not self._loop_answers():
-                    log.error("the loop of worker %s has not answered; its leases are not renewed", self.name)
-                else:
-                    self._renew()
-                    last = time.monotonic()
-            except DatabaseError as error:
-                log.warning("the leases of worker %s could not be renewed: %s", self.name, type(error).__name__)
-            except Exception as error:
-                log.error("renewing leases failed: %s", faults.described(error))
-            finally:
-                database.release()
-            if time.monotonic() - last > give_up_after:
-                self._loop.call_soon_threadsafe(self._drop_all)
-
-    def _loop_answers(self) -> bool:
-        answered = threading.Event()
-        self._loop.call_soon_threadsafe(answered.set)
-        return answered.wait(_LOOP_ANSWERS_WITHIN)
-
-    def _renew(self) -> None:
-        # Only what is really driven here: a run that failed, or was told to stop, has to be taken over.
-        left = {turn for turn, live in list(self._live.items()) if not live.stopped}
-        for _ in range(_RENEWED_AGAIN):
-            left -= self._extend(left)
-            if not left or self._wound_down.wait(_RENEWED_AGAIN_AFTER):
-                break
-        presence.announce(self.name)
-
-    def _extend(self, turns_: set[int]) -> set[int]:
-        """Renew these leases, but for turns that somebody has locked: whoever cancels one may wait long for its tenant's
-        counter, and the leases of all other tenants' runs must not wait with it."""
-        mine = Turn.objects.filter(pk__in=turns_, worker=self.name, state=TurnState.RUNNING)
-        with transaction.atomic():
-            skips = connection.features.has_select_for_update_skip_locked
-            free = set(mine.select_for_update(no_key=skips, skip_locked=skips).values_list("pk", flat=True))
-            lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
-            Turn.objects.filter(pk__in=free).update(lease_expires_at=lease)
-        return free
-
-    def _expire_leases(self) -> None:
-        """Whatever could not be handed over is free for others at once."""
-        Turn.objects.filter(worker=self.name, state=TurnState.RUNNING).update(lease_expires_at=Now() - timedelta(seconds=1))
-
-    def _drop_all(self) -> None:
-        for live in list(self._live.values()):
-            self._drop(live)
 
     # --- going away ---
 
