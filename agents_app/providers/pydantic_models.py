@@ -7,6 +7,7 @@ and so that what arrived together comes out together: the task runs on while the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 MOST_WAITING = 1_000
 """Events that were read and not taken yet; the reader waits then."""
+STILL_ROUNDS = 10
+"""Rounds of the loop without an event, after which a reader is taken to wait for its server."""
+SECONDS_TO_SETTLE = 2.0
 SECONDS_TO_CLOSE = 5.0
 """A model class that does not let go of its stream is left behind after this."""
 
@@ -73,7 +77,8 @@ class _Reader:
         self._came, self._taken = asyncio.Event(), asyncio.Event()
         self._response: ModelResponse | None = None
         self._calls: dict[int, int] = {}
-        self._over = False
+        self._over = self._left = False
+        self._read = 0
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(lambda _: self._came.set())
 
@@ -86,12 +91,21 @@ class _Reader:
             model_request_parameters=pydantic_messages.parameters(request),
             instrument=False,
         ) as streamed:
-            async for event in streamed:
-                self._waiting.append(event)
-                self._came.set()
-                if len(self._waiting) >= MOST_WAITING:
-                    self._taken.clear()
-                    await self._taken.wait()
+            try:
+                async for event in streamed:
+                    self._read += 1
+                    if self._left:
+                        continue
+                    self._waiting.append(event)
+                    self._came.set()
+                    if len(self._waiting) >= MOST_WAITING:
+                        self._taken.clear()
+                        await self._taken.wait()
+            except BaseException:
+                # Not all of them close what they opened when they are left in the middle.
+                with contextlib.suppress(NotImplementedError):
+                    await streamed.close_stream()
+                raise
             self._response = streamed.get()
 
     async def read(self, *, begun: bool) -> list[ProviderEvent]:
@@ -129,16 +143,30 @@ class _Reader:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        if self._task.done():
-            if not self._task.cancelled():
-                self._task.exception()
-            return
-        self._task.cancel()
-        _, left = await asyncio.wait([self._task], timeout=SECONDS_TO_CLOSE)
-        if left:
-            logger.warning("%s did not close its stream within %.0f s", type(self._model).__name__, SECONDS_TO_CLOSE)
-        elif not self._task.cancelled():
-            self._task.exception()
+        task = self._task
+        if not task.done():
+            await self._settle()
+            task.cancel()
+            _, left = await asyncio.wait([task], timeout=SECONDS_TO_CLOSE)
+            if left:
+                logger.warning("%s did not close its stream within %.0f s", type(self._model).__name__, SECONDS_TO_CLOSE)
+                return
+        if not task.cancelled():
+            task.exception()
+
+    async def _settle(self) -> None:
+        """Wait for the reader to wait for the server: only there does a cancellation close the connection for certain.
+
+        Between two events it passes by libraries that leave their connection to the garbage collector.
+        """
+        self._left = True
+        self._taken.set()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SECONDS_TO_SETTLE
+        still, seen = 0, -1
+        while still < STILL_ROUNDS and not self._task.done() and loop.time() < deadline:
+            still, seen = (still + 1 if self._read == seen else 0), self._read
+            await asyncio.sleep(0)
 
     def _event(self, event: ModelResponseStreamEvent, out: list[ProviderEvent]) -> None:
         match event:

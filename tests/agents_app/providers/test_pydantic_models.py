@@ -94,6 +94,16 @@ async def test_calls_after_thinking_can_be_gone_on_with(vendor: Vendor, server: 
     again = said(await heard(model, request(vendor, server, *conversation)))
     assert (again.text, again.reason) == ("Both are full.", "stop")
     assert [asked.refused for asked in server.requests] == ["", ""]
+    [kept] = first.opaque
+    back = json.dumps(server.requests[1].body)
+    seals = [part["signature"] for part in kept.data["response"]["parts"] if part.get("signature")]
+    seals += [
+        part["provider_details"]["thought_signature"]
+        for part in kept.data["response"]["parts"]
+        if "thought_signature" in (part.get("provider_details") or {})
+    ]
+    assert seals
+    assert all(each in back or each.replace("+", "-").replace("/", "_") in back for each in seals)
 
 
 @pytest.mark.parametrize("kind", STRANGE)
@@ -124,8 +134,30 @@ async def test_faults_are_sorted(vendor: Vendor, server: ScriptedServer, model: 
     assert KEY not in str(caught.value)
 
 
-async def test_an_answer_that_is_left_is_closed(vendor: Vendor, server: ScriptedServer, model: Model) -> None:
+@pytest.mark.parametrize("rounds", [0, 1, 3, 30])
+async def test_an_answer_that_is_left_is_closed(
+    vendor: Vendor, server: ScriptedServer, model: Model, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the reader stands at that moment: so many rounds of the loop after its first event."""
+
+    async def some_rounds(_: object) -> None:
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(pydantic_models._Reader, "_all_that_is_there", some_rounds)
     script = server.script([steps.text("half"), steps.hang()])
+    stream = pydantic_models.stream(model, request(vendor, server, Message("user", script)))
+    await anext(stream)
+    await stream.aclose()
+    assert await asyncio.to_thread(server.wait_ended, server.requests[0]) == "closed"
+
+
+async def test_a_flood_that_is_left_is_closed(
+    vendor: Vendor, server: ScriptedServer, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = server.script([steps.text(*["a flood "] * 1_500), steps.hang()])
+    # However slow this machine is.
+    monkeypatch.setattr(pydantic_models, "SECONDS_TO_SETTLE", 60.0)
     stream = pydantic_models.stream(model, request(vendor, server, Message("user", script)))
     await anext(stream)
     await stream.aclose()
