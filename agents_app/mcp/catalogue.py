@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OWNER = "catalogue"
+"""Whose its connections are."""
 REFRESH_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 FIRST_WAIT_SECONDS = 3.0
@@ -83,6 +85,11 @@ class Catalogue:
         """What is wrong with the agent's servers now, by their names."""
         entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
         return {name: entry.fault for name, entry in entries.items() if entry is not None and entry.fault is not None}
+
+    def hangs(self, access: Access) -> bool:
+        """Whether the server gave no answer at all when it was last asked. False of one that is not looked at."""
+        entry = self._entries.get(access.key)
+        return entry is not None and entry.fault is not None and entry.fault.kind == "timeout"
 
     def standing(self) -> tuple[int, int]:
         """How many servers are looked at, and how many of them cannot be used now. Who wants each session's own
@@ -188,7 +195,7 @@ def _schemas(tools: Iterable[Listed]) -> list[str]:
 def _accesses(spec: AgentSpec) -> Mapping[str, Access]:
     known = _known.get(id(spec))
     if known is None or known[0] is not spec:
-        known = _known[id(spec)] = (spec, accesses(spec, options.effective(spec, {}), "catalogue"))
+        known = _known[id(spec)] = (spec, accesses(spec, options.effective(spec, {}), OWNER))
     return known[1]
 
 

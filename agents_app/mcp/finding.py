@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from agents_app import options
 from agents_app.mcp import listing
 from agents_app.mcp.access import Access, accesses
+from agents_app.mcp.catalogue import OWNER, catalogue
 from agents_app.mcp.faults import McpFault
 from agents_app.mcp.listing import Listed
 from agents_app.mcp.pool import pool
@@ -34,7 +35,11 @@ async def found(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, 
     values = options.effective(spec, stored_options)
     theirs, everybodys = accesses(spec, values, owner), accesses(spec, options.effective(spec, {}), owner)
     servers = listing.unlisted(spec)
-    lists = dict(zip((server.name for server in servers), await _asked(servers, theirs), strict=True))
+    looked_at = accesses(spec, values, OWNER)
+    # One that has just let the catalogue wait would let each conversation wait, too, and again with every half minute.
+    asked = tuple(server for server in servers if not catalogue.hangs(looked_at[server.name]))
+    lists: dict[str, tuple[Listed, ...] | None] = dict.fromkeys(server.name for server in servers)
+    lists |= zip((server.name for server in asked), await _asked(asked, theirs), strict=True)
     known = {name: tools for name, tools in lists.items() if tools is not None}
     made = listing.tools(spec, known, of_clients)
     own = {tool.name for tool in made if theirs[_server(tool.source)].key != everybodys[_server(tool.source)].key}
