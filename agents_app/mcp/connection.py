@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _HANDSHAKE_SECONDS = 10.0
 _CLOSING_SECONDS = 3.0
 _MOST_PAGES = 50
+_NOT_FOR_THE_WAY = (401, 403)
 _LISTEN_AGAIN, _LISTEN_AGAIN_AT_LAST = 5.0, 300.0
 _VERSION = "0.1"
 """What servers are told of this client; nothing hangs on it."""
@@ -162,13 +163,8 @@ class Connection:
         seen = Seen()
         http.watching.set(seen)
         try:
-            async with http.client(self.access) as http_client, self._opened(http_client) as client:
-                self.tools = await _list(client)
-                self._client = client
-                self._ready.set_result(None)
-                # From here on a fault is the connection's own, whatever opening it came upon.
-                seen.status, seen.too_large = 0, False
-                await self._stay(client)
+            if not (self._asks and await self._lived("legacy", seen)):
+                await self._lived("auto", seen)
         except asyncio.CancelledError:
             if not self._closing.is_set():
                 raise
@@ -177,7 +173,29 @@ class Connection:
         except Exception as error:  # an edge: whatever the library raises ends this connection alone
             self._fault = self._masked(faults.of(error, seen))
 
-    def _opened(self, http_client: Any) -> Client:
+    async def _lived(self, mode: str, seen: Seen) -> bool:
+        """From the handshake to the end. False: the server does not know this way of shaking hands.
+
+        Who may be asked something says hello in the old way first: there every server that asks at all can ask, while
+        some that know the new way too cannot in it.
+        """
+        known = True
+        try:
+            async with http.client(self.access) as http_client, self._opened(http_client, mode) as client:
+                self.tools = await _list(client)
+                self._client = client
+                self._ready.set_result(None)
+                # From here on a fault is the connection's own, whatever opening it came upon.
+                seen.status, seen.too_large = 0, False
+                await self._stay(client)
+        except* MCPError:
+            if mode != "legacy" or self._ready.done() or self._closing.is_set() or seen.status in _NOT_FOR_THE_WAY:
+                raise
+            seen.status, seen.too_large = 0, False
+            known = False
+        return known
+
+    def _opened(self, http_client: Any, mode: str) -> Client:
         transport = streamable_http_client(self.access.url, http_client=http_client, max_sse_event_size=self.access.answer_bytes)
         return Client(
             transport,
@@ -185,6 +203,7 @@ class Connection:
             elicitation_callback=self._elicit if self._asks else None,
             message_handler=self._hear,
             cache=None,
+            mode=mode,
         )
 
     async def _stay(self, client: Client) -> None:

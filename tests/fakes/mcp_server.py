@@ -204,6 +204,8 @@ class McpServer:
     """Runs in a thread of its own; the fields may be changed while it runs."""
 
     old: bool = False
+    both: bool = False
+    """It knows the other age too, for whoever comes that way."""
     tokens: dict[str, str] = field(default_factory=dict)
     """Who may come in, by the token after ``Bearer``; empty: everybody."""
     offers: dict[str, _Offer] = field(default_factory=_offers)
@@ -326,7 +328,7 @@ class McpServer:
             await _say(send, 307, b"", {"location": self.redirect_to})
         elif self.tokens and token not in self.tokens:
             await _say(send, 401, b"who are you?", {"www-authenticate": "Bearer"})
-        elif self.old and headers.get("mcp-protocol-version", "").startswith("2026"):
+        elif scope["path"] == "/mcp" and not self.both and self.old == headers.get("mcp-protocol-version", "").startswith("2026"):
             await _say(send, 400, b"no such version", {})
         else:
             await self._app(scope, receive, send)

@@ -371,6 +371,14 @@ async def test_where_nobody_can_be_asked_questions_are_declined(server: McpServe
     assert await call(server, "ask") == "decline: None"
 
 
+async def test_a_server_that_knows_both_ages_can_ask_in_the_middle_of_a_call() -> None:
+    """Some can ask only in the old way, though they know the new one."""
+    user = User(FormAnswer("accept", {"name": "Ada", "side": "port"}))
+    with serving(both=True) as server:
+        assert await call(server, "ask_on", ask=user) == f"asked {toolset.MOST_QUESTIONS} times"
+        assert server.sessions
+
+
 async def test_a_server_cannot_ask_without_end(old_server: McpServer) -> None:
     user = User(FormAnswer("accept", {"name": "Ada", "side": "port"}))
     assert await call(old_server, "ask_on", ask=user) == f"asked {toolset.MOST_QUESTIONS} times"
