@@ -8,8 +8,9 @@ text for it is made elsewhere (runtime/summarising.py) of what ``older`` gives.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from agents_app import exact_json
@@ -348,5 +349,6 @@ def _content_size(content: Content) -> tuple[int, int]:
 
 
 def _schema_size(schema: ToolSchema) -> int:
-    parameters: Mapping[str, object] = schema.parameters
-    return len(schema.name) + len(schema.description) + len(exact_json.dumps(parameters))
+    """As it is declared to a model, in the widest of the usual ways to write JSON: what surrounds a schema is sent too."""
+    declared = {"name": schema.name, "description": schema.description, "parameters": schema.parameters}
+    return len(json.dumps({"type": "function", "function": declared}, ensure_ascii=False, default=str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -63,7 +64,8 @@ def test_four_characters_are_a_token_an_image_a_thousand_and_everything_sent_cou
     call = {"type": "tool_use", "toolCallId": "x" * 400, "name": "f", "input": {"a": 1}}
     assert tokens([Message("assistant", [call])]) == 2
     assert tokens([Message("assistant", [{"type": "thinking", "thinking": "x" * 400}])]) == 0
-    assert tokens([], "12345678", [ToolSchema("f", "1234567", {"a": 1})]) == 6
+    declared = {"type": "function", "function": {"name": "f", "description": "1234567", "parameters": {"a": 1}}}
+    assert tokens([], "12345678", [ToolSchema("f", "1234567", {"a": 1})]) == -(-(8 + len(json.dumps(declared))) // 4)
 
 
 @pytest.mark.rule("A99")
