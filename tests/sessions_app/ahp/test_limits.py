@@ -104,6 +104,7 @@ async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(c
 
 
 @pytest.mark.rule("R188", "R385")
+@pytest.mark.slow
 async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_there(
     host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
