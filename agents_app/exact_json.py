@@ -111,3 +111,18 @@ def _dumps_with_places(value: Any) -> str:
     text = json.dumps(value, **_FORM, default=written_later)
     texts = iter(long)
     return re.sub(f'"{mark}"', lambda _: next(texts), text)
+
+
+def deeper_than(levels: int, value: Any) -> bool:
+    """Whether lists and objects stand in each other more than ``levels`` deep. Not by recursion, which ends first."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True

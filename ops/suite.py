@@ -14,24 +14,11 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from ops import services
+from ops import services, surroundings
 
 ROOT = Path(__file__).resolve().parent.parent
-# A developer's own settings must not decide what the tests find; the suffix only names the test database.
-KEPT = {"AGENTHOST_TEST_DATABASE_SUFFIX"}
-NOT_INHERITED = (
-    "AGENTHOST_",
-    "DATABASE_URL",
-    "REDIS_URL",
-    "CELERY_",
-    "DJANGO_",
-    "OPENAI_",
-    "ANTHROPIC_",
-    "GOOGLE_",
-    "GEMINI_",
-    "AWS_",
-    "PYTEST_ADDOPTS",
-)
+# It only names the test database.
+KEPT = "AGENTHOST_TEST_DATABASE_SUFFIX"
 NO_TESTS = 5
 
 
@@ -44,8 +31,7 @@ def say(text: str) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(NOT_INHERITED)}
-    return {**kept, "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
+    return {**surroundings.inherited(KEPT), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
 
 
 def check_given(database_url: str) -> None:

@@ -41,24 +41,15 @@ def listed(
 ) -> Listed | None:
     """A tool of a server's list; None if no agent can have it."""
     schema = storable_value(dict(parameters))
-    if not name or name != storable(name) or _too_deep(schema) or len(exact_json.dumps(schema)) > MOST_SCHEMA_BYTES:
+    if (
+        not name
+        or name != storable(name)
+        or exact_json.deeper_than(_DEEPEST_SCHEMA, schema)
+        or len(exact_json.dumps(schema)) > MOST_SCHEMA_BYTES
+    ):
         return None
     shown = " ".join(storable(title or "").split())[:_LONGEST_TITLE]
     return Listed(name, shown or None, storable(description or "")[:MOST_DESCRIPTION], schema, idempotent)
-
-
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(_DEEPEST_SCHEMA):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def source(server: str, tool: str) -> str:

@@ -21,6 +21,7 @@ from agents_app.providers.conversation import (
     entries,
     image_told,
     leading_instructions,
+    taking_turns,
 )
 from agents_app.providers.layout import Piece
 from agents_app.runtime.interface import ModelRequest
@@ -73,31 +74,26 @@ def document(request: ModelRequest) -> dict[str, Any]:
 
 
 def messages(conversation: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Roles take turns; results come first in the user's message."""
-    out: list[dict[str, Any]] = []
-    for entry in conversation:
-        match entry:
-            case Model():
-                role, blocks = "assistant", [_said(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
-            case Results():
-                role = "user"
-                blocks = [
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": names.call_id(result.call_id),
-                        "content": [_shown(part) for part in result.parts],
-                    }
-                    for result in entry.results
-                ]
-            case User():
-                role, blocks = "user", [_shown(part) for part in entry.parts]
-            case _:
-                continue
-        if out and out[-1]["role"] == role:
-            out[-1]["content"] += blocks
-        else:
-            out.append({"role": role, "content": blocks})
-    return out
+    """Results come first in the user's message."""
+    return taking_turns(conversation, _blocks, model="assistant", parts="content")
+
+
+def _blocks(entry: Entry) -> list[dict[str, Any]]:
+    match entry:
+        case Model():
+            return [_said(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
+        case Results():
+            return [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": names.call_id(result.call_id),
+                    "content": [_shown(part) for part in result.parts],
+                }
+                for result in entry.results
+            ]
+        case User():
+            return [_shown(part) for part in entry.parts]
+    return []
 
 
 def _said(piece: Piece) -> dict[str, Any]:

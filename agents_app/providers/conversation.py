@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agents_app.providers.layout import Piece, arranged
 from agents_app.runtime.messages import Block, Message, text_of
@@ -139,6 +140,22 @@ def acts_without_a_thought(conversation: Sequence[Entry]) -> bool:
             begun = at
     first = next((entry for entry in conversation[begun:] if isinstance(entry, Model)), None)
     return first is not None and bool(first.call_ids) and first.pieces[0].kind != "kept"
+
+
+def taking_turns(
+    conversation: Sequence[Entry], written: Callable[[Entry], list[dict[str, Any]]], *, model: str, parts: str
+) -> list[dict[str, Any]]:
+    """Messages whose roles, the user's and the ``model``'s, take turns; what an entry comes down to stands in ``parts``."""
+    out: list[dict[str, Any]] = []
+    for entry in conversation:
+        if isinstance(entry, System):
+            continue
+        role = model if isinstance(entry, Model) else "user"
+        if out and out[-1]["role"] == role:
+            out[-1][parts] += written(entry)
+        else:
+            out.append({"role": role, parts: written(entry)})
+    return out
 
 
 def data_image(url: str) -> tuple[str, str] | None:

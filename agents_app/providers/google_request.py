@@ -23,6 +23,7 @@ from agents_app.providers.conversation import (
     entries,
     image_told,
     leading_instructions,
+    taking_turns,
 )
 from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block
@@ -97,28 +98,28 @@ def body(request: ModelRequest) -> bytes:
 
 
 def contents(conversation: Sequence[Entry], *, third: bool) -> list[dict[str, Any]]:
-    """Roles take turns."""
-    out: list[dict[str, Any]] = []
     ids: dict[str, str] = {}
-    for entry in conversation:
+
+    def parts(entry: Entry) -> list[dict[str, Any]]:
         match entry:
             case Model():
-                role, parts = "model", _said(entry, ids, third=third)
+                return _said(entry, ids, third=third)
             case Results():
-                role, parts = "user", [_answer(result, ids, third=third) for result in entry.results]
-                if not third:
-                    for result in entry.results:
-                        if result.images:
-                            parts += [{"text": f"From the result of {result.name}:"}, *map(_shown, result.images)]
+                return _answered(entry, ids, third=third)
             case User():
-                role, parts = "user", [_shown(part) for part in entry.parts]
-            case _:
-                continue
-        if out and out[-1]["role"] == role:
-            out[-1]["parts"] += parts
-        else:
-            out.append({"role": role, "parts": parts})
-    return out
+                return [_shown(part) for part in entry.parts]
+        return []
+
+    return taking_turns(conversation, parts, model="model", parts="parts")
+
+
+def _answered(entry: Results, ids: dict[str, str], *, third: bool) -> list[dict[str, Any]]:
+    parts = [_answer(result, ids, third=third) for result in entry.results]
+    if not third:
+        for result in entry.results:
+            if result.images:
+                parts += [{"text": f"From the result of {result.name}:"}, *map(_shown, result.images)]
+    return parts
 
 
 def _said(entry: Model, ids: dict[str, str], *, third: bool) -> list[dict[str, Any]]:

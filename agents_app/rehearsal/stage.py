@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents_app import exact_json
@@ -155,25 +155,15 @@ async def play(
         asked = Asked(model(assembled.provider))
         tools = StandIns(assembled.tools, clients.stand_ins, spec.limits.tool_output_bytes)
         schemas = [*assembled.tool_schemas, *tools.more]
-        active = [tool for tool in spec.tools if not tool.expose or tool.name in enabled]
         unexposed = {tool.name for tool in spec.tools if not tool.expose}
-        plan = loop.Plan(
-            provider=asked,
-            full_model=assembled.full_model,
-            model=assembled.model,
-            instructions=assembled.instructions,
-            settings=assembled.settings,
-            api_key=assembled.api_key or (api_key if spec.api_key is None else None),
-            base_url=assembled.base_url,
-            headers=assembled.headers,
-            limits=assembled.limits,
-            tools=tools,
-            tool_schemas=schemas,
+        plan = assembled.plan(
             why_free=lambda name: "not-needed" if name in unexposed else "",
             client_tools=dict.fromkeys(schema.name for schema in clients.schemas),
             provider_failed=failures.append,
-            forms={tool.name: questions.fault for tool in active if tool.source == questions.SOURCE},
+            titles={},
         )
+        key = assembled.api_key or (api_key if spec.api_key is None else None)
+        plan = replace(plan, provider=asked, api_key=key, tools=tools, tool_schemas=schemas)
         fits = fitting(assembled.instructions, schemas, spec.context_tokens, turn)
         host = Attended(clients, spec.limits.tool_output_bytes, messages, turn, fits)
         cut = ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agents_app import options, providers
@@ -13,8 +13,10 @@ from agents_app.mcp.access import accesses
 from agents_app.mcp.toolset import WithServers
 from agents_app.providers import credentials, python
 from agents_app.runtime.interface import Limits, Provider, ToolSet
+from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
+from agents_app.tools import questions
 from agents_app.tools.threads import Pool
 from agents_app.tools.toolset import ServerTools
 
@@ -37,6 +39,19 @@ class Assembled:
     limits: Limits
     tools: ToolSet
     tool_schemas: list[ToolSchema]
+    forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]]
+
+    def plan(
+        self,
+        *,
+        why_free: Callable[[str], str],
+        client_tools: Mapping[str, str | None],
+        provider_failed: Callable[[ProviderError], None],
+        titles: Mapping[str, str],
+    ) -> Plan:
+        """With what the session's clients have decided: what a run works with."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Plan(**own, why_free=why_free, client_tools=client_tools, provider_failed=provider_failed, titles=titles)
 
 
 def assemble(
@@ -79,6 +94,7 @@ def assemble(
         tools=tools,
         # A newer definition may have brought a tool of a name the client already uses: models refuse two.
         tool_schemas=[*tools.schemas, *(schema for schema in client_tools if not tools.has(schema.name))],
+        forms={tool.name: questions.fault for tool in active if tool.source == questions.SOURCE},
     )
 
 

@@ -209,20 +209,6 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     await host.call_finished(call, content, failed=failed)
 
 
-def _depth_ok(value: Any) -> bool:
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return True
-    return False
-
-
 def _arguments(text: str) -> dict[str, Any] | None:
     """The argument text as an object; None if it is none. No text at all is an empty object."""
     if not text.strip():
@@ -231,7 +217,7 @@ def _arguments(text: str) -> dict[str, Any] | None:
         value = exact_json.loads(text)
     except exact_json.NotJSON:
         return None
-    return storable_value(value) if isinstance(value, dict) and _depth_ok(value) else None
+    return storable_value(value) if isinstance(value, dict) and not exact_json.deeper_than(_MAX_DEPTH, value) else None
 
 
 def _as_written(text: str, arguments: dict[str, Any]) -> str:

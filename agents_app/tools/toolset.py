@@ -14,6 +14,7 @@ from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
+from agents_app.tools.abandoned import abandon
 from agents_app.tools.arguments import checked
 from agents_app.tools.caller import fair_key
 from agents_app.tools.source import NoFunction, known, resolve
@@ -22,9 +23,6 @@ from agents_app.tools.threads import Pool
 logger = logging.getLogger(__name__)
 
 MAX_REASON = 500
-
-_left_behind: set[asyncio.Task[Any]] = set()
-"""Tools that were told to stop. The loop itself holds tasks weakly; these must live until they have heard."""
 
 
 class ServerTools:
@@ -126,13 +124,4 @@ async def _bounded(start: Callable[[], Any], seconds: float) -> Any:
         return task.result()
     finally:
         if not task.done():
-            task.cancel()
-            _left_behind.add(task)
-            task.add_done_callback(_heard)
-
-
-def _heard(task: asyncio.Task[Any]) -> None:
-    _left_behind.discard(task)
-    if not task.cancelled():
-        # Asked for, so that the loop does not report it as never retrieved.
-        task.exception()
+            abandon(task)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 import subprocess
 import sys
@@ -18,25 +17,13 @@ from typing import Any
 
 import psycopg
 
-from ops import services
+from ops import services, surroundings
 from ops.benchmark import measure
 from ops.benchmark.load import Ours
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TENANT = "bench"
 _START_SECONDS = 60.0
-_NOT_INHERITED = (
-    "AGENTHOST_",
-    "DATABASE_URL",
-    "REDIS_URL",
-    "CELERY_",
-    "DJANGO_",
-    "OPENAI_",
-    "ANTHROPIC_",
-    "GOOGLE_",
-    "GEMINI_",
-    "AWS_",
-)
 _AGENT = """
 [[agents]]
 name = "{model}"
@@ -238,7 +225,7 @@ def installed(
         stack.callback(redis.stop)
         redis.start()
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)},
+            **surroundings.inherited(),
             "DATABASE_URL": postgres.url(),
             "REDIS_URL": redis.url(),
             "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),

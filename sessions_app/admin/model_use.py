@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -38,10 +37,7 @@ class UseNarrowing(Narrowing):
         start = day(value)
         if start is None:
             return rows
-        bound: date = start.date()
-        if name == "since":
-            return rows.filter(day__gte=bound)
-        return rows if bound == date.max else rows.filter(day__lt=bound + timedelta(days=1))
+        return rows.filter(**{"day__gte" if name == "since" else "day__lte": start.date()})
 
 
 @admin.register(ModelUse)

@@ -12,7 +12,6 @@ from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import Change
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from agents_app.tools import questions
 from agents_app.tools.threads import FairPool
 from sessions_app.core import clients
 from sessions_app.core.loading import Loaded
@@ -46,24 +45,11 @@ def make(
     enabled = loaded.settings.enabled | loaded.own_tools
     brought = loaded.settings.client_schemas() if spec.client_tools else []
     assembled = assemble(spec, loaded.options, enabled, pool, fair_key, brought, loaded.session_public_id)
-    active = [tool for tool in spec.tools if not tool.expose or tool.name in enabled]
-    return loop.Plan(
-        provider=assembled.provider,
-        full_model=assembled.full_model,
-        model=assembled.model,
-        instructions=assembled.instructions,
-        settings=assembled.settings,
-        api_key=assembled.api_key,
-        base_url=assembled.base_url,
-        headers=assembled.headers,
-        limits=assembled.limits,
-        tools=assembled.tools,
-        tool_schemas=assembled.tool_schemas,
+    return assembled.plan(
         why_free=decided.why_free,
         client_tools=_owners(spec, decided),
         provider_failed=provider_failed,
         titles=_titles(spec, decided),
-        forms={tool.name: questions.fault for tool in active if tool.source == questions.SOURCE},
     )
 
 
