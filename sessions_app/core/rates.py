@@ -25,10 +25,10 @@ from redis.retry import Retry
 log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60
-_PATIENCE = 0.25
+_READ_TIMEOUT = 0.25
 """Seconds for a connection or an answer of Redis; a request is waiting."""
-_RETRY_AFTER = 1.0
-"""Seconds for which a Redis that did not answer is left alone."""
+_PROBE_SECONDS = 1.0
+"""Seconds between two probes of a Redis that did not answer."""
 _CONNECTIONS = 32
 _MANY_WINDOWS = 10_000
 
@@ -173,21 +173,38 @@ class RedisWindows:
         pool = redis.BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            timeout=_PATIENCE,
-            socket_timeout=_PATIENCE,
-            socket_connect_timeout=_PATIENCE,
+            timeout=_READ_TIMEOUT,
+            socket_timeout=_READ_TIMEOUT,
+            socket_connect_timeout=_READ_TIMEOUT,
             retry=Retry(NoBackoff(), 0),
         )
         self._client = redis.Redis(connection_pool=pool)
         self._take = self._client.register_script(_TAKE)
-        self._away_until = 0.0
+        self._lock = threading.Lock()
+        self._probe: threading.Thread | None = None
+        self._closed = threading.Event()
 
     def usable(self) -> bool:
-        return time.monotonic() >= self._away_until
+        """False after a failure, until a probe was answered: no request waits for a Redis that is known to hang."""
+        return self._probe is None
 
     def failed(self, error: Exception) -> None:
-        log.warning("rates are counted in each process by itself: Redis does not answer (%s)", type(error).__name__)
-        self._away_until = time.monotonic() + _RETRY_AFTER
+        with self._lock:
+            if self._probe is not None or self._closed.is_set():
+                return
+            self._probe = threading.Thread(target=self._probe_until_it_answers, name="rates-probe", daemon=True)
+            self._probe.start()
+        log.warning("rates are counted per process: Redis does not answer (%s)", type(error).__name__)
+
+    def _probe_until_it_answers(self) -> None:
+        while not self._closed.wait(_PROBE_SECONDS):
+            try:
+                self._client.ping()
+            except (redis.RedisError, OSError):
+                continue
+            log.info("rates are counted in Redis again")
+            break
+        self._probe = None
 
     def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
         arguments = [WINDOW_SECONDS * 1000, member, *(bound.limit for bound in bounds)]
@@ -204,6 +221,11 @@ class RedisWindows:
             pipeline.execute()
 
     def close(self) -> None:
+        with self._lock:
+            self._closed.set()
+            probe = self._probe
+        if probe is not None:
+            probe.join()
         self._client.close()
         self._client.connection_pool.disconnect()
 

@@ -1,12 +1,10 @@
-"""Celery's entry points. The queue is the table: a task only wakes somebody up."""
+"""Celery's entry points. The queue is the table: a task only wakes a worker up."""
 
 from __future__ import annotations
 
-import logging
-
 from celery import shared_task
 
-log = logging.getLogger(__name__)
+from sessions_app.core.wake_ups import WakeUps
 
 
 @shared_task(name="agenthost.wake_worker", ignore_result=True)
@@ -25,9 +23,13 @@ def do_housekeeping() -> None:
     housekeeping.start()
 
 
+def _publish() -> None:
+    wake_worker.apply_async(retry=False, ignore_result=True)
+
+
+_wake_ups = WakeUps(_publish)
+
+
 def wake() -> None:
-    """Wake a worker. A wake-up that fails costs at most the sweep's two seconds, never the caller's answer."""
-    try:
-        wake_worker.apply_async(retry=False, ignore_result=True)
-    except Exception:
-        log.warning("waking a worker failed; the sweep will find the turn", exc_info=True)
+    """Wake a worker soon. Costs the caller nothing, whatever state the broker is in."""
+    _wake_ups.request()

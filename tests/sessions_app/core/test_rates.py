@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
+from ops import services
 from sessions_app.core import rates
 from sessions_app.core.rates import Bound, OwnWindows, RedisWindows
 
@@ -152,3 +155,36 @@ def test_a_redis_that_does_not_answer_costs_one_look_and_no_request(settings: An
     rates.give_back(taken[0])
     assert rates.take(bound).allowed
     assert sum("Redis does not answer" in record.getMessage() for record in caplog.records) == 1
+
+
+@with_redis
+def test_a_redis_that_hangs_is_asked_once_and_then_only_by_a_probe(
+    settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", logger="sessions_app.core.rates")
+    monkeypatch.setattr(rates, "_PROBE_SECONDS", 0.01)
+    with services.folder() as home:
+        redis = services.Redis(home)
+        redis.start()
+        assert redis.pid is not None
+        settings.AGENTHOST_REDIS_URL = redis.url()
+        bound = [Bound(a_name(), 100)]
+        assert isinstance(rates.take(bound).windows, RedisWindows)
+        os.kill(redis.pid, signal.SIGSTOP)
+        try:
+            asked: list[RedisWindows] = []
+            take = RedisWindows.take
+            monkeypatch.setattr(RedisWindows, "take", lambda shared, *args: (asked.append(shared), take(shared, *args))[1])
+            assert {rates.take(bound).windows for _ in range(50)} == {rates._own}
+            assert len(asked) == 1
+        finally:
+            os.kill(redis.pid, signal.SIGCONT)
+        until = time.monotonic() + 60
+        while not isinstance(rates.take(bound).windows, RedisWindows):
+            assert time.monotonic() < until, "Redis is not used again"
+        rates.forget()
+        redis.stop()
+    assert [record.getMessage() for record in caplog.records] == [
+        "rates are counted per process: Redis does not answer (TimeoutError)",
+        "rates are counted in Redis again",
+    ]
