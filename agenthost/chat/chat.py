@@ -152,7 +152,7 @@ class Chat:
 
     def _wants(self, question: str) -> bool:
         while True:
-            typed = self._keyboard.choice(f"{question} [Y/n] ").lower()
+            typed = self._keyboard.answer(f"{question} [Y/n] ").lower()
             if typed in ("", "y", "yes", "n", "no"):
                 return typed in ("", "y", "yes")
 

@@ -231,7 +231,7 @@ class _Program:
         for number, line in enumerate(agents.lines(known), 1):
             self._screen.line(f"  {number} {line}")
         while True:
-            typed = self._keyboard.choice("Which agent? ")
+            typed = self._keyboard.answer("Which agent? ")
             if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(known):
                 return known[int(typed) - 1]
             try:

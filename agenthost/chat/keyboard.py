@@ -9,8 +9,10 @@ import os
 import select
 import signal
 import sys
+import termios
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TextIO
 
@@ -29,6 +31,7 @@ class Keyboard:
         self._ahead: deque[str] = deque()
         """Lines typed while a turn ran; they are messages, never answers to a question."""
         self._half = b""
+        """What was typed before a question, or of a line that has no end yet; the next message begins with it."""
         self._readline = _readline() if edits else None
 
     def completes(self, words: Callable[[str], Sequence[str]]) -> None:
@@ -67,19 +70,21 @@ class Keyboard:
             self._readline.add_history(text)
         return text
 
-    def question(self, prompt: str) -> str:
-        """An answer, typed after the question was seen: whatever was typed before is not taken for one."""
-        self._forget_typed()
-        return self.choice(prompt)
+    def begin_question(self) -> None:
+        """Called before a question's first word is shown: what was typed until now cannot be its answer.
 
-    def choice(self, prompt: str) -> str:
-        """An answer to a question of no consequence."""
+        It is kept for the next message, where it can be edited, and is never sent without Enter.
+        """
+        typed = self._half + self._typed_so_far()
+        self._half = b" ".join(line.strip() for line in typed.split(b"\n") if line.strip())
+
+    def answer(self, prompt: str) -> str:
+        """A line that answers a question."""
         self._screen.ask(prompt)
         return self._line("", edits=False).strip()
 
     def text(self, prompt: str) -> str:
         """An answer of one or more lines; a backslash at a line's end continues it."""
-        self._forget_typed()
         lines = []
         self._screen.ask(prompt)
         while True:
@@ -91,40 +96,76 @@ class Keyboard:
 
     def secret(self, prompt: str) -> str:
         """An answer that is not shown."""
-        self._forget_typed()
+        self.begin_question()
         self._screen.end_line()
-        return getpass.getpass(prompt)
+        if not self._source.isatty():
+            return getpass.getpass(prompt)
+        # getpass drops what was typed behind the answer before it returns.
+        with self._terminal_without(termios.ECHO):
+            self._screen.ask(prompt)
+            try:
+                return self._line("", edits=False)
+            finally:
+                # The Enter was not shown either.
+                self._screen.line_was_begun()
+                self._screen.end_line()
 
     def _line(self, prompt: str, *, edits: bool) -> str:
+        begun = self._take_half() if edits else ""
         if edits and self._readline is not None:
-            return storable(self._edited(self._readline, prompt))
+            return storable(self._edited(self._readline, prompt, begun))
         if prompt:
-            self._screen.ask(prompt, "bold")
+            self._screen.ask(prompt + begun, "bold")
         line = self._source.readline()
         self._screen.line_was_ended()
         if not line:
             raise EOFError
-        return storable(line.rstrip("\n"))
+        return storable(begun + line.rstrip("\n"))
 
-    def _edited(self, readline: ModuleType, prompt: str) -> str:
-        """A line; Ctrl-C in the middle of one drops it."""
+    def _edited(self, readline: ModuleType, prompt: str, begun: str) -> str:
+        """A line that begins with ``begun``; Ctrl-C in the middle of one drops it."""
         while True:
             try:
+                readline.set_startup_hook(partial(readline.insert_text, begun) if begun else None)
                 return input(self._screen.prompt(prompt))
             except KeyboardInterrupt:
                 if not readline.get_line_buffer():
                     raise
+                begun = ""
                 self._screen.line_was_begun()
                 self._screen.end_line()
+            finally:
+                readline.set_startup_hook(None)
+
+    def _take_half(self) -> str:
+        half, self._half = self._half, b""
+        return half.decode(self._source.encoding or "utf-8", "replace")
 
     def _more_is_there(self) -> bool:
         return bool(select.select([self._source], [], [], 0.01)[0])
 
-    def _forget_typed(self) -> None:
-        with contextlib.suppress(ImportError, OSError):
-            import termios
+    def _typed_so_far(self) -> bytes:
+        """What the terminal holds, a line that was not ended included."""
+        typed = b""
+        if not self._source.isatty():
+            return typed
+        # A terminal gives whole lines only, unless it is told otherwise.
+        with self._terminal_without(termios.ICANON):
+            while select.select([self._source], [], [], 0)[0] and (data := os.read(self._source.fileno(), 65536)):
+                typed += data
+        return typed
 
-            termios.tcflush(self._source.fileno(), termios.TCIFLUSH)
+    @contextlib.contextmanager
+    def _terminal_without(self, flag: int) -> Iterator[None]:
+        """The terminal's local mode without ``flag``; what was typed stays in the terminal at both changes."""
+        descriptor = self._source.fileno()
+        before = termios.tcgetattr(descriptor)
+        changed = [*before[:3], before[3] & ~flag, *before[4:]]
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     # --- while a turn runs ---
 
@@ -155,12 +196,6 @@ class Keyboard:
             if listens:
                 loop.remove_reader(self._source)
             loop.remove_signal_handler(signal.SIGINT)
-
-    def forget_ahead(self) -> list[str]:
-        """Drop the messages that were typed ahead; what they were."""
-        dropped = list(self._ahead)
-        self._ahead.clear()
-        return dropped
 
 
 def _readline() -> ModuleType | None:

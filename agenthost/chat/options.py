@@ -50,11 +50,11 @@ def asked(option: Option, keyboard: Keyboard, screen: Screen) -> str:
     if option.is_secret:
         return keyboard.secret(f"{name} (not shown): ")
     if option.kind != "select":
-        return keyboard.choice(f"{name}: ")
+        return keyboard.answer(f"{name}: ")
     for number, choice in enumerate(option.choices, 1):
         screen.line(f"  {number} {one_line(choice)}{' (default)' if choice == option.default else ''}")
     while True:
-        typed = keyboard.choice(f"{name} (1-{len(option.choices)}): ")
+        typed = keyboard.answer(f"{name} (1-{len(option.choices)}): ")
         if typed in option.choices:
             return typed
         if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(option.choices):

@@ -32,8 +32,9 @@ class Person:
         if not call.shown_whole:
             choices.append("[s]how all of it")
         prompt = f"{what} {', '.join(choices)}: "
+        self._keyboard.begin_question()
         while True:
-            answer = self._keyboard.question(prompt)
+            answer = self._keyboard.answer(prompt)
             word, _, rest = answer.partition(" ")
             match word.lower().rstrip(","):
                 case "y" | "yes" if not rest:
@@ -52,6 +53,7 @@ class Person:
     # --- results ---
 
     def result(self, call: Call) -> str | Denied:
+        self._keyboard.begin_question()
         if not call.shown_whole:
             self._screen.whole_call(call.name, call.input)
         self._screen.note("  Yours to answer: type the result (\\ at a line's end for more lines), or /deny and a reason.")
@@ -63,11 +65,14 @@ class Person:
     # --- questions of an agent ---
 
     def questions(self, call: Call) -> str | Denied:
+        self._keyboard.begin_question()
         if call.input.get("message"):
             self._screen.line(str(call.input["message"]))
         self._screen.note("  An empty answer skips a question; /deny answers none of them.")
         answers: dict[str, Any] = {}
-        for question in call.input["questions"]:
+        for number, question in enumerate(call.input["questions"]):
+            if number:
+                self._keyboard.begin_question()
             answer = self._question(question)
             if isinstance(answer, Denied):
                 return answer
@@ -84,7 +89,7 @@ class Person:
             self._screen.line(f"  {number} {one_line(str(choice.get('label', choice['id'])))}{mark}")
         hint = {"boolean": " (y/n)", "integer": " (a number)", "number": " (a number)", "multi-select": " (several: 1, 3)"}
         while True:
-            typed = self._keyboard.question(f"answer{hint.get(str(kind), '')}: ")
+            typed = self._keyboard.answer(f"answer{hint.get(str(kind), '')}: ")
             if typed == "/deny" or typed.startswith("/deny "):
                 return Denied(typed.removeprefix("/deny").strip())
             if not typed:

@@ -182,6 +182,53 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(chat: Start, model:
     assert hall.tools.executions("tide_table", harbour="Rash") == 0
 
 
+def test_a_line_begun_before_a_question_is_kept_for_the_next_message(chat: Start, model: ModelServer, hall: Server) -> None:
+    prompt = model.script(
+        [steps.text("wait"), steps.gate("writing"), steps.call("tide_table", {"harbour": "Haste"})], [steps.text("well")]
+    )
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("wait")
+    terminal.type("what about")
+    terminal.expect("what about")
+    model.open_gate("writing")
+    terminal.expect("Allow tide_table?")
+    terminal.send("n")
+    terminal.expect("Tool call denied")
+    terminal.expect("well")
+    terminal.expect("> what about")
+    terminal.send(" tomorrow?")
+    terminal.expect("echo: what about tomorrow?")
+    assert hall.tools.executions("tide_table", harbour="Haste") == 0
+
+
+def test_an_answer_to_one_permission_is_no_answer_to_the_next(chat: Start, model: ModelServer, hall: Server) -> None:
+    calls = [steps.call("tide_table", {"harbour": each}) for each in ("B1", "B2")]
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(model.script(calls, [steps.text("both seen")]))
+    terminal.expect("Allow tide_table?")
+    terminal.type("y\ny\n")
+    terminal.expect("Allow tide_table?")
+    terminal.send("n")
+    terminal.expect("both seen")
+    assert [hall.tools.executions("tide_table", harbour=each) for each in ("B1", "B2")] == [1, 0]
+    # It is not lost: the next message begins with it.
+    terminal.expect("> y")
+
+
+def test_what_is_typed_behind_a_secret_is_not_lost(chat: Start) -> None:
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send("/options model_key")
+    terminal.expect("model_key (not shown): ")
+    terminal.type("sk-quick-secret\nstill there\n")
+    terminal.expect("model_key = ***")
+    terminal.expect("echo: still there")
+    assert "quick-secret" not in terminal.text
+
+
 def test_long_arguments_are_shown_in_full_before_they_are_allowed(chat: Start, model: ModelServer) -> None:
     harbour = "x" * 900 + "THE END"
     terminal = chat("pilot")

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.conf import settings as django_settings
@@ -172,11 +173,9 @@ def test_a_redis_that_hangs_is_asked_once_and_then_only_by_a_probe(
         assert isinstance(rates.take(bound).windows, RedisWindows)
         os.kill(redis.pid, signal.SIGSTOP)
         try:
-            asked: list[RedisWindows] = []
-            take = RedisWindows.take
-            monkeypatch.setattr(RedisWindows, "take", lambda shared, *args: (asked.append(shared), take(shared, *args))[1])
-            assert {rates.take(bound).windows for _ in range(50)} == {rates._own}
-            assert len(asked) == 1
+            with mock.patch.object(RedisWindows, "take", autospec=True, side_effect=RedisWindows.take) as asked:
+                assert {rates.take(bound).windows for _ in range(50)} == {rates._own}
+            assert asked.call_count == 1
         finally:
             os.kill(redis.pid, signal.SIGCONT)
         until = time.monotonic() + 60
