@@ -17,6 +17,7 @@ NO_KEY_RING = "agenthost.E003"
 FOREIGN_LAYER = "agenthost.E004"
 BAD_AGENTS_FILE = "agenthost.E005"
 NO_BROKER = "agenthost.E006"
+NO_HOSTS = "agenthost.E007"
 
 
 @register
@@ -53,6 +54,20 @@ def check_carrier(**_: Any) -> list[CheckMessage]:
             Error("There is no broker for Celery's tasks.", hint="Set CELERY_BROKER_URL or REDIS_URL.", id=NO_BROKER),
         )
     return errors
+
+
+@register
+def check_hosts(**_: Any) -> list[CheckMessage]:
+    """A web process knows its names: pages and links must not be made with a name that a stranger chose."""
+    if settings.AGENTHOST_ROLE != "web" or settings.ALLOWED_HOSTS:
+        return []
+    return [
+        Error(
+            "AGENTHOST_ALLOWED_HOSTS is not set.",
+            hint="The names that clients use for this server, comma-separated: agents.example.org. * allows every name.",
+            id=NO_HOSTS,
+        )
+    ]
 
 
 @register

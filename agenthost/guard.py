@@ -232,6 +232,9 @@ def _is_our_host(scope: Scope) -> bool:
 
 def _headers_of_every_answer(scope: Scope, request_id: str) -> Headers:
     own = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+    if settings.SECURE_HSTS_SECONDS and scope.get("scheme") == "https":
+        subdomains = "; includeSubDomains" if settings.SECURE_HSTS_INCLUDE_SUBDOMAINS else ""
+        own.append((b"strict-transport-security", f"max-age={settings.SECURE_HSTS_SECONDS}{subdomains}".encode()))
     return own + cors.of_answer(scope["path"], _one(scope, b"origin"))
 
 

@@ -61,6 +61,38 @@ def known_request(get_response: Any) -> Any:
     return handle
 
 
+def _unbelieved_https(request: HttpRequest) -> HttpResponse | None:
+    """The answer to a request that a proxy sent on as HTTPS, if that proxy is not believed.
+
+    Django would redirect it to HTTPS, the proxy would send it on in the same way, and the browser would go in circles.
+    """
+    if not settings.SECURE_SSL_REDIRECT or request.is_secure() or request.headers.get("X-Forwarded-Proto", "") != "https":
+        return None
+    text = (
+        f"This request came from {request.META.get('REMOTE_ADDR') or 'an unknown address'} with X-Forwarded-Proto: https, but "
+        "that address is not in AGENTHOST_PROXIES. Add the address of your proxy there.\n"
+    )
+    return HttpResponse(text, status=421, content_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
+
+
+@sync_and_async_middleware
+def believed_scheme(get_response: Any) -> Any:
+    """Names the setting that is missing when a proxy's X-Forwarded-Proto is not believed."""
+    if iscoroutinefunction(get_response):
+
+        async def handle_async(request: HttpRequest) -> HttpResponseBase:
+            response: HttpResponseBase = _unbelieved_https(request) or await get_response(request)
+            return response
+
+        return handle_async
+
+    def handle(request: HttpRequest) -> HttpResponseBase:
+        response: HttpResponseBase = _unbelieved_https(request) or get_response(request)
+        return response
+
+    return handle
+
+
 class _Catalogue(WhiteNoiseMiddleware):  # type: ignore[misc]  # whitenoise has no types
     """Every static file of the installed applications, found where it was installed: nothing has to be collected."""
 

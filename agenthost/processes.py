@@ -72,7 +72,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     """Serves HTTP until a signal, then until the open answers are complete or the time is up."""
     from django.conf import settings
 
-    from agenthost import health
+    from agenthost import exposure, health
     from agenthost.asgi import application
     from agenthost.websocket import WebSocket
     from agents_app import registry
@@ -107,6 +107,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     )
     server = WebServer(config, stopping)
     host, port = listener.getsockname()[:2]
+    exposure.log_warnings()
     log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def run() -> None:

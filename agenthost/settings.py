@@ -53,7 +53,9 @@ AGENTHOST_PROVIDER_KEYS: dict[str, str] = {
 DEBUG = False
 AGENTHOST_HOST = env.text("AGENTHOST_HOST", "127.0.0.1" if AGENTHOST_MODE == "embedded" else "0.0.0.0")  # noqa: S104
 AGENTHOST_PORT = env.integer("AGENTHOST_PORT", 8000, most=65535)
-ALLOWED_HOSTS = env.items("AGENTHOST_ALLOWED_HOSTS", ["*"])
+# In production a web process without names does not start (agenthost.checks).
+ALLOWED_HOSTS = env.items("AGENTHOST_ALLOWED_HOSTS", ["*"] if AGENTHOST_MODE == "embedded" else [])
+AGENTHOST_PLAIN_HTTP = env.boolean("AGENTHOST_PLAIN_HTTP", default=AGENTHOST_MODE == "embedded")
 CSRF_TRUSTED_ORIGINS = env.origins("AGENTHOST_CSRF_TRUSTED_ORIGINS", [], subdomains=True)
 AGENTHOST_PROXIES = env.text("AGENTHOST_PROXIES", "127.0.0.1")
 AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
@@ -172,8 +174,10 @@ def _sqlite(path: Path) -> dict[str, Any]:
 if _database is not None and _database.vendor == "postgresql":
     DATABASES = {"default": _postgres(_database)}
 else:
-    AGENTHOST_VAR_DIR.mkdir(parents=True, exist_ok=True)
-    DATABASES = {"default": _sqlite(BASE_DIR / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3")}
+    keepsakes.close_directory(AGENTHOST_VAR_DIR)
+    _sqlite_file = BASE_DIR / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3"
+    keepsakes.close_database(_sqlite_file)
+    DATABASES = {"default": _sqlite(_sqlite_file)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Announcements and tasks -----------------------------------------------------------------------------
@@ -201,6 +205,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "agenthost.middleware.known_request",
+    "agenthost.middleware.believed_scheme",
     "django.middleware.security.SecurityMiddleware",
     "agenthost.middleware.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -258,7 +263,13 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_COOKIE_SAMESITE = "Lax"
 # Behind a proxy that ends TLS the scheme comes from X-Forwarded-Proto, which uvicorn believes only from AGENTHOST_PROXIES.
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.boolean("AGENTHOST_SECURE_COOKIES", default=False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not AGENTHOST_PLAIN_HTTP
+# The guard sends the header with every answer over HTTPS; Django's own middleware sees only the pages.
+SECURE_HSTS_SECONDS = 0 if AGENTHOST_PLAIN_HTTP else int(env.duration("AGENTHOST_HSTS_SECONDS", 365 * 86400.0))
+SECURE_HSTS_INCLUDE_SUBDOMAINS = env.boolean("AGENTHOST_HSTS_SUBDOMAINS", default=False)
+# Whether a domain's other hosts are HTTPS only, and whether browsers ship its name in their list, is decided for the
+# domain and not by one server in it: these two warnings of `check --deploy` would ask for a guess.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": [],

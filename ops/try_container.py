@@ -98,7 +98,7 @@ def main() -> int:
             "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
             "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
         }
-        variables = {"REDIS_URL": redis.url()}
+        variables = {"REDIS_URL": redis.url(), "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1"}
         for name, value in values.items():
             path = home / name.lower()
             path.write_text(value + "\n")

@@ -231,6 +231,8 @@ def installed(
             "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
             "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
             "AGENTHOST_HOST": "127.0.0.1",
+            "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1",
+            "AGENTHOST_PLAIN_HTTP": "yes",
             "AGENTHOST_VAR_DIR": str(home / "var"),
             "AGENTHOST_AGENTS_FILE": str(home / "agents.toml"),
         }

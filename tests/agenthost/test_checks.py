@@ -32,6 +32,16 @@ def test_a_cluster_needs_a_redis_and_a_broker(settings: Settings, role: str, ref
     assert checks.check_carrier() == []
 
 
+@pytest.mark.parametrize(
+    ("role", "refused"), [("web", True), ("worker", False), ("beat", False), ("embedded", False), ("", False)]
+)
+def test_a_web_process_must_know_its_names(settings: Settings, role: str, refused: bool) -> None:
+    settings.AGENTHOST_ROLE, settings.ALLOWED_HOSTS = role, []
+    assert [found.id for found in checks.check_hosts()] == ([checks.NO_HOSTS] if refused else [])
+    settings.ALLOWED_HOSTS = ["agents.example"]
+    assert checks.check_hosts() == []
+
+
 def test_a_missing_key_ring_is_named(settings: Settings) -> None:
     settings.AGENTHOST_KEY_RING = []
     found = checks.check_key_ring()

@@ -6,9 +6,11 @@ import logging
 import re
 import time
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from pytest_django import Settings
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agenthost.guard import Guard
 from tests.agenthost.serving import Answer, Connection, Recorder, serving
@@ -303,6 +305,18 @@ def test_a_foreign_host_is_refused_but_health_is_told(client: Connection, settin
     assert client.ask("GET", "/aap/v3/meta", authorization=BEARER, host="agents.example:8000").status == 200
     is_problem(client.ask("GET", "/aap/v3/meta", authorization=BEARER, host="evil.example"), 400)
     assert client.ask("GET", "/healthz", host="10.0.0.7").status == 200
+
+
+def test_every_answer_over_https_tells_browsers_to_stay_there(behind: Recorder, settings: Settings) -> None:
+    settings.SECURE_HSTS_SECONDS = 3600
+    for proxied in ({}, {"x_forwarded_proto": "http"}):
+        with serving(Guard(behind)) as port, Connection(port) as client:
+            assert "strict-transport-security" not in client.ask("GET", "/aap/v3/meta", **proxied).headers
+    with serving(cast(Any, ProxyHeadersMiddleware(cast(Any, Guard(behind)), "127.0.0.1"))) as port:
+        for key in ({}, {"authorization": BEARER}):
+            with Connection(port) as client:
+                answer = client.ask("GET", "/aap/v3/meta", x_forwarded_proto="https", **key)
+                assert answer.headers["strict-transport-security"] == "max-age=3600"
 
 
 @pytest.mark.rule("A6")

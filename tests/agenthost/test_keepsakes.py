@@ -1,7 +1,10 @@
-"""Secrets that the embedded server makes for itself."""
+"""The embedded server's own files: the secrets it makes for itself, and who can read them."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -40,3 +43,56 @@ def test_a_directory_that_cannot_be_written_names_its_variable(tmp_path: Path) -
     (tmp_path / "var").write_text("a file")
     with pytest.raises(ImproperlyConfigured, match="AGENTHOST_VAR_DIR"):
         keepsakes.kept(tmp_path / "var", "secret", keepsakes.new_secret)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_database_and_its_companions_are_closed_to_others_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
+    data = tmp_path / "var"
+    before = os.umask(umask)
+    try:
+        keepsakes.close_directory(data)
+        keepsakes.close_database(data / "db.sqlite3")
+        with contextlib.closing(sqlite3.connect(data / "db.sqlite3")) as connection:
+            connection.execute("pragma journal_mode=wal")
+            connection.execute("create table t (a)")
+            connection.commit()
+            assert {path.name: mode(path) for path in data.iterdir()} == dict.fromkeys(
+                ("db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm"), 0o600
+            )
+    finally:
+        os.umask(before)
+    assert mode(data) == 0o700
+
+
+def test_what_an_older_release_left_open_is_closed_at_the_next_start(tmp_path: Path) -> None:
+    data = tmp_path / "var"
+    data.mkdir()
+    data.chmod(0o755)
+    for name in ("db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm", "secret"):
+        (data / name).write_text("kept")
+        (data / name).chmod(0o644)
+    keepsakes.close_directory(data)
+    keepsakes.close_database(data / "db.sqlite3")
+    assert keepsakes.kept(data, "secret", keepsakes.new_secret) == "kept"
+    assert {path.name: mode(path) for path in data.iterdir()} == dict.fromkeys(
+        ("db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm", "secret"), 0o600
+    )
+    assert mode(data) == 0o700
+    assert (data / "db.sqlite3").read_text() == "kept"
+
+
+def test_a_directory_that_everybody_shares_stays_shared(tmp_path: Path) -> None:
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    keepsakes.close_directory(shared)
+    assert mode(shared) == 0o1777
+
+
+def test_a_database_that_cannot_be_written_stops_the_start_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"missing/db\.sqlite3"):
+        keepsakes.close_database(tmp_path / "missing" / "db.sqlite3")

@@ -130,3 +130,68 @@ def test_a_beat_without_its_broker_lives_and_ends_cleanly(tmp_path: Path, number
         until_said("beat is ready", process, tmp_path / "beat.log")
         process.send_signal(number)
         assert process.wait(60) == 0, (tmp_path / "beat.log").read_text()
+
+
+PRODUCTION = {"REDIS_URL": NO_ONE_LISTENS, **SECRETS}
+on_postgres = pytest.mark.skipif(
+    not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="the production shape needs a Postgres"
+)
+
+
+@on_postgres
+def test_a_web_process_without_its_names_does_not_start(tmp_path: Path) -> None:
+    done = run(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION)
+    assert done.returncode == 1
+    assert "AGENTHOST_ALLOWED_HOSTS" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@on_postgres
+def test_a_web_process_serves_people_over_https_only_and_probes_over_http(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "web.log"
+    names = {"AGENTHOST_ALLOWED_HOSTS": "agents.example", "AGENTHOST_PORT": str(port)}
+    with running(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION, **names) as process:
+        until_said("serving on", process, log)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as client:
+            host = {"Host": "agents.example"}
+            # A cluster's probe knows neither the name nor TLS.
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/readyz").status_code in (200, 503)
+            assert client.get("/admin/login/").status_code == 400
+            plain = client.get("/admin/login/", headers=host)
+            assert (plain.status_code, plain.headers["Location"]) == (301, "https://agents.example/admin/login/")
+            secure = client.get("/admin/login/", headers={**host, "X-Forwarded-Proto": "https"})
+            assert secure.status_code == 200
+            assert secure.headers.get_list("Strict-Transport-Security") == ["max-age=31536000"]
+            assert "; Secure" in secure.headers["Set-Cookie"]
+            told = client.get("/aap/v3/meta", headers={**host, "X-Forwarded-Proto": "https"})
+            assert (told.status_code, told.headers["Strict-Transport-Security"]) == (401, "max-age=31536000")
+    assert "plain HTTP is on" not in log.read_text()
+
+
+@on_postgres
+def test_a_proxy_that_is_not_believed_is_named_instead_of_redirected_for_ever(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "web.log"
+    names = {"AGENTHOST_ALLOWED_HOSTS": "agents.example", "AGENTHOST_PORT": str(port), "AGENTHOST_PROXIES": "10.9.9.9"}
+    with running(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION, **names) as process:
+        until_said("serving on", process, log)
+        headers = {"Host": "agents.example", "X-Forwarded-Proto": "https"}
+        answer = httpx.get(f"http://127.0.0.1:{port}/admin/login/", headers=headers, trust_env=False, timeout=30)
+    assert answer.status_code == 421
+    assert "127.0.0.1" in answer.text
+    assert "AGENTHOST_PROXIES" in answer.text
+
+
+@on_postgres
+def test_plain_http_is_said_in_the_log_at_every_start(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "web.log"
+    open_network = {"AGENTHOST_ALLOWED_HOSTS": "agents.internal", "AGENTHOST_PLAIN_HTTP": "yes", "AGENTHOST_PORT": str(port)}
+    with running(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION, **open_network) as process:
+        until_said("serving on", process, log)
+        answer = httpx.get(
+            f"http://127.0.0.1:{port}/admin/login/", headers={"Host": "agents.internal"}, trust_env=False, timeout=30
+        )
+        assert answer.status_code == 200
+        assert "; Secure" not in answer.headers["Set-Cookie"]
+    assert "plain HTTP is on" in log.read_text()
+    assert "AGENTHOST_PLAIN_HTTP" in log.read_text()

@@ -30,6 +30,9 @@ print(json.dumps({
     "layer": settings.CHANNEL_LAYERS["default"]["CONFIG"]["url"],
     "cors": settings.AGENTHOST_CORS_ORIGINS,
     "hosts": settings.ALLOWED_HOSTS,
+    "cookies": settings.SESSION_COOKIE_SECURE and settings.CSRF_COOKIE_SECURE,
+    "redirect": settings.SECURE_SSL_REDIRECT,
+    "hsts": settings.SECURE_HSTS_SECONDS,
     "providers": sorted(settings.AGENTHOST_PROVIDER_KEYS),
     "fetch": [[str(entry.host or entry.network) for entry in settings.AGENTHOST_FETCH_POLICY.allowances],
               sorted(settings.AGENTHOST_FETCH_POLICY.ports)],
@@ -74,6 +77,43 @@ def test_what_the_embedded_server_makes_up_it_keeps_for_itself(tmp_path: Path) -
     assert (first["key"], first["ring"]) == (second["key"], second["ring"])
     for name in ("secret_key", "key_ring"):
         assert stat.S_IMODE((tmp_path / "var" / name).stat().st_mode) == 0o600
+
+
+def test_the_data_directory_and_the_database_are_closed_to_others(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir(mode=0o755)
+    loaded(tmp_path)
+    assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "var" / "agenthost.sqlite3").stat().st_mode) == 0o600
+
+
+def test_production_is_https_only_and_embedded_is_plain_http(tmp_path: Path) -> None:
+    transport = ("hosts", "cookies", "redirect", "hsts")
+    production = loaded(tmp_path, **PRODUCTION)
+    assert [production[name] for name in transport] == [[], True, True, 365 * 86400]
+    trusted = loaded(tmp_path, **PRODUCTION, AGENTHOST_PLAIN_HTTP="yes", AGENTHOST_ALLOWED_HOSTS="agents.internal")
+    assert [trusted[name] for name in transport] == [["agents.internal"], False, False, 0]
+    assert [loaded(tmp_path)[name] for name in transport] == [["*"], False, False, 0]
+    assert loaded(tmp_path, AGENTHOST_PLAIN_HTTP="no", AGENTHOST_HSTS_SECONDS="1h")["hsts"] == 3600
+
+
+def test_the_deployment_check_has_nothing_to_say_about_production(tmp_path: Path) -> None:
+    strong = {"AGENTHOST_SECRET_KEY": "a-key-of-production-has-fifty-letters-at-the-very-least"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "check", "--deploy", "--fail-level", "WARNING"],
+        env={
+            "PATH": os.environ["PATH"],
+            "AGENTHOST_VAR_DIR": str(tmp_path / "var"),
+            **PRODUCTION,
+            **strong,
+            "REDIS_URL": "redis://r",
+            "AGENTHOST_ALLOWED_HOSTS": "agents.example",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

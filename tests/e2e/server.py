@@ -244,6 +244,8 @@ def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
         "PYTHONWARNINGS": "default",
         "PYTHONUNBUFFERED": "1",
         "AGENTHOST_HOST": "127.0.0.1",
+        "AGENTHOST_ALLOWED_HOSTS": "*",
+        "AGENTHOST_PLAIN_HTTP": "yes",
         "AGENTHOST_VAR_DIR": str(directory / "var"),
         "AGENTHOST_AGENTS_FILE": str(directory / "agents.toml"),
         DIRECTORY_VARIABLE: str(tools.directory),

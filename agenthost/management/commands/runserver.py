@@ -7,9 +7,12 @@ from typing import Any
 from daphne.management.commands.runserver import Command as DaphneRunserver
 from django.conf import settings
 
+from agenthost import exposure
+
 
 class Command(DaphneRunserver):  # type: ignore[misc]  # daphne has no types
     def inner_run(self, *args: Any, **options: Any) -> None:
+        exposure.log_warnings()
         if settings.AGENTHOST_MODE != "embedded":
             super().inner_run(*args, **options)
             return
