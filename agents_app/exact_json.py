@@ -10,8 +10,10 @@ import json
 import math
 import re
 import secrets
+import sys
 from decimal import Decimal
-from typing import Any, NoReturn
+from itertools import accumulate
+from typing import Any, Literal, NoReturn
 
 
 class NotJSON(ValueError):
@@ -40,7 +42,13 @@ def _refuse_constant(name: str) -> NoReturn:
     raise NotJSON(f"{name} is not JSON")
 
 
+_LONGEST_FLOAT = len(repr(-sys.float_info.max))
+"""Characters; no longer text is compared with what a float of it would be, which takes time."""
+
+
 def _number(text: str) -> float | LongNumber:
+    if len(text) > _LONGEST_FLOAT:
+        return LongNumber(text)
     value = float(text)
     if len(text) > 15 or "e" in text or "E" in text:
         # A huge exponent is not worked out; what overflows or differs stays text.
@@ -111,6 +119,87 @@ def _dumps_with_places(value: Any) -> str:
     text = json.dumps(value, **_FORM, default=written_later)
     texts = iter(long)
     return re.sub(f'"{mark}"', lambda _: next(texts), text)
+
+
+# --- how much of it there is, before it is parsed ---
+
+MAX_MEMBERS = 150_000
+"""The members that a client's request may have in all its lists and objects: 15 for each of 10,000 messages."""
+
+Excess = Literal["members", "levels", "unclosed"]
+
+_ALL_BUT_MARKS = bytes(set(range(256)) - set(b'"[]{},'))
+_STEPS = bytes(1 if mark in b"[{" else 255 if mark in b"]}" else 0 for mark in range(256))
+"""Read as signed bytes: one level down, one level up."""
+
+
+def excess(text: str | bytes, *, members: int, levels: int) -> Excess | None:
+    """Which limit a JSON text exceeds, counted in native code without parsing it; None: neither.
+
+    ``members``: members of all lists and objects, an empty list or object counting as one more; ``levels``: lists and
+    objects in each other. ``unclosed``: a limit is exceeded and the brackets do not match, so it is no JSON either. Other
+    texts that are not JSON are counted up to their first error, like any other.
+    """
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    openings = data.count(b"[") + data.count(b"{")
+    # What stands in strings is counted too: this can only show that a text is within its limits.
+    if openings <= levels and openings + data.count(b",") <= members:
+        return None
+    if b"\\" in data:
+        # Pairs first: of an odd run of backslashes only the last one escapes a quote.
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = data.translate(None, _ALL_BUT_MARKS)
+    # Each string has two quotes, and is a member or the name of one.
+    if marks.count(b'"') > 4 * members + 4:
+        return "members"
+    outside = b"".join(marks.split(b'"')[::2])
+    lists, objects = outside.count(b"["), outside.count(b"{")
+    found: Excess | None = None
+    if lists + objects + outside.count(b",") > members:
+        found = "members"
+    elif lists + objects > levels:
+        brackets = outside.translate(_STEPS, b",")
+        found = "levels" if max(accumulate(memoryview(brackets).cast("b"))) > levels else None
+    if found is not None and (lists, objects) != (outside.count(b"]"), outside.count(b"}")):
+        return "unclosed"
+    return found
+
+
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def place_of_level(text: str, level: int) -> tuple[str | int, ...]:
+    """The path to the first list or object that is this many levels deep; empty if what stands before it is not JSON.
+
+    The text may be nested deeper than the parser can follow.
+    """
+    closings: list[str] = []
+    for found in _STRING_OR_BRACKET.finditer(text):
+        mark = found.group()
+        if mark in ("]", "}"):
+            if not closings or closings.pop() != mark:
+                return ()
+        elif mark in ("[", "{"):
+            closings.append("]" if mark == "[" else "}")
+            if len(closings) == level:
+                # All before it, closed: a text that can be parsed, and whose last members lead there.
+                start = f"{text[: found.start()]}0{''.join(reversed(closings[:-1]))}"
+                return _path_to_the_last(start)
+    return ()
+
+
+def _path_to_the_last(text: str) -> tuple[str | int, ...]:
+    try:
+        value = loads(text)
+    except NotJSON:
+        return ()
+    path: list[str | int] = []
+    while value and isinstance(value, dict | list):
+        # A name that came twice keeps its first place; what is parsed last is not looked for then.
+        step = next(reversed(value)) if isinstance(value, dict) else len(value) - 1
+        path.append(step)
+        value = value[step]
+    return tuple(path)
 
 
 def deeper_than(levels: int, value: Any) -> bool:

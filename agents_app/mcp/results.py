@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 MAX_FAILURE = 4_000
+_MOST_MEMBERS, _MOST_LEVELS = 20_000, 100
+"""Of a text that is parsed to see whether it repeats a result's structured content."""
 
 Block = Mapping[str, str]
 
@@ -93,6 +95,8 @@ def _says(texts: Sequence[str], structured: Any) -> bool:
 def _is(text: str, value: Any) -> bool:
     if text == value or (value is None and text == ""):
         return True
+    if exact_json.excess(text, members=_MOST_MEMBERS, levels=_MOST_LEVELS) is not None:
+        return False
     try:
         read = exact_json.loads_plain(text)
     except exact_json.NotJSON:

@@ -14,6 +14,9 @@ from agents_app import exact_json
 from agents_app.providers.faults import ServerSaid, Unreadable
 from agents_app.runtime.interface import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
+_LARGE = 64 * 1024
+_MOST_LEVELS = 500
+
 
 class Reading(ABC):
     """One answer. ``read`` takes server events as they come; ``end`` says how the answer ended.
@@ -149,7 +152,14 @@ def put_call(piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
         out.append(piece)
 
 
+def _check_size(text: bytes) -> None:
+    """Unreadable if parsing it would stop all runs of the process for long. A small text never does."""
+    if len(text) > _LARGE and exact_json.excess(text, members=exact_json.MAX_MEMBERS, levels=_MOST_LEVELS) is not None:
+        raise Unreadable
+
+
 def parsed(text: bytes) -> dict[str, Any]:
+    _check_size(text)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -164,6 +174,7 @@ def parsed(text: bytes) -> dict[str, Any]:
 
 
 def listed_exactly(text: bytes) -> list[dict[str, Any]]:
+    _check_size(text)
     try:
         values = exact_json.loads(text)
     except exact_json.NotJSON:
@@ -174,6 +185,7 @@ def listed_exactly(text: bytes) -> list[dict[str, Any]]:
 
 
 def parsed_exactly(text: bytes) -> dict[str, Any]:
+    _check_size(text)
     try:
         value = exact_json.loads(text)
     except exact_json.NotJSON:

@@ -43,9 +43,11 @@ from agents_app.runtime.unicode import Mender, storable, storable_value
 FAILED = "Tool execution failed: "
 INTERRUPTED = FAILED + "interrupted, it may have run"
 BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
+"""Also of an object with more levels or members than anybody reads."""
 _ENDS: Mapping[ProviderFault, EndReason] = {"context_too_long": "max_tokens", "declined": "refusal"}
 """Faults of a provider that are no error of a turn's."""
-_MAX_DEPTH = 100
+_MOST_LEVELS, _MOST_MEMBERS = 100, 20_000
+"""Of a call's arguments, which are parsed in the loop that all runs share."""
 _MOST_TOKENS = 10**12
 
 
@@ -210,26 +212,23 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
-    """The argument text as an object; None if it is none. No text at all is an empty object."""
+    """The argument text as an object; None if it is none, or too large a one. No text at all is an empty object."""
     if not text.strip():
         return {}
+    if exact_json.excess(text, members=_MOST_MEMBERS, levels=_MOST_LEVELS) is not None:
+        return None
     try:
         value = exact_json.loads(text)
     except exact_json.NotJSON:
         return None
-    return storable_value(value) if isinstance(value, dict) and not exact_json.deeper_than(_MAX_DEPTH, value) else None
+    return storable_value(value) if isinstance(value, dict) else None
 
 
-def _as_written(text: str, arguments: dict[str, Any]) -> str:
+def _as_written(text: str, arguments: dict[str, Any] | None) -> str:
     """The model's own text, if it says what is run; else what is run."""
-    try:
-        return (
-            text
-            if text.strip() and storable(text) == text and exact_json.loads(text) == arguments
-            else exact_json.dumps(arguments)
-        )
-    except exact_json.NotJSON:
-        return exact_json.dumps(arguments)
+    if not arguments:
+        return text if arguments is not None and text.strip() and storable(text) == text else "{}"
+    return text if storable(text) == text and exact_json.loads(text) == arguments else exact_json.dumps(arguments)
 
 
 def _counted(usage: Usage) -> Usage:
@@ -379,7 +378,7 @@ class _Step:
         return Call(
             call_id=each.call_id,
             name=each.name,
-            arguments=_as_written(raw, arguments or {}),
+            arguments=_as_written(raw, arguments),
             runner=runner,
             state="granted" if runner == "server" and not asks else "pending",
             asks=asks,

@@ -36,16 +36,22 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ParseError("The body is not UTF-8.") from error
+    excess = exact_json.excess(raw, members=exact_json.MAX_MEMBERS, levels=MAX_LEVELS)
+    if excess == "unclosed":
+        raise ParseError("The body is not JSON.")
+    if excess == "members":
+        raise InvalidInput([Fault((), f"has more than {exact_json.MAX_MEMBERS:,} members in its lists and objects")])
     try:
         value = exact_json.loads(text)
     except exact_json.NotJSON as error:
-        place = _too_deep(text) if isinstance(error.__cause__, RecursionError) else None
-        if place is not None:
-            raise InvalidInput([Fault(place, f"is nested more than {MAX_LEVELS} levels deep")]) from error
-        raise ParseError("The body is not JSON.") from error
+        if excess is None or not isinstance(error.__cause__, RecursionError):
+            raise ParseError("The body is not JSON.") from error
+    if excess == "levels":
+        place = exact_json.place_of_level(text, MAX_LEVELS + 1)
+        raise InvalidInput([Fault(place, f"is nested more than {MAX_LEVELS} levels deep")])
     if not isinstance(value, dict):
         raise InvalidInput([Fault((), "must be an object")], "The body must be a JSON object.")
-    if _may_be_unstorable(text) and (faults := unstorable(value, ())):
+    if _BAD_ESCAPE.search(text) is not None and (faults := unstorable(value, ())):
         raise InvalidInput(faults)
     return value
 
@@ -63,45 +69,3 @@ def _bytes(request: HttpRequest, most: int | None) -> bytes:
 
 # Bad characters can only come in as escapes; so most bodies need no walk through their values.
 _BAD_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
-
-
-def _may_be_unstorable(text: str) -> bool:
-    return text.count("[") + text.count("{") > MAX_LEVELS or _BAD_ESCAPE.search(text) is not None
-
-
-_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]')
-
-
-def _too_deep(text: str) -> tuple[str | int, ...] | None:
-    """Where JSON too deep for the parser passes the limit; None if its brackets do not even match.
-
-    Steps from mark to mark: neither the depth nor the parser's own limit matters here.
-    """
-    place: tuple[str | int, ...] | None = None
-    keys: list[str | int] = []
-    closings: list[str] = []
-    name = '""'
-    for found in _MARK.finditer(text):
-        mark = found.group()
-        if mark in "[{":
-            if len(closings) == MAX_LEVELS and place is None:
-                place = tuple(keys)
-            closings.append("]" if mark == "[" else "}")
-            keys.append(0 if mark == "[" else "")
-        elif mark in "]}":
-            if not closings or closings.pop() != mark:
-                return None
-            keys.pop()
-        elif not keys:
-            continue
-        elif mark == ",":
-            last = keys[-1]
-            keys[-1] = last + 1 if isinstance(last, int) else last
-        elif mark == ":":
-            try:
-                keys[-1] = str(exact_json.loads(name))
-            except exact_json.NotJSON:
-                return None
-        else:
-            name = mark
-    return None if closings else place

@@ -20,7 +20,7 @@ from rest_framework import exceptions as rest
 from agents_app import exact_json
 from sessions_app.aap import ratelimit
 from sessions_app.core import errors
-from sessions_app.core.content import UNSTORABLE
+from sessions_app.core.content import MOST_FAULTS, UNSTORABLE
 from sessions_app.core.quotas import Quota
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ TITLES: Mapping[int, str] = {
     503: "Service Unavailable",
 }
 
-_MOST_FAULTS = 100
 _LONGEST_NAME = 200
 
 
@@ -195,7 +194,7 @@ def document(problem: Problem, request_id: str) -> bytes:
     if request_id:
         body["instance"] = request_id
     if problem.faults:
-        body["errors"] = [{"pointer": pointer(fault.path), "detail": fault.detail} for fault in problem.faults[:_MOST_FAULTS]]
+        body["errors"] = [{"pointer": pointer(fault.path), "detail": fault.detail} for fault in problem.faults[:MOST_FAULTS]]
     return UNSTORABLE.sub("\ufffd", exact_json.dumps(body)).encode()
 
 

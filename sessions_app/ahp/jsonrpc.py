@@ -85,34 +85,26 @@ Message = Request | Notification | Response | Invalid
 
 
 def parse(text: str) -> Message:
+    excess = exact_json.excess(text, members=exact_json.MAX_MEMBERS, levels=MAX_LEVELS)
+    if excess == "members":
+        return Invalid(None, _invalid(f"The frame has more than {exact_json.MAX_MEMBERS:,} members in its lists and objects."))
+    if excess == "unclosed":
+        return _unreadable("The frame is not JSON.")
     try:
         value = exact_json.loads(text)
     except exact_json.NotJSON as error:
         deep = isinstance(error.__cause__, RecursionError)
-        return Invalid(
-            None, RPCError(PARSE_ERROR, "The frame is nested too deep to be read." if deep else "The frame is not JSON.")
-        )
+        return _unreadable("The frame is nested too deep to be read." if deep else "The frame is not JSON.")
     if isinstance(value, list):
         return Invalid(None, _invalid("A frame is one message, not an array of them."))
     if not isinstance(value, dict):
         return Invalid(None, _invalid("A message must be a JSON object."))
     message = _message(value)
-    # Counting brackets is quick, and enough for nearly every frame.
-    if text.count("[") + text.count("{") > MAX_LEVELS and _too_deep(value):
-        return _without_depths(message)
-    return message
+    return message if excess is None else _without_depths(message)
 
 
-def _too_deep(value: Any) -> bool:
-    # A stack of our own: recursion would end where the interpreter's does.
-    waiting = [(value, 1)]
-    while waiting:
-        item, level = waiting.pop()
-        if level > MAX_LEVELS:
-            return True
-        children = item.values() if isinstance(item, dict) else item
-        waiting += [(child, level + 1) for child in children if isinstance(child, dict | list)]
-    return False
+def _unreadable(why: str) -> Invalid:
+    return Invalid(None, RPCError(PARSE_ERROR, why))
 
 
 def _without_depths(message: Message) -> Message:

@@ -2,7 +2,7 @@
 
 Pure. Used by every face, so paths are those of AAP's newest version. Canonical: members nobody asked
 for are dropped, an optional member that is null counts as left out, keys keep their order, strings
-stay as they are. Each function raises InvalidInput with every fault it found, never anything else.
+stay as they are. Each function raises InvalidInput with the faults it found (at most about 100), never anything else.
 It does not know what else holds in a session (names taken, calls pending): session_settings and turns do.
 """
 
@@ -23,6 +23,9 @@ Path = tuple[str | int, ...]
 
 MAX_LEVELS = 100
 """How deep JSON may be nested (A93)."""
+
+MOST_FAULTS = 100
+"""How many faults of one request are looked for: an answer shows no more, and finding them takes time."""
 
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """What a database's text cannot hold (A96)."""
@@ -52,6 +55,8 @@ class Faults:
 
     def add(self, path: Path, detail: str) -> None:
         self.found.append(Fault(path, detail))
+        if len(self.found) >= MOST_FAULTS:
+            self.settle()
 
     def take(self, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """What ``check`` answers; None if it found faults, which are kept."""
@@ -71,7 +76,7 @@ def unstorable(value: Any, path: Path, levels: int = MAX_LEVELS) -> list[Fault]:
     found: list[Fault] = []
     # A stack of our own: recursion would end where the interpreter's does.
     waiting: list[tuple[Any, Path, int]] = [(value, path, 1)]
-    while waiting:
+    while waiting and len(found) < MOST_FAULTS:
         item, place, level = waiting.pop()
         if isinstance(item, str):
             if UNSTORABLE.search(item):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -55,3 +56,65 @@ plain: st.SearchStrategy[Any] = st.recursive(
 @given(plain)
 def test_any_value_comes_back(value: Any) -> None:
     assert exact_json.loads(exact_json.dumps(value)) == json.loads(json.dumps(value))
+
+
+# --- how much of it there is ---
+
+
+def _counted(value: Any) -> int:
+    """Members of all lists and objects, one more for an empty one."""
+    children = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if children is None else max(1, len(children)) + sum(map(_counted, children))
+
+
+def _levels(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_levels, value.values() if isinstance(value, dict) else value), default=0)
+
+
+_marks = st.text(alphabet='a"\\[]{},:é\ud800')
+_values = st.recursive(
+    st.none() | st.integers() | _marks, lambda inner: st.lists(inner) | st.dictionaries(_marks, inner), max_leaves=20
+)
+
+
+@given(_values, st.booleans())
+def test_members_and_levels_are_counted_exactly_whatever_the_strings_hold(value: Any, escaped: bool) -> None:
+    text = json.dumps(value, ensure_ascii=escaped)
+    members, levels = _counted(value), _levels(value)
+    assert exact_json.excess(text, members=members, levels=levels) is None
+    if members:
+        assert exact_json.excess(text, members=members - 1, levels=levels) == "members"
+        assert exact_json.excess(text, members=members, levels=levels - 1) == "levels"
+        assert exact_json.excess(text[:-1], members=members, levels=levels - 1) == "unclosed"
+
+
+@given(_values, _values)
+def test_the_place_of_a_level_is_the_path_to_it(before: Any, inner: Any) -> None:
+    text = json.dumps({"before": before, "a/b": [0, {"x": [inner], "after": before}]})
+    if _levels(before) < 3:
+        assert exact_json.place_of_level(text, 4) == ("a/b", 1, "x")
+    assert exact_json.place_of_level(text, 50) == ()
+
+
+def test_an_honest_text_is_never_too_large_for_what_its_strings_hold() -> None:
+    text = json.dumps({"content": '[{"a":1},"\\'.join(["x"] * 300_000)})
+    assert exact_json.excess(text, members=2, levels=1) is None
+
+
+_TOO_LARGE = {
+    "brackets": b"[" * 8_000_000,
+    "lists": b"[" * 4_000_000 + b"]" * 4_000_000,
+    "members": json.dumps(dict.fromkeys(map(str, range(700_000)))).encode(),
+    "strings": b"[" + b'"",' * 2_700_000 + b'""]',
+    "escapes": b'["' + b'\\"' * 3_000_000 + b'"' + b",0" * 1_000_000 + b"]",
+}
+
+
+@pytest.mark.parametrize("name", _TOO_LARGE)
+def test_text_that_is_too_large_costs_next_to_nothing(name: str) -> None:
+    start = time.process_time()
+    assert exact_json.excess(_TOO_LARGE[name], members=exact_json.MAX_MEMBERS, levels=100) in ("members", "unclosed")
+    # A tenth of it on a quiet machine; parsing them takes seconds.
+    assert time.process_time() - start < 0.3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -289,6 +290,19 @@ async def test_tools_run_side_by_side_and_what_is_left_waits() -> None:
     }
     assert host.said[-1] == ("wait",)
     assert len(provider.requests) == 1
+
+
+@pytest.mark.rule("A73")
+@pytest.mark.parametrize("inner", ["[" * 2_000_000 + "]" * 2_000_000, "0," * 1_000_000 + "0", "[" * 200 + "]" * 200])
+async def test_arguments_of_too_many_members_or_levels_are_no_arguments(inner: str) -> None:
+    """They are parsed in the loop that all runs of a worker share."""
+    host = Host()
+    start = time.process_time()
+    provider = Provider([asked("echo", "a", 0, f'{{"x":[{inner}]}}'), Finish("tool_calls")], [TextDelta("So."), Finish("stop")])
+    await loop.run(plan(provider, Tools(echo=nothing)), host, 0)
+    assert host.results == {"a": "Tool execution failed: the arguments are not a JSON object"}
+    # Far less on a quiet machine; parsing them takes seconds.
+    assert time.process_time() - start < 1
 
 
 async def test_a_grant_runs_at_once_while_another_tool_still_runs() -> None:
