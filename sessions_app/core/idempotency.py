@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from agents_app import exact_json
+from sessions_app.core import secrets
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import IdempotencyKeyReused, NotReady
 from sessions_app.models import IdempotencyRecord
@@ -27,16 +28,27 @@ KEPT_FOR = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A client's wish that a request takes effect once. ``route`` is where it was sent, ``digest`` what it said."""
+    """A client's wish that a request takes effect once. ``route`` is where it was sent, ``digest`` identifies its body.
+
+    The digest is keyed: bodies hold secrets, and reading the table must not be enough to confirm a guess.
+    ``plain_digest`` is what the previous release stored; a retry across an upgrade is recognised by it.
+    """
 
     route: str
     client_key: str
     digest: str
+    plain_digest: str = field(repr=False)
 
     @staticmethod
     def of(route: str, client_key: str, body: Any) -> Once:
-        """The order of a body's keys and its white space do not make another body of it."""
-        return Once(route, client_key, hashlib.sha256(_canonical(body).encode("utf-8", "surrogatepass")).hexdigest())
+        """Two bodies that differ only in the order of keys or in white space are the same body."""
+        text = _canonical(body)
+        keyed = secrets.fingerprint(exact_json.dumps([route, client_key, text]))
+        return Once(route, client_key, keyed, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+
+    def is_of(self, stored: str) -> bool:
+        """Whether a stored digest is of this body."""
+        return stored in (self.digest, self.plain_digest)
 
 
 def _canonical(value: Any) -> str:
@@ -66,7 +78,7 @@ def recall(caller: Caller, once: Once | None) -> Earlier | None:
     ).first()
     if record is None:
         return None
-    if record.digest != once.digest:
+    if not once.is_of(record.digest):
         raise IdempotencyKeyReused
     return Earlier(record.session, record.turn, record.run)
 

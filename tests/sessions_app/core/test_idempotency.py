@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -44,6 +46,29 @@ def test_the_same_creation_twice_makes_one_session(alice: World) -> None:
     assert Session.objects.count() == 2
     with pytest.raises(IdempotencyKeyReused):
         create(alice, "k", "another body")
+
+
+def test_the_stored_digest_confirms_no_guess_of_a_body(alice: World) -> None:
+    body = {"agent": {"options": {"password": "hunter2"}}}
+    create(alice, "k", body)
+    create(alice, "k2", body)
+    stored = list(IdempotencyRecord.objects.values_list("digest", flat=True))
+    written = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+    guesses = {hashlib.new(name, written, usedforsecurity=False).hexdigest() for name in ("sha256", "sha3_256", "blake2s")}
+    assert not guesses & set(stored)
+    assert len(set(stored)) == 2, "equal bodies are not seen to be equal"
+
+
+@pytest.mark.rule("A98")
+def test_a_retry_across_an_upgrade_finds_what_the_previous_release_accepted(alice: World) -> None:
+    body = {"b": 1, "a": [True, "x"]}
+    first = create(alice, "k", body)
+    plain = hashlib.sha256(b'{"a":[true,"x"],"b":1}').hexdigest()
+    assert IdempotencyRecord.objects.update(digest=plain) == 1
+    assert create(alice, "k", body) == first
+    with pytest.raises(IdempotencyKeyReused):
+        create(alice, "k", {"b": 2})
+    assert Session.objects.count() == 1
 
 
 @pytest.mark.rule("A98")
