@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Member:
-    """A tenant, and two keys of it: one with every scope, one with none of AAP's."""
+    """A tenant, and two keys of it: one with every scope, one that may only read."""
 
     tenant: Tenant
     key: str
     caller: Caller
-    key_without_scopes: str
-    caller_without_scopes: Caller
+    reading_key: str
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ def make_member(slug: str) -> Member:
     def issue(name: str, scopes: Sequence[str]) -> str:
         return keys.issue(tenant, name=name, scopes=scopes, expires_at=None, allowed_agents=None, actor="the tests").raw
 
-    full, none = issue("all", ["*"]), issue("none", ["ahp"])
-    return Member(tenant, full, keys.authenticate(full), none, keys.authenticate(none))
+    full = issue("all", ["*"])
+    return Member(tenant, full, keys.authenticate(full), issue("reader", ["sessions:read"]))
 
 
 def make_cast() -> Cast:

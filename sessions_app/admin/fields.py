@@ -17,9 +17,8 @@ from sessions_app.models import ApiKey
 
 _SCOPE_TEXTS = {
     "meta:read": "see which agents there are",
-    "sessions:read": "list and read sessions",
+    "sessions:read": "list and read sessions, watch them over AHP",
     "sessions:write": "create sessions, run turns, delete",
-    "ahp": "connect over AHP",
     "*": "everything, also what later versions add",
 }
 

@@ -109,7 +109,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
 
     @admin.display(description="scopes")
     def scope_list(self, row: ApiKey) -> str:
-        return ", ".join(row.scopes)
+        return ", ".join(keys.shown_scopes(row))
 
     @admin.display(description="agents")
     def agents(self, row: ApiKey) -> str:
@@ -182,6 +182,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
                 "title": f"{key.prefix}…",
                 "subtitle": key.name,
                 "key": key,
+                "scopes": keys.shown_scopes(key),
                 "state": self.state(key),
                 "usage": quotas.usage(key.tenant, key),
                 "can_limit": state == "active" and self.may(request, "change"),
@@ -286,6 +287,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
             {
                 "title": "Your new key",
                 "key": issued.key,
+                "scopes": keys.shown_scopes(issued.key),
                 "raw": issued.raw,
                 "replaced": replaced,
                 "base": request.build_absolute_uri("/aap/v3"),

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 
 from sessions_app.core import connections, database, keys, listings
+from sessions_app.core.caller import READ, WRITE
 from sessions_app.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ class _Watch:
         return [connection for board in self._boards for connection in board.connections]
 
     async def _renew(self) -> None:
-        present = {connection.id: connection for connection in self._connections if connection.client}
+        named = [connection for connection in self._connections if connection.client]
+        # Keys that may only read have no presence.
+        present = {connection.id: connection for connection in named if connection.caller.may(WRITE)}
         if not present:
             return
         for lost in await database.run(connections.renew, list(present)):
@@ -122,7 +125,7 @@ class _Watch:
         callers = await database.run(keys.callers, {connection.caller.key for connection in watched})
         for connection in watched:
             caller = callers.get(connection.caller.key)
-            if caller is None or not caller.may("ahp"):
+            if caller is None or not caller.may(READ):
                 connection.close(REVOKED)
             else:
                 connection.caller = caller
@@ -164,6 +167,6 @@ async def gone(connection: Connection) -> None:
         return
     try:
         # With its tenant's share: it waits for the locks of the client's sessions.
-        await connection.in_database(connections.disconnected, connection.caller.tenant, connection.client, connection.id)
+        await connection.in_database(connections.disconnected, connection.caller, connection.client, connection.id)
     except (DatabaseError, NotReady) as error:
         log.warning("the end of a connection could not be stored: %s", error)

@@ -22,7 +22,7 @@ from sessions_app.ahp.registry import AsOf, Handler
 from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import commands as wire
 from sessions_app.core import database, doors
-from sessions_app.core.caller import Caller
+from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.identifiers import new_id
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class Connection:
         held = False
         try:
             handler = self._handler(request.method)
+            if handler.changes:
+                self.caller.require(WRITE)
             params = await self._params(handler, request.params, large=large)
             if handler.holds:
                 self.outbox.hold()

@@ -20,12 +20,11 @@ from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - comma
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import Switchboard, board_of
 from sessions_app.core import database, draining, keys, logcontext, quotas
-from sessions_app.core.caller import Caller
+from sessions_app.core.caller import READ, Caller
 from sessions_app.core.errors import NotAuthenticated, NotReady
 
 log = logging.getLogger(__name__)
 
-SCOPE = "ahp"
 BINARY = 1003
 TOO_BIG = 1009
 FAILED = 1011
@@ -76,8 +75,8 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> tupl
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer"))
     try:
         caller = await database.run(keys.authenticate, raw)
-        if SCOPE not in caller.scopes and "*" not in caller.scopes:
-            raise Refused(403, f"This key lacks the scope {SCOPE}.")
+        if not caller.may(READ):
+            raise Refused(403, f"This key lacks the scope {READ}.")
         board = await stack.enter_async_context(board_of(caller.tenant))
     except NotAuthenticated:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None

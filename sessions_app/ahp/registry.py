@@ -32,13 +32,14 @@ Answer = Callable[["Connection", Any], Awaitable[Any]]
 @dataclass(frozen=True, slots=True)
 class Handler:
     """``answer`` gets checked params. ``holds``: its result is an ``AsOf``, so actions are held back while it runs.
-    ``opens``: it is a handshake. ``bare``: it may come without params."""
+    ``opens``: it is a handshake. ``bare``: it may come without params. ``changes``: it needs the right to write (R9)."""
 
     params: Shape[Any]
     answer: Answer
     holds: bool = False
     opens: bool = False
     bare: bool = False
+    changes: bool = False
 
 
 _HANDLERS: dict[tuple[str, str], Handler] = {}

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from sessions_app.core.errors import ScopeMissing
 
-SCOPES = ("meta:read", "sessions:read", "sessions:write", "ahp", "*")
+READ = "sessions:read"
+WRITE = "sessions:write"
+SCOPES = ("meta:read", READ, WRITE, "*")
+"""A scope is a right, never a protocol: each holds in AAP and AHP alike."""
 
 
 @dataclass(frozen=True, slots=True)

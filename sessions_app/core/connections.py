@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from sessions_app.core import broadcast, clients, journal, quotas, turns
-from sessions_app.core.caller import Caller
+from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import Fault, InvalidInput
 from sessions_app.core.events import Kind
@@ -33,9 +33,12 @@ def connected(caller: Caller, client: str, connection: str, *, resumed: bool) ->
     """A connection is there; answers the life that its dispatches belong to.
 
     ``resumed``: the client goes on where another connection of its stopped, and may send again what it sent there.
+    A connection whose key may only read counts as nobody's presence: it could keep or take a client's place.
     """
     if not client or len(client) > LONGEST_CLIENT or UNSTORABLE.search(client):
         raise InvalidInput([Fault(("clientId",), f"a client's id has 1 to {LONGEST_CLIENT} characters that can be stored")])
+    if not caller.may(WRITE):
+        return new_id("life")
     life = (_life(caller.tenant, client) if resumed else None) or new_id("life")
     ClientPresence.objects.create(
         connection=connection, tenant_id=caller.tenant, client=client, life=life, seen_at=timezone.now()
@@ -59,8 +62,11 @@ def renew(connections: Collection[str]) -> set[str]:
     return set(wanted) - set(rows.values_list("pk", flat=True))
 
 
-def disconnected(tenant: int, client: str, connection: str) -> None:
+def disconnected(caller: Caller, client: str, connection: str) -> None:
     """A connection is gone. If it was its client's last one, the client has left its sessions."""
+    if not caller.may(WRITE):
+        return
+    tenant = caller.tenant
     # Not in one transaction: of two last ones that go at once, one sees that nothing is left.
     ClientPresence.objects.filter(pk=connection).delete()
     if not ClientPresence.objects.filter(tenant_id=tenant, client=client).exists():

@@ -305,7 +305,12 @@ def _named(key: ApiKey) -> str:
     return f"key {key.prefix}… ({key.name})"
 
 
+def shown_scopes(key: ApiKey) -> list[str]:
+    """The key's scopes as operators see them, without stored ones that mean nothing any more."""
+    return _in_order(key.scopes)
+
+
 def _rights(key: ApiKey) -> str:
     agents = "all agents" if key.allowed_agents is None else "agents " + ", ".join(key.allowed_agents)
     until = "no expiry" if key.expires_at is None else f"until {key.expires_at:%Y-%m-%d %H:%M} UTC"
-    return f"scopes {', '.join(key.scopes)}; {agents}; {until}"
+    return f"scopes {', '.join(shown_scopes(key))}; {agents}; {until}"

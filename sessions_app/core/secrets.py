@@ -66,4 +66,6 @@ def unseal(sealed: bytes, place: Sequence[str | int]) -> str:
 
 def fingerprint(text: str) -> str:
     """A keyed digest: tells whether two secrets are equal, and nothing else of them."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=settings.SECRET_KEY.encode()[:64], digest_size=32).hexdigest()
+    return hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"), key=settings.SECRET_KEY.encode()[:64], digest_size=32
+    ).hexdigest()

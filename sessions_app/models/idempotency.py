@@ -10,8 +10,8 @@ from sessions_app.models.key import ApiKey
 class IdempotencyRecord(models.Model):
     """The outcome of a request that was accepted, kept for a day. Written in the transaction it protects.
 
-    ``digest`` tells whether the same key came with the same body; it is keyed, because bodies hold secrets. What was accepted is named in words:
-    the session alone, or a run of one of its turns.
+    ``digest`` tells whether the same key came with the same body; it is keyed, because bodies hold secrets.
+    What was accepted is named in words: the session alone, or a run of one of its turns.
     """
 
     api_key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="+")

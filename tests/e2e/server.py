@@ -58,8 +58,8 @@ class Keys:
     alice: str
     bob: str
     reader: str
-    nobody: str
-    """A good key with no scope for this protocol."""
+    meta_only: str
+    without_meta: str
     echo_only: str
 
 
@@ -114,7 +114,7 @@ class Server:
     directory: Path
     environment: dict[str, str]
     tools: ToolBox
-    keys: Keys = field(default_factory=lambda: Keys("", "", "", "", ""))
+    keys: Keys = field(default_factory=lambda: Keys("", "", "", "", "", ""))
     ports: list[int] = field(default_factory=list)
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
@@ -286,7 +286,8 @@ def running(
             check=False,
         )
         assert migrated.returncode == 0, migrated.stdout + migrated.stderr
-        wanted = ["alice/all/*/", "bob/all/*/", "alice/read/meta:read,sessions:read/", "alice/none/ahp/", "alice/echo/*/echo"]
+        wanted = ["alice/all/*/", "bob/all/*/", "alice/read/meta:read,sessions:read/", "alice/meta/meta:read/"]
+        wanted += ["alice/work/sessions:read,sessions:write/", "alice/echo/*/echo"]
         server.keys = Keys(*server.make_keys(*wanted))
         stack.callback(server.close)
         RUNNING.append(server)

@@ -34,7 +34,7 @@ async def test_without_a_good_key_the_upgrade_is_401_and_without_the_scope_403(s
     assert await _refusal(server) == 401
     assert await _refusal(server, additional_headers={"Authorization": "Bearer ah_" + "x" * 43}) == 401
     assert await _refusal(server, additional_headers={"Authorization": f"Basic {server.keys.alice}"}) == 401
-    assert await _refusal(server, additional_headers={"Authorization": f"Bearer {server.keys.reader}"}) == 403
+    assert await _refusal(server, additional_headers={"Authorization": f"Bearer {server.keys.meta_only}"}) == 403
 
 
 @pytest.mark.rule("R1")
@@ -60,7 +60,7 @@ async def test_a_browser_brings_its_key_as_a_subprotocol_and_gets_ahp(server: Se
 @pytest.mark.rule("R4")
 @pytest.mark.parametrize("parameter", ["token", "tkn"])
 async def test_an_editor_brings_its_key_in_the_query_and_no_log_has_it(server: Server, parameter: str) -> None:
-    key = server.make_keys("alice/editor/ahp/")[0]
+    key = server.make_keys("alice/editor/sessions:read/")[0]
     async with connect(f"{url_of(server)}?{parameter}={key}", proxy=None) as socket:
         await socket.send('{"jsonrpc":"2.0","id":1,"method":"ping"}')
         assert json.loads(await socket.recv()) == {"jsonrpc": "2.0", "id": 1, "result": None}
@@ -251,7 +251,7 @@ async def test_ids_come_back_as_they_were_sent(server: Server) -> None:
 
 @pytest.mark.rule("R8")
 async def test_a_revoked_key_closes_its_connections_with_1008_and_no_others(server: Server) -> None:
-    key = server.make_keys("alice/short/ahp/")[0]
+    key = server.make_keys("alice/short/sessions:read/")[0]
     async with watching(server, server.keys.alice, "stays") as stays:
         client = Client(url_of(server), key, "goes")
         await client.open()

@@ -11,17 +11,17 @@ from sessions_app.ahp.wire.v0_1.commands import COMMANDS
 VERSION = "0.1"
 
 
-def _register(method: str, answer: Answer, *, holds: bool = False, opens: bool = False) -> None:
+def _register(method: str, answer: Answer, *, holds: bool = False, opens: bool = False, changes: bool = False) -> None:
     command = COMMANDS[method]
-    register(VERSION, method, Handler(command.params, answer, holds=holds, opens=opens, bare=command.bare))
+    register(VERSION, method, Handler(command.params, answer, holds=holds, opens=opens, bare=command.bare, changes=changes))
 
 
 _register("initialize", handshake.initialize, holds=True, opens=True)
 _register("reconnect", handshake.reconnect, holds=True, opens=True)
 _register("ping", handshake.ping)
 _register("subscribe", resources.subscribe, holds=True)
-_register("createSession", sessions.create)
-_register("disposeSession", sessions.dispose)
+_register("createSession", sessions.create, changes=True)
+_register("disposeSession", sessions.dispose, changes=True)
 _register("listSessions", sessions.listed)
 _register("fetchTurns", sessions.fetch_turns)
 _register("authenticate", configuration.authenticate)

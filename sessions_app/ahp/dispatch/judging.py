@@ -24,7 +24,7 @@ from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import envelopes
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from sessions_app.core import addresses, content, dispatches
-from sessions_app.core.caller import Caller
+from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import DispatchedBefore, DomainError, NotReady, SessionNotFound
 from sessions_app.models import Session
@@ -70,6 +70,7 @@ def _refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
 
 
 def _take(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) -> None:
+    dispatch.caller.require(WRITE)
     word = dispatch.action["type"]
     if word not in envelopes.TYPES:
         raise Refusal("there is no action of this type")

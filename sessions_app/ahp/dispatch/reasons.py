@@ -32,7 +32,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.AddressTaken: _always("a session with this URI exists"),
     errors.QuotaExceeded: _quota,
     errors.NotAuthenticated: _always("the key of this connection is not valid any more"),
-    errors.ScopeMissing: _always("the key of this connection may not do this"),
+    errors.ScopeMissing: _always("this key may only read"),
 }
 
 

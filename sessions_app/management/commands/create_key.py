@@ -43,7 +43,9 @@ create_key acme --name ci --agents demo --expires 12h | tail -n 1
             actor=self.actor,
             address=self.address,
         )
-        self.explain(f"Issued a key for {tenant.slug}; scopes: {', '.join(issued.key.scopes)}. It is not shown again.")
+        self.explain(
+            f"Issued a key for {tenant.slug}; scopes: {', '.join(keys.shown_scopes(issued.key))}. It is not shown again."
+        )
         if tenant.suspended_at is not None:
             self.explain(f"The tenant {tenant.slug} is suspended: the key is refused until it is resumed.")
         self.stdout.write(issued.raw)

@@ -49,7 +49,7 @@ def _line(key: ApiKey) -> tuple[str, ...]:
         key.tenant.slug,
         key.name,
         state,
-        ",".join(key.scopes),
+        ",".join(keys.shown_scopes(key)),
         "all" if key.allowed_agents is None else ",".join(key.allowed_agents),
         _time(key.expires_at, "never"),
         _time(key.last_used_at, "never"),

@@ -7,8 +7,10 @@ import logging
 import string
 import threading
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.db import connection, transaction
 from django.utils import timezone
 from hypothesis import given
@@ -309,3 +311,27 @@ def test_a_rotation_is_in_the_audit_as_both_of_its_halves(tenant: Tenant) -> Non
     assert new.key.prefix in rows[0].detail
     assert old.key.prefix in rows[1].detail
     assert not any(new.raw in row.detail + row.target for row in rows)
+
+
+def test_holders_of_the_scope_of_one_protocol_get_both_rights_and_the_previous_release_still_finds_it(tenant: Tenant) -> None:
+    migration = import_module("sessions_app.migrations.0012_scopes_are_rights")
+    held = [["ahp"], ["meta:read", "ahp"], ["sessions:read", "ahp"], ["*"], ["meta:read"], ["ahp", "*"]]
+    issued = [issue(tenant) for _ in held]
+    for each, scopes in zip(issued, held, strict=True):
+        ApiKey.objects.filter(pk=each.key.pk).update(scopes=scopes)
+    for _ in range(2):
+        migration.give_both(apps, None)
+    stored = [ApiKey.objects.get(pk=each.key.pk) for each in issued]
+    both = ["sessions:read", "sessions:write"]
+    assert [sorted(key.scopes) for key in stored] == [
+        ["ahp", *both],
+        ["ahp", "meta:read", *both],
+        ["ahp", *both],
+        ["*"],
+        ["meta:read"],
+        ["*", "ahp"],
+    ]
+    assert [keys.shown_scopes(key) for key in stored[:2]] == [both, ["meta:read", *both]]
+    assert all(keys.authenticate(each.raw).may(scope) for each in issued[:3] for scope in both)
+    with pytest.raises(InvalidInput):
+        issue(tenant, scopes=["ahp"])

@@ -162,9 +162,9 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
     start(alice, session, script)
     waiting_call(session, "open_file")
     ends(session, "t1", "waiting")
-    connections.disconnected(alice.caller.tenant, "c1", "w1")
+    connections.disconnected(alice.caller, "c1", "w1")
     assert clients.active(session.pk) is not None
-    connections.disconnected(alice.caller.tenant, "c1", "w2")
+    connections.disconnected(alice.caller, "c1", "w2")
     assert clients.active(session.pk) is None
     assert ("client_left", {"client": "c1", "cause": "gone"}) in events(session)
     connections.sweep()
@@ -184,7 +184,7 @@ def test_a_client_that_comes_back_in_its_grace_completes_its_call(alice: World, 
     session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     start(alice, session, model.script([call("open_file")], [text("ok")]))
     row = waiting_call(session, "open_file")
-    connections.disconnected(alice.caller.tenant, "c1", "w1")
+    connections.disconnected(alice.caller, "c1", "w1")
     assert connections.connected(alice.caller, "c1", "w2", resumed=True) != ""
     assert life
     clients.join(alice.caller, session, clients.Entry("c1", None, [OPEN_FILE]), dispatched=action(connection="w2"))
@@ -206,7 +206,7 @@ def test_a_client_that_comes_back_goes_on_with_its_life_and_a_new_handshake_begi
     second = connections.connected(alice.caller, "c1", "w3", resumed=False)
     assert second != first
     for connection_id in ("w1", "w2", "w3"):
-        connections.disconnected(alice.caller.tenant, "c1", connection_id)
+        connections.disconnected(alice.caller, "c1", connection_id)
     assert connections.connected(alice.caller, "c1", "w4", resumed=True) not in (first, second)
 
 
