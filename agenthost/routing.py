@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import aclosing
 from contextvars import copy_context
 from typing import Any, cast
@@ -19,6 +18,7 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
@@ -28,8 +28,8 @@ from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
 from sessions_app.aap import problems
 from sessions_app.ahp.consumer import Consumer
-from sessions_app.core import database, doors, logcontext
-from sessions_app.core.errors import NotReady
+from sessions_app.core import admission, database, logcontext
+from sessions_app.core.errors import NotAuthenticated, NotReady
 
 
 class HealthHandler(ASGIHandler):
@@ -61,13 +61,7 @@ class ProtocolHandler(BaseHandler):
         body = await _body(receive)
         if body is None:
             return
-        context, asked, shown = copy_context(), time.monotonic(), _shown_key(scope)
-        shares = doors.of_loop()
-        async with shares.place(shares.owner(shown)):
-            response = await database.serve(context, self._respond, scope, body, asked)
-        logcontext.adopt(context)
-        if tenant := logcontext.tenant.get():
-            shares.is_of(shown, tenant)
+        response = await self._admitted(scope, body)
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if isinstance(response, StreamingHttpResponse):
@@ -75,20 +69,34 @@ class ProtocolHandler(BaseHandler):
         else:
             await send({"type": "http.response.body", "body": cast(HttpResponse, response).content, "more_body": False})
 
-    def _respond(self, scope: Scope, body: bytes, asked: float) -> HttpResponseBase:
-        if time.monotonic() - asked > settings.AGENTHOST_DATABASE_POOL_WAIT:
-            # Every thread, or its tenant's share of them, was taken; whoever waits this long for a connection is told the same.
-            return _not_ready(scope)
+    async def _admitted(self, scope: Scope, body: bytes) -> HttpResponseBase:
+        """The response; 503 if there was no thread of its tenant's share for as long as a request waits for a connection."""
+        context, patience = copy_context(), settings.AGENTHOST_DATABASE_POOL_WAIT
+        try:
+            owner = await _owner(scope, patience)
+            response = await database.serve(owner, patience, context, self._respond, scope, body)
+        except (NotAuthenticated, OperationalError, InterfaceError) as error:
+            return _refused(scope, error)
+        except TimeoutError:
+            return _refused(scope, NotReady())
+        logcontext.adopt(context)
+        return response
+
+    def _respond(self, scope: Scope, body: bytes) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(cast(Any, scope)))
         return self.get_response(ASGIRequest(cast(Any, scope), io.BytesIO(body)))
 
 
-def _shown_key(scope: Scope) -> bytes:
-    return next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+async def _owner(scope: Scope, patience: float) -> Hashable:
+    """Whose share a request belongs to. NotAuthenticated if its key is no good."""
+    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    # The guard has judged the header's form, and lets nothing without a key pass but what is public.
+    key = given.decode("latin-1").strip().partition(" ")[2].strip()
+    return await admission.tenant_of(key, patience) if key else database.UNKNOWN
 
 
-def _not_ready(scope: Scope) -> HttpResponse:
-    problem = problems.problem_of(NotReady())
+def _refused(scope: Scope, error: Exception) -> HttpResponse:
+    problem = problems.problem_of(error)
     assert problem is not None
     content_type, content = told(problem, scope["path"], scope["agenthost"]["request_id"])
     return HttpResponse(content, status=problem.status, content_type=content_type, headers=dict(problem.headers))

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from agents_app.fair.threads import FairPool
 from agents_app.outbound.addresses import Address
 from agents_app.outbound.policy import USUAL_PORTS, Policy
 from agents_app.outbound.target import AddressRefused, Target
 from agents_app.tools.caller import fair_key
-from agents_app.tools.threads import FairPool
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Address]]]
 """(name, port) -> all addresses of the name; ``OSError`` if it has none."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from agents_app import exact_json, objects
 from agents_app.errors import ProviderError
+from agents_app.fair.threads import FairPool, Pool
 from agents_app.python_agent import STATE, Request, Said, State, ToolCall
 from agents_app.runtime import places
 from agents_app.runtime.interface import (
@@ -32,7 +33,6 @@ from agents_app.runtime.interface import (
     Usage,
 )
 from agents_app.tools import agent_tools
-from agents_app.tools.threads import FairPool, Pool
 
 log = logging.getLogger(__name__)
 

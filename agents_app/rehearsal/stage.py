@@ -10,6 +10,7 @@ from typing import Any
 
 from agents_app import exact_json
 from agents_app.errors import ProviderError
+from agents_app.fair.threads import FairPool
 from agents_app.rehearsal.host import MemoryHost, fitting
 from agents_app.rehearsal.values import By, ToolRun, Turn
 from agents_app.runtime import loop
@@ -20,7 +21,6 @@ from agents_app.spec import AgentSpec
 from agents_app.tools import output, questions
 from agents_app.tools.arguments import checked
 from agents_app.tools.signature import describe
-from agents_app.tools.threads import FairPool
 
 Permit = bool | Callable[[str, Mapping[str, Any]], bool | str | None]
 Answers = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any] | None]

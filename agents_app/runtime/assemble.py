@@ -8,6 +8,7 @@ from typing import Any
 
 from agents_app import options, providers
 from agents_app.errors import ProviderError
+from agents_app.fair.threads import Pool
 from agents_app.mcp import listing
 from agents_app.mcp.access import accesses
 from agents_app.mcp.toolset import WithServers
@@ -17,7 +18,6 @@ from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
 from agents_app.tools import questions
-from agents_app.tools.threads import Pool
 from agents_app.tools.toolset import ServerTools
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from typing import Any
 
 from agents_app.errors import ToolFailed
+from agents_app.fair.threads import Pool
 from agents_app.runtime import places
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import Content, ToolSchema
@@ -18,7 +19,6 @@ from agents_app.tools.abandoned import abandon
 from agents_app.tools.arguments import checked
 from agents_app.tools.caller import fair_key
 from agents_app.tools.source import NoFunction, known, resolve
-from agents_app.tools.threads import Pool
 
 logger = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ import re
 from weakref import WeakKeyDictionary
 
 from agents_app.errors import ToolFailed
+from agents_app.fair.slots import FairSlots
+from agents_app.fair.threads import FairPool
 from agents_app.outbound import body, guard, request
 from agents_app.outbound.request import Answer, FetchFailed
-from agents_app.outbound.slots import FairSlots
 from agents_app.outbound.target import AddressRefused
 from agents_app.tools.caller import fair_key
 from agents_app.tools.charset import decoded
 from agents_app.tools.page import readable
-from agents_app.tools.threads import FairPool
 
 MAX_BYTES = 2 * 1024 * 1024
 """What is read of an answer, unpacked."""

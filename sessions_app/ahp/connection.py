@@ -21,7 +21,7 @@ from sessions_app.ahp.outbox import Outbox
 from sessions_app.ahp.registry import AsOf, Handler
 from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import commands as wire
-from sessions_app.core import database, doors
+from sessions_app.core import database
 from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.identifiers import new_id
 
@@ -71,9 +71,8 @@ class Connection:
         return bool(self.version)
 
     async def in_database(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A core call, in a thread; it counts against the tenant's share of those like a request of its (R385)."""
-        async with doors.of_loop().place(str(self.caller.tenant)):
-            return await database.serve(copy_context(), fn, *args, **kwargs)
+        """A core call, in a thread of the tenant's share, as a request of AAP has one (R385)."""
+        return await database.serve(self.caller.tenant, None, copy_context(), fn, *args, **kwargs)
 
     # --- frames in ---
 

@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError
 from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - commands register themselves
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import Switchboard, board_of
-from sessions_app.core import database, draining, keys, logcontext, quotas
+from sessions_app.core import admission, draining, logcontext, quotas
 from sessions_app.core.caller import READ, Caller
 from sessions_app.core.errors import NotAuthenticated, NotReady
 
@@ -74,13 +74,13 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> tupl
     if raw is None:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer"))
     try:
-        caller = await database.run(keys.authenticate, raw)
+        caller = await admission.authenticate(raw, settings.AGENTHOST_DATABASE_POOL_WAIT)
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
         board = await stack.enter_async_context(board_of(caller.tenant))
     except NotAuthenticated:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
-    except (OperationalError, InterfaceError, NotReady):
+    except (OperationalError, InterfaceError, NotReady, TimeoutError):
         raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
     if len(board.connections) >= settings.AGENTHOST_AHP_CONNECTIONS:
         raise Refused(429, "This tenant has as many connections as it may.", (b"retry-after", b"5"))

@@ -1,65 +1,65 @@
 """The one door between asyncio loops and the ORM.
 
-Loops call ``run``; it uses a bounded pool of threads and gives the connection back after each call,
-so two hundred waiting streams hold no connection. A server hands whole requests to ``serve``, which has
-threads of its own: requests may wait for each other's locks, and streams must not wait for them.
-Nothing else in the project leaves a loop for the ORM.
+Loops call ``run_for`` in the name of a tenant, and ``run`` for the process's own work; the threads are bounded and given
+out in fair shares, and the connection goes back after each call, so two hundred waiting streams hold no connection.
+A server hands whole requests to ``serve``, which has threads of its own: requests may wait for each other's locks, and
+streams must not wait for them. Nothing else in the project leaves a loop for the ORM.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, copy_context
+from collections.abc import Callable, Hashable
+from contextvars import Context
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from django.conf import settings
 from django.db import close_old_connections, connection, connections
 
+from agents_app.fair.threads import FairPool
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+UNKNOWN = "unknown"
+"""The owner of requests whose key has not been looked up, and of those without one. No tenant's name."""
+_UNKNOWN_SHARE = 8
+"""It has one thread in so many: wrong keys, however many, keep no tenant waiting."""
 
 
 class _Threads:
     """A pool that is made when it is first needed, and can be ended and made anew."""
 
-    def __init__(self, name: str, most: Callable[[], int]) -> None:
-        self._name, self._most = name, most
-        self._pool: ThreadPoolExecutor | None = None
+    def __init__(self, name: str, most: Callable[[], int], unknown: Callable[[int], int] | None = None) -> None:
+        self._name, self._most, self._unknown = name, most, unknown
+        self._pool: FairPool | None = None
         self._lock = threading.Lock()
 
-    def pool(self) -> ThreadPoolExecutor:
+    def pool(self) -> FairPool:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    self._pool = ThreadPoolExecutor(self._most(), thread_name_prefix=self._name)
+                    most = self._most()
+                    limits: dict[Hashable, int] = {} if self._unknown is None else {UNKNOWN: self._unknown(most)}
+                    self._pool = FairPool(most, limits, name=self._name, at_end=connections.close_all)
         return self._pool
 
     def shut_down(self) -> None:
         with self._lock:
             pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        # Each thread closes its own: a barrier keeps one thread from taking two of these.
-        threads = len(pool._threads)
-        together = threading.Barrier(threads) if threads else None
-
-        def close_mine() -> None:
-            if together is not None:
-                together.wait(5)
-            connections.close_all()
-
-        for _ in range(threads):
-            pool.submit(close_mine)
-        pool.shutdown(wait=True)
+        if pool is not None:
+            pool.close()
+            pool.join()
 
 
-_calls = _Threads("database", lambda: int(settings.AGENTHOST_DATABASE_THREADS))
-# Some requests wait without a connection (a cancel for its worker): they must not keep others from one.
-_requests = _Threads("request", lambda: 2 * int(settings.AGENTHOST_DATABASE_POOL_MAX))
+def _number_of_calls() -> int:
+    return int(settings.AGENTHOST_DATABASE_THREADS)
+
+
+_calls = _Threads("database", _number_of_calls)
+_own = _Threads("own", _number_of_calls)
+_requests = _Threads("request", lambda: int(settings.AGENTHOST_DATABASE_POOL_MAX), lambda most: max(1, most // _UNKNOWN_SHARE))
 
 
 def release() -> None:
@@ -81,18 +81,30 @@ def _call_and_release(call: Callable[[], T]) -> T:
 
 
 async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn`` in the pool, with the caller's context variables; its connection goes back after."""
-    call = partial(copy_context().run, _call_and_release, partial(fn, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_calls.pool(), call)
+    """Call ``fn`` for the process itself; no tenant's load or locks take these threads.
+
+    Each kind of such work is an owner: one that hangs leaves threads for the others.
+    """
+    return await _own.pool().run(fn, partial(_call_and_release, partial(fn, *args, **kwargs)))
 
 
-async def serve(context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn``, which answers a request, in ``context`` in a thread for requests; its connection goes back after."""
+async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call ``fn`` in a thread of the tenant's share."""
+    return await _calls.pool().run(tenant, partial(_call_and_release, partial(fn, *args, **kwargs)))
+
+
+async def serve(
+    owner: Hashable, patience: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call ``fn``, which answers a request, in ``context`` in one of the owner's share of threads for requests.
+
+    TimeoutError: it had none within ``patience`` seconds, and ``fn`` was not called.
+    """
     call = partial(context.run, _call_and_release, partial(fn, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_requests.pool(), call)
+    return await _requests.pool().run(owner, call, patience=patience)
 
 
 def shut_down() -> None:
     """End the pools' threads, and with them the connections they keep (tests, the end of a process)."""
-    _calls.shut_down()
-    _requests.shut_down()
+    for threads in (_calls, _own, _requests):
+        threads.shut_down()

@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from agents_app.errors import ProviderError
+from agents_app.fair.threads import FairPool
 from agents_app.runtime import loop
 from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import Change
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from agents_app.tools.threads import FairPool
 from sessions_app.core import clients
 from sessions_app.core.loading import Loaded
 from sessions_app.core.session_settings import Settings

@@ -15,13 +15,13 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.errors import ProviderError, RunLost
+from agents_app.fair.threads import FairPool
 from agents_app.mcp import finding, listing
 from agents_app.runtime import loop
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
-from agents_app.tools.threads import FairPool
 from sessions_app.core import connections, database, forms, history, journal, logcontext, model_use, planning, quotas, turns
 from sessions_app.core.condenser import Condenser
 from sessions_app.core.conversation import Conversation

@@ -23,8 +23,9 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from agents_app.errors import RunLost
+from agents_app.fair.shares import Shares
+from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
-from agents_app.tools.threads import FairPool
 from sessions_app.core import (
     broadcast,
     connections,
@@ -57,8 +58,6 @@ _STOP_PATIENCE = 5.0
 _CLAIMED_TOGETHER = 16
 """Most turns of one claim: the next worker is to find some as well, and the first of them is not to wait for long."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
-_KEPT_FOR_NEWCOMERS = 8
-"""One in so many of a worker's places is for tenants of which nothing runs, however many turns others have queued."""
 
 
 @dataclass(slots=True)
@@ -268,12 +267,15 @@ class Worker:
         return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live))
 
     def _to_claim(self) -> tuple[int, bool]:
-        """How many turns to claim at most, and whether only tenants of which nothing runs may have these places."""
-        free, all_places = self._free_places(), settings.AGENTHOST_WORKER_CONCURRENCY
-        kept = -(-all_places // _KEPT_FOR_NEWCOMERS) if all_places > 1 else 0
-        # Whoever has runs already may wait for a place then, and each run that ends makes one.
-        self._crowded = free <= kept
-        return min(free if self._crowded else free - kept, _CLAIMED_TOGETHER), self._crowded
+        """How many turns to claim at most, and whether only tenants of which nothing runs may have these slots.
+
+        A tenant may have all slots but the reserved ones: a run takes memory and a lease, and holds up no other.
+        """
+        slots = settings.AGENTHOST_WORKER_CONCURRENCY
+        shares, busy = Shares(slots, slots), min(len(self._live), slots)
+        # Tenants that have runs already may wait for a slot then, and each run that ends frees one.
+        self._crowded = shares.is_crowded(busy)
+        return min(shares.available(busy), _CLAIMED_TOGETHER), self._crowded
 
     async def _claim(self, older_than: float = 0) -> tuple[bool, bool]:
         """Whether as many runs have begun as there was room for, and whether some turns were passed over.

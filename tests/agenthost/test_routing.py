@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import OperationalError
@@ -13,11 +15,12 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from agenthost import routing
-from sessions_app.core import keys, logcontext
+from sessions_app.core import admission, database, keys, logcontext
 from sessions_app.core.errors import NotAuthenticated
 from tests.agenthost.serving import Connection, serving
 
-BEARER = f"Bearer ah_{'k' * 43}"
+KEY = f"ah_{'k' * 43}"
+BEARER = f"Bearer {KEY}"
 
 
 @pytest.fixture
@@ -32,7 +35,14 @@ def client(port: int) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key was good when it was last seen."""
+    monkeypatch.setitem(admission._tenants, keys.digest_of(KEY), 7)
+
+
 @pytest.mark.rule("A1", "A6", "A122")
+@pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("path", ["/aap", "/aap/", "/aap/v3", "/aap/v9/meta", "/aap/v3/nowhere"])
 def test_an_unknown_path_of_the_protocol_is_a_problem_with_the_requests_id(client: Connection, path: str) -> None:
     answer = client.ask("GET", path, authorization=BEARER, x_request_id="mine-1")
@@ -70,13 +80,34 @@ def test_a_failure_nobody_expected_is_a_problem_without_its_words(client: Connec
 
 
 @pytest.mark.rule("A6", "A122")
-def test_a_request_that_waits_too_long_behind_others_is_503(client: Connection, settings: Settings) -> None:
-    settings.AGENTHOST_DATABASE_POOL_WAIT = 0.0
-    answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
+def test_a_request_that_waits_too_long_behind_others_is_503(
+    client: Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_DATABASE_POOL_MAX = 2
+    settings.AGENTHOST_DATABASE_POOL_WAIT = 0.05
+    database.shut_down()
+    looking, may_end = threading.Event(), threading.Event()
+
+    def look(_raw: str) -> None:
+        looking.set()
+        assert may_end.wait(60)
+        raise NotAuthenticated
+
+    monkeypatch.setattr(keys, "authenticate", look)
+    with ThreadPoolExecutor(1) as other:
+        standing = other.submit(asyncio.run, admission.authenticate(KEY, 60))
+        try:
+            assert looking.wait(60)
+            answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
+        finally:
+            may_end.set()
+        assert isinstance(standing.exception(60), NotAuthenticated)
+    database.shut_down()
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert answer.headers["retry-after"].isdecimal()
 
 
+@pytest.mark.usefixtures("known")
 def test_the_access_log_tells_what_a_request_was_about(
     client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +181,7 @@ async def test_a_server_may_tell_of_its_start_and_end() -> None:
     assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
+@pytest.mark.usefixtures("known")
 @pytest.mark.rule("A93")
 def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connection, settings: Settings) -> None:
     body = b'{"x":"' + b"y" * (5 * 1024 * 1024) + b'"}'

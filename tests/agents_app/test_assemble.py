@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from agents_app.errors import ProviderError
+from agents_app.fair.threads import FairPool
 from agents_app.providers import credentials
 from agents_app.runtime.assemble import Assembled, assemble
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from agents_app.tools.threads import FairPool
 
 AGENT = AgentSpec(
     "a",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agents_app.errors import ToolFailed
+from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as module
 from agents_app.mcp import toolset
 from agents_app.mcp.access import access
@@ -22,7 +23,6 @@ from agents_app.mcp.toolset import WithServers
 from agents_app.runtime.interface import Ask, FormAnswer, Limits
 from agents_app.runtime.messages import Content
 from agents_app.spec import McpSpec, ToolSpec
-from agents_app.tools.threads import FairPool
 from agents_app.tools.toolset import ServerTools
 from tests.fakes.mcp_server import PIXEL, McpServer, serving
 

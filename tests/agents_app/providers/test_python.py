@@ -13,6 +13,7 @@ import pytest
 
 from agents_app import exact_json
 from agents_app.errors import ProviderError
+from agents_app.fair.threads import FairPool
 from agents_app.providers import python
 from agents_app.python_agent import Request, Result
 from agents_app.runtime.interface import (
@@ -27,7 +28,6 @@ from agents_app.runtime.interface import (
     Usage,
 )
 from agents_app.runtime.messages import Message
-from agents_app.tools.threads import FairPool
 from tests.fakes import python_agents as fakes
 
 HERE = "tests.fakes.python_agents"

@@ -9,11 +9,11 @@ import pytest
 from pydantic_ai import BinaryContent, ToolReturn
 
 from agents_app.errors import ToolFailed
+from agents_app.fair.threads import FairPool
 from agents_app.runtime.interface import Limits
 from agents_app.spec import ToolSpec
 from agents_app.tools import agent_tools
 from agents_app.tools.source import NoFunction, resolve
-from agents_app.tools.threads import FairPool
 from agents_app.tools.toolset import ServerTools
 from tests.fakes import python_agents as fakes
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agents_app.errors import ToolFailed
+from agents_app.fair.threads import FairPool
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import Content
 from agents_app.spec import ToolSpec
 from agents_app.tools.signature import describe
 from agents_app.tools.source import resolve
-from agents_app.tools.threads import FairPool
 from agents_app.tools.toolset import ServerTools
 from tests.fakes import pictures
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agents_app.errors import ToolFailed
+from agents_app.fair.threads import FairPool
 from agents_app.loader import tools as tools_loader
 from agents_app.loader.table import Table
 from agents_app.outbound import guard
@@ -18,7 +19,6 @@ from agents_app.runtime.interface import Limits
 from agents_app.spec import ToolSpec
 from agents_app.tools import web
 from agents_app.tools.signature import describe
-from agents_app.tools.threads import FairPool
 from agents_app.tools.toolset import ServerTools
 from tests.agents_app.outbound.site import Site, Writer, answer, redirect, running
 

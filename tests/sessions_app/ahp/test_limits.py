@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Collection
+from contextvars import copy_context
 
 import pytest
 from pytest_django import Settings
@@ -17,7 +18,7 @@ from sessions_app.ahp.client import Client
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.core import connections, database, doors, draining, tenants
+from sessions_app.core import connections, database, draining, tenants
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.models import ApiKey, ClientPresence
 from tests.cast import Cast
@@ -89,18 +90,29 @@ async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -
 
 @pytest.mark.rule("R385")
 async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(cast: Cast, settings: Settings) -> None:
+    database.shut_down()
     settings.AGENTHOST_DATABASE_POOL_MAX = 4
     alice, bob = (Connection(member.caller, Switchboard(member.caller.tenant)) for member in (cast.alice, cast.bob))
-    shares, owner = doors.of_loop(), str(cast.alice.caller.tenant)
+    may_end, both = threading.Event(), threading.Barrier(3)
+
+    def stand() -> None:
+        both.wait(60)
+        assert may_end.wait(60)
+
+    # Two requests of AAP, in threads of the same share.
+    standing = [asyncio.create_task(database.serve(cast.alice.caller.tenant, None, copy_context(), stand)) for _ in range(2)]
     try:
-        async with shares.place(owner), shares.place(owner):
-            command = asyncio.create_task(alice.in_database(str, "alice"))
-            assert await bob.in_database(str, "bob") == "bob"
-            assert await bob.in_database(str, "bob again") == "bob again"
-            assert not command.done()
+        await asyncio.to_thread(both.wait, 60)
+        command = asyncio.create_task(alice.in_database(str, "alice"))
+        assert await bob.in_database(str, "bob") == "bob"
+        assert await bob.in_database(str, "bob again") == "bob again"
+        assert not command.done()
+        may_end.set()
         assert await command == "alice"
     finally:
-        database.shut_down()
+        may_end.set()
+        await asyncio.gather(*standing)
+        await asyncio.to_thread(database.shut_down)
 
 
 @pytest.mark.rule("R188", "R385")

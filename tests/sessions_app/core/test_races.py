@@ -448,7 +448,7 @@ def test_a_tool_that_was_running_when_its_worker_died(
 
 async def _die_while_the_tool_runs(claimed: turns.Claimed) -> None:
     """Drive a run up to the commit point before its tool, and stop there as kill -9 would."""
-    from agents_app.tools.threads import FairPool
+    from agents_app.fair.threads import FairPool
     from sessions_app.core import database, loading
 
     class Died(BaseException):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agents_app.tools.threads import FairPool
+from agents_app.fair.threads import FairPool
 
 
 class Gate:

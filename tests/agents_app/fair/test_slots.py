@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from agents_app.outbound.slots import FairSlots
+from agents_app.fair.slots import FairSlots
 
 
 class Crowd:
@@ -95,8 +93,3 @@ async def test_who_is_cancelled_while_waiting_or_inside_leaves_nothing_behind() 
     await crowd.arrive("b")
     assert crowd.count("b") == 1
     await crowd.close()
-
-
-def test_there_is_at_least_one_place() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        FairSlots(0)

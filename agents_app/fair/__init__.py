@@ -1,0 +1,1 @@
+"""Fair shares of what a process has a limited number of: slots of its loop, threads, runs."""
