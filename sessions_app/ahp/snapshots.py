@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1.agents import agent_info
 from sessions_app.ahp.projection.v0_1.sessions import state_of
 from sessions_app.ahp.wire.v0_1.state import ROOT
@@ -33,22 +34,19 @@ class Target:
 
 def find(caller: Caller, uri: str) -> Target:
     """SessionNotFound if there is no such resource."""
-    if uri == ROOT:
-        return Target(-caller.tenant, uri)
-    session = addresses.find(caller, uri)
-    return Target(session.pk, uri, session)
+    found, _missing = find_all(caller, [uri])
+    if not found:
+        raise SessionNotFound
+    return found[0]
 
 
 def find_all(caller: Caller, uris: Sequence[str]) -> tuple[list[Target], list[str]]:
-    """Each URI once, in order; those that do not exist apart."""
-    found: list[Target] = []
-    missing: list[str] = []
-    for uri in dict.fromkeys(uris):
-        try:
-            found.append(find(caller, uri))
-        except SessionNotFound:
-            missing.append(uri)
-    return found, missing
+    """Each URI once, in order, those that do not exist apart; one query for all."""
+    distinct = list(dict.fromkeys(uris))
+    sessions = addresses.find_all(caller, [uri for uri in distinct if uri != ROOT])
+    targets = {uri: Target(session.pk, uri, session) for uri, session in sessions.items()}
+    targets[ROOT] = Target(-caller.tenant, ROOT)
+    return [targets[uri] for uri in distinct if uri in targets], [uri for uri in distinct if uri not in targets]
 
 
 def read(caller: Caller, target: Target) -> dict[str, Any]:
@@ -66,14 +64,15 @@ def _session(caller: Caller, session: Session) -> tuple[int, dict[str, Any]]:
     return found.seq, state_of(found, found.agent)
 
 
-def read_all(caller: Caller, targets: Sequence[Target]) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """Snapshots of those that are still there, and for each key its number."""
-    shots: list[dict[str, Any]] = []
+def read_all(caller: Caller, targets: Sequence[Target]) -> tuple[list[str], dict[int, int]]:
+    """Snapshots, as JSON, of those that are still there, and for each key its number."""
+    shots: list[str] = []
     floors: dict[int, int] = {}
     for target in targets:
         try:
-            shots.append(read(caller, target))
+            shot = read(caller, target)
         except SessionNotFound:
             continue
-        floors[target.key] = shots[-1]["fromSeq"]
+        shots.append(jsonrpc.encode(shot))
+        floors[target.key] = shot["fromSeq"]
     return shots, floors

@@ -43,6 +43,21 @@ def session_of_row(caller: Caller, row: int) -> Session:
     return _read(_BY_ROW, caller.tenant, row)
 
 
+_BY_URIS = f"""with wanted as (
+ select session_id as id from sessions_app_address where tenant_id = %s and kind = 'session' and uri {{among_texts}}
+ union select id from sessions_app_session where tenant_id = %s and public_id {{among_texts}})
+select {", ".join(f"s.{field}" for field in _FIELDS)}, a.uri
+from wanted join sessions_app_session s on s.id = wanted.id
+left join sessions_app_address a on a.session_id = s.id and a.kind = 'session'
+where s.tenant_id = %s and s.deleted_at is null"""
+
+
+def sessions_by_uri(caller: Caller, uris: list[str], public_ids: list[str]) -> list[tuple[Session, str | None]]:
+    """The tenant's sessions that have one of these URIs or ids, each with the URI that a client chose for it, if one did."""
+    rows = prepared.rows(_BY_URIS, (caller.tenant, uris, caller.tenant, public_ids, caller.tenant))
+    return [(_made([row[:-1]]), row[-1]) for row in rows]
+
+
 def lock_session(caller: Caller, row: Session) -> Session:
     """The row as it is now, locked until the transaction ends; the first lock that a change of a session takes.
 

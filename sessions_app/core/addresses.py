@@ -7,10 +7,8 @@ its agent's name and its public id; so making a session over AAP writes no row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import quote
-
-from django.db import connection
 
 from sessions_app.core import access, prepared
 from sessions_app.core.caller import Caller
@@ -29,23 +27,23 @@ def default(agent: str, public_id: str) -> str:
     return f"{agent if _SCHEME.fullmatch(agent) else _OTHER_SCHEME}:/{quote(public_id, safe='')}"
 
 
-_CHOSEN = "select session_id from sessions_app_address where tenant_id = %s and uri = %s and kind = 'session'"
-
-
 def find(caller: Caller, uri: str) -> Session:
     """The session with exactly this URI."""
-    if len(uri) > LONGEST_URI or UNSTORABLE.search(uri):
+    found = find_all(caller, [uri])
+    if uri not in found:
         raise SessionNotFound
-    chosen = prepared.row(_CHOSEN, (caller.tenant, uri))
-    if chosen is not None:
-        return access.session_of_row(caller, chosen[0])
-    named = _DEFAULT.fullmatch(uri)
-    if named is None:
-        raise SessionNotFound
-    session = access.session(caller, named[1])
-    if of(session) != uri:
-        raise SessionNotFound
-    return session
+    return found[uri]
+
+
+def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Session]:
+    """The sessions with exactly these URIs, those that exist, in one query."""
+    usable = {uri for uri in uris if len(uri) <= LONGEST_URI and not UNSTORABLE.search(uri)}
+    if not usable:
+        return {}
+    public_ids = [named[1] for uri in usable if (named := _DEFAULT.fullmatch(uri)) is not None]
+    rows = access.sessions_by_uri(caller, sorted(usable), sorted(public_ids))
+    by_uri = {chosen or default(session.agent_name, session.public_id): session for session, chosen in rows}
+    return {uri: session for uri, session in by_uri.items() if uri in usable}
 
 
 def of(session: Session) -> str:
@@ -78,11 +76,8 @@ def free(session: Session) -> None:
     Address.objects.filter(session_id=session.pk).delete()
 
 
-def made_after(session: Session, seq: int) -> bool:
-    """Whether the session was made after this number: what was seen under its URI before was another one."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "select count(*) from event where session_id = %s and seq > %s and kind = %s",
-            (session.pk, seq, Kind.SESSION_CREATED.value),
-        )
-        return bool(cursor.fetchone()[0])
+def any_made_after(sessions: Collection[Session], seq: int) -> bool:
+    """Whether one of them was made after this number: what was seen under its URI before was another session."""
+    sql = "select count(*) from event where session_id {among} and seq > %s and kind = %s"
+    row = prepared.row(sql, ([session.pk for session in sessions], seq, Kind.SESSION_CREATED.value))
+    return row is not None and row[0] > 0

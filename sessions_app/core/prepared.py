@@ -36,6 +36,7 @@ _WORDS = {
         "for_change": "for no key update",
         "for_change_of_turn": "for no key update of t skip locked",
         "among": "= any(%s::bigint[])",
+        "among_texts": "= any(%s::text[])",
     },
     "sqlite": {
         "now": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
@@ -43,6 +44,7 @@ _WORDS = {
         "for_change": "",
         "for_change_of_turn": "",
         "among": "in (select value from json_each(%s))",
+        "among_texts": "in (select value from json_each(%s))",
     },
 }
 
@@ -57,7 +59,7 @@ def _written(sql: str, vendor: str) -> str:
 def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows of the answer. ``{now}``, ``{moment}`` (seconds from now) and locks are put in the database's words.
 
-    ``{among}`` compares with a list of numbers.
+    ``{among}`` compares with a list of numbers, ``{among_texts}`` with one of texts.
     """
     if connection.vendor == "postgresql":
         return _run(sql, params).fetchall()

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
+
 from sessions_app.ahp import attendance, jsonrpc, negotiation, snapshots
 from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.registry import AsOf
@@ -25,6 +27,10 @@ _PROTOCOL_ERROR = 1002
 _LONGEST_REPLAY = 10_000
 """Events; whoever missed more gets snapshots, which are smaller."""
 _LONGEST_CLIENT_ID = 256
+_MOST_VERSIONS = 100
+_READ_AT_ONCE = 8
+_MOST_SNAPSHOTS = 64 * 1024 * 1024
+"""Characters of all snapshots in one answer; a single one may have more."""
 
 
 async def ping(_connection: Connection, _params: Any) -> None:
@@ -32,41 +38,38 @@ async def ping(_connection: Connection, _params: Any) -> None:
 
 
 async def initialize(connection: Connection, params: Any) -> AsOf:
+    if len(params["protocolVersions"]) > _MOST_VERSIONS:
+        raise jsonrpc.invalid_params(f"params.protocolVersions has at most {_MOST_VERSIONS} versions")
     version = negotiation.choose(params["protocolVersions"])
     if version is None:
         connection.close_after_answer(_PROTOCOL_ERROR)
         raise wire_errors.unsupported_protocol_version(negotiation.SUPPORTED)
     client = _client_id(params)
-    targets, _missing = await connection.in_database(
-        snapshots.find_all, connection.caller, params.get("initialSubscriptions", [])
-    )
+    targets, _missing = await _found(connection, params, "initialSubscriptions")
     await attendance.came(connection, client, resumed=False)
     with _subscribed(connection, targets):
-        result, floors = await connection.in_database(_state_now, connection.caller, version, targets)
+        shots, floors = await _snapshots(connection, targets)
+        if not floors:
+            counter, _sessions = await connection.in_database(journal.standing, connection.caller.tenant)
+    # What the client has by this answer goes up to the lowest of them.
+    seq = min(floors.values()) if floors else counter
+    result = f'{{"protocolVersion":{jsonrpc.encode(version)},"serverSeq":{seq},"snapshots":{shots}}}'
     connection.locale = params.get("locale")
     connection.version = VERSION
     _drop_gone(connection, targets, floors)
     return AsOf(result, floors)
 
 
-def _state_now(caller: Caller, version: str, targets: Sequence[Target]) -> tuple[str, dict[int, int]]:
-    counter, _sessions = journal.standing(caller.tenant)
-    shots, floors = snapshots.read_all(caller, targets)
-    # What the client has by this answer goes up to the lowest of them.
-    seq = min(floors.values(), default=counter)
-    return jsonrpc.encode({"protocolVersion": version, "serverSeq": seq, "snapshots": shots}), floors
-
-
 async def reconnect(connection: Connection, params: Any) -> AsOf:
     client = _client_id(params)
-    uris = params["subscriptions"]
-    targets, missing = await connection.in_database(snapshots.find_all, connection.caller, uris)
+    targets, missing = await _found(connection, params, "subscriptions")
     await attendance.came(connection, client, resumed=True)
     last_seen = params["lastSeenServerSeq"]
     with _subscribed(connection, targets):
         answer = await connection.in_database(_missed, connection.caller, client, targets, missing, last_seen)
         if answer is None:
-            answer = await connection.in_database(_snapshots, connection.caller, targets)
+            shots, floors = await _snapshots(connection, targets)
+            answer = f'{{"type":"snapshot","snapshots":{shots}}}', floors
     result, floors = answer
     connection.version = VERSION
     _drop_gone(connection, targets, floors)
@@ -85,7 +88,7 @@ def _missed(
         read = journal.read_several(caller.tenant, wanted, last_seen, _LONGEST_REPLAY)
     except PositionPruned:
         return None
-    made_anew = any(target.session is not None and addresses.made_after(target.session, last_seen) for target in targets)
+    made_anew = addresses.any_made_after([target.session for target in targets if target.session is not None], last_seen)
     redefined = frozenset().union(*(actions.agents_redefined(event) for event in read.events if event.session == own))
     if read.more or last_seen > read.counter or made_anew or any(target.agent in redefined for target in targets):
         return None
@@ -105,9 +108,35 @@ def _envelope(event: Event, uris: dict[int, str], caller: Caller, client: str) -
     return actions.root_envelope_of(event, caller.key_agents) if own in uris else None
 
 
-def _snapshots(caller: Caller, targets: Sequence[Target]) -> tuple[str, dict[int, int]]:
-    shots, floors = snapshots.read_all(caller, targets)
-    return jsonrpc.encode({"type": "snapshot", "snapshots": shots}), floors
+async def _found(connection: Connection, params: Any, member: str) -> tuple[list[Target], list[str]]:
+    """The resources that a client asks for, and the URIs of those that do not exist."""
+    uris = params.get(member, [])
+    most = settings.AGENTHOST_AHP_SUBSCRIPTIONS
+    if len(uris) > most:
+        raise jsonrpc.invalid_params(f"params.{member}: {len(uris):,} URIs; the limit is {most:,}")
+    return await connection.in_database(snapshots.find_all, connection.caller, uris)
+
+
+async def _snapshots(connection: Connection, targets: Sequence[Target]) -> tuple[str, dict[int, int]]:
+    """The list of their snapshots as JSON, and for each key its number.
+
+    Read a few at a time, so that the work ends with the connection and others of its tenant have their turn in between.
+    """
+    shots: list[str] = []
+    floors: dict[int, int] = {}
+    size = 0
+    for start in range(0, len(targets), _READ_AT_ONCE):
+        read, numbers = await connection.in_database(
+            snapshots.read_all, connection.caller, targets[start : start + _READ_AT_ONCE]
+        )
+        size += sum(map(len, read))
+        if shots and size > _MOST_SNAPSHOTS:
+            raise jsonrpc.invalid_params(
+                f"params: the snapshots of these resources have more than {_MOST_SNAPSHOTS:,} characters; subscribe one by one"
+            )
+        shots += read
+        floors.update(numbers)
+    return f"[{','.join(shots)}]", floors
 
 
 def _client_id(params: Any) -> str:

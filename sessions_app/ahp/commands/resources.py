@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
+
 from sessions_app.ahp import errors, jsonrpc, snapshots
 from sessions_app.ahp.registry import AsOf
 from sessions_app.ahp.snapshots import Target
@@ -20,6 +22,9 @@ async def subscribe(connection: Connection, params: Any) -> AsOf:
     caller = connection.caller
     try:
         target = await connection.in_database(snapshots.find, caller, uri)
+        most = settings.AGENTHOST_AHP_SUBSCRIPTIONS
+        if target.key not in connection.subscriptions and len(connection.subscriptions) >= most:
+            raise jsonrpc.invalid_params(f"params.resource: this connection has {most:,} subscriptions, which is the limit")
         is_new = connection.switchboard.subscribe(target, connection)
         try:
             result, seq = await connection.in_database(_snapshot, caller, target)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextvars import copy_context
+from typing import Any
 
 import pytest
 from pytest_django import Settings
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from sessions_app.ahp import attendance
+from sessions_app.ahp import attendance, jsonrpc, snapshots
 from sessions_app.ahp.allowance import Allowance
 from sessions_app.ahp.client import Client
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.jsonrpc import RPCError
+from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.core import connections, database, draining, tenants
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.core import connections, database, draining, prepared, tenants
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.models import ApiKey, ClientPresence
 from tests.cast import Cast
-from tests.e2e.ahp_scenes import made, refused
+from tests.e2e.ahp_scenes import made, new_uri, refused
 from tests.e2e.ahp_watcher import Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -172,3 +175,104 @@ async def test_tools_and_messages_beyond_the_tenants_stored_bytes_are_refused_in
         assert await refused(client, action) == "this tenant has used its quota stored-bytes of 1000"
     await client.judge(uri)
     await client.close()
+
+
+@pytest.mark.rule("R41", "R45")
+async def test_a_handshake_with_too_many_uris_is_refused_and_may_be_tried_again(
+    host: str, cast: Cast, settings: Settings
+) -> None:
+    settings.AGENTHOST_AHP_SUBSCRIPTIONS = 10
+    client = Client(host, cast.alice.key, "greedy")
+    await client.open()
+    with pytest.raises(RPCError) as refusal:
+        await client.initialize(*(f"sailor:/{number}" for number in range(200_000 // 2)))
+    assert refusal.value.code == jsonrpc.INVALID_PARAMS
+    assert "initialSubscriptions" in refusal.value.message
+    assert "the limit is 10" in refusal.value.message
+    with pytest.raises(RPCError) as refusal:
+        await client.request("reconnect", {"clientId": "greedy", "lastSeenServerSeq": 0, "subscriptions": ["a:/b"] * 11})
+    assert refusal.value.code == jsonrpc.INVALID_PARAMS
+    with pytest.raises(RPCError):
+        await client.request("initialize", {"protocolVersions": ["0.1.0"] * 101, "clientId": "greedy"})
+    assert (await client.initialize("sailor:/1"))["snapshots"] == []
+    await client.close()
+
+
+@pytest.mark.rule("R61")
+async def test_a_connection_has_so_many_subscriptions_at_once(host: str, cast: Cast, settings: Settings) -> None:
+    settings.AGENTHOST_AHP_SUBSCRIPTIONS = 2
+    client = Watcher(host, cast.alice.key, "curious")
+    await client.open()
+    await client.initialize(ROOT)
+    uris = [new_uri() for _ in range(2)]
+    for uri in uris:
+        await client.request("createSession", {"session": uri, "provider": "echo"})
+    await client.subscribe(uris[0])
+    with pytest.raises(RPCError) as refusal:
+        await client.subscribe(uris[1])
+    assert refusal.value.code == jsonrpc.INVALID_PARAMS
+    await client.subscribe(uris[0])
+    await client.unsubscribe(ROOT)
+    await client.subscribe(uris[1])
+    await client.close()
+
+
+@pytest.mark.rule("R45")
+async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = Watcher(host, cast.alice.key, "maker")
+    await maker.open()
+    await maker.initialize()
+    uris = [await made(maker, "echo") for _ in range(3)]
+    asked: list[str] = []
+    query = prepared.rows
+
+    def counted(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        asked.append(sql)
+        return query(sql, params)
+
+    monkeypatch.setattr(prepared, "rows", counted)
+    found, missing = await database.run(snapshots.find_all, cast.alice.caller, [*uris, *(f"sailor:/{n}" for n in range(400))])
+    assert [target.uri for target in found] == uris
+    assert len(missing) == 400
+    assert len(asked) == 1
+    assert await database.run(snapshots.find_all, cast.bob.caller, uris) == ([], uris)
+    await maker.close()
+
+
+async def test_reading_snapshots_ends_with_the_connection_that_asked(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = Watcher(host, cast.alice.key, "maker")
+    await maker.open()
+    await maker.initialize()
+    uris = [await made(maker, "echo") for _ in range(20)]
+    begun, over, ended, left = (threading.Event() for _ in range(4))
+    read, gone, asked_for = snapshots.read_all, attendance.gone, 0
+
+    def slow(caller: Caller, targets: Sequence[Target]) -> Any:
+        nonlocal asked_for
+        asked_for += len(targets)
+        begun.set()
+        assert over.wait(60)
+        try:
+            return read(caller, targets)
+        finally:
+            ended.set()
+
+    async def told(connection: Connection) -> None:
+        left.set()
+        await gone(connection)
+
+    monkeypatch.setattr(snapshots, "read_all", slow)
+    monkeypatch.setattr(attendance, "gone", told)
+    leaver = Client(host, cast.alice.key, "leaver")
+    await leaver.open()
+    asked = asyncio.create_task(leaver.initialize(*uris))
+    assert await asyncio.to_thread(begun.wait, 60)
+    leaver.cut()
+    await asyncio.wait({asked}, timeout=60)
+    assert await asyncio.to_thread(left.wait, 60)
+    over.set()
+    assert await asyncio.to_thread(ended.wait, 60)
+    assert asked_for < len(uris)
+    await maker.close()
