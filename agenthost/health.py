@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from django.db import Error as DatabaseUnusable
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 
 from agents_app.mcp.catalogue import catalogue
-from sessions_app.core import broadcast, database, draining, presence
+from sessions_app.core import broadcast, database, draining, installation, presence
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +19,6 @@ ANSWER_WITHIN_SECONDS = 3.0
 
 DRAINING = "This process is draining."
 NO_DATABASE = "The database does not answer."
-NOT_MIGRATED = "The database lacks migrations; run the role migrate."
 NO_WORKER = f"A turn has been queued for more than {presence.STUCK_AFTER_SECONDS} seconds and no worker is alive."
 
 
@@ -30,13 +27,13 @@ def why_not_ready() -> list[str]:
     try:
         return _ask_database()
     except DatabaseUnusable:
-        log.warning("the database does not answer", exc_info=True)
+        # Not logged: whoever may ask this may ask it a thousand times. ``watch`` logs each change.
         return [NO_DATABASE]
 
 
 def _ask_database() -> list[str]:
-    if not _migrated():
-        return [NOT_MIGRATED]
+    if faults := installation.faults():
+        return [fault.what for fault in faults]
     if presence.turns_stuck() and not presence.workers_alive():
         return [NO_WORKER]
     return []
@@ -60,8 +57,8 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 async def ready(_request: HttpRequest) -> JsonResponse:
     """/readyz: requests may be sent here. A lost carrier of announcements, or an MCP server that is down, is told but is
     no reason: turns go on without it."""
-    found = await reasons()
-    facts: dict[str, Any] = {"ready": not found, "reasons": found, "announcements": broadcast.carrier_up()}
+    found, announcements = await asyncio.gather(reasons(), broadcast.carrier_settled(ANSWER_WITHIN_SECONDS))
+    facts: dict[str, Any] = {"ready": not found, "reasons": found, "announcements": announcements}
     servers, down = catalogue.standing()
     if servers:
         # No names: whoever asks has no key.
@@ -70,7 +67,10 @@ async def ready(_request: HttpRequest) -> JsonResponse:
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(found), **facts}
     headers = {"Cache-Control": "no-store", "Retry-After": "2"}
-    return JsonResponse(problem, status=503, content_type="application/problem+json", headers=headers)
+    answer = JsonResponse(problem, status=503, content_type="application/problem+json", headers=headers)
+    # Django would write a line for each probe; ``watch`` logs each change.
+    answer._has_been_logged = True  # type: ignore[attr-defined]
+    return answer
 
 
 async def watch(every: float = 10.0, *, look: Callable[[], Awaitable[list[str]]] = reasons) -> None:
@@ -85,16 +85,3 @@ async def watch(every: float = 10.0, *, look: Callable[[], Awaitable[list[str]]]
                 log.info("ready again")
         known = found
         await asyncio.sleep(every)
-
-
-def _migrated() -> bool:
-    """Whether every migration of this release is applied; asked until it is, for the files are slow to read."""
-    if connection.alias not in _migrated_databases:
-        executor = MigrationExecutor(connection)
-        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-            return False
-        _migrated_databases.add(connection.alias)
-    return True
-
-
-_migrated_databases: set[str] = set()

@@ -37,15 +37,23 @@ def kept(directory: Path, name: str, make: Callable[[], str]) -> str:
         _tighten(path, 0o600)
         held = path.read_text(encoding="ascii").strip()
     except OSError as error:
-        raise ImproperlyConfigured(f"AGENTHOST_VAR_DIR: {name} cannot be kept there: {error.strerror}.") from None
+        raise ImproperlyConfigured(
+            f"AGENTHOST_VAR_DIR: {path} cannot be read or made: {error.strerror}. Give the directory to the user that runs the"
+            " server, or name another."
+        ) from None
     if not held:
         raise ImproperlyConfigured(f"AGENTHOST_VAR_DIR: the file {name} there is empty; restore it, or delete it to start anew.")
     return held
 
 
 def close_directory(directory: Path) -> None:
-    """Make the directory if it is missing, and close it to other users."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make AGENTHOST_VAR_DIR if it is missing, and close it to other users."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"AGENTHOST_VAR_DIR: {directory} cannot be made: {error.strerror}. Name a directory that this user may write to."
+        ) from None
     # A shared directory, like /tmp, belongs to everybody.
     if not directory.stat().st_mode & stat.S_ISVTX:
         _tighten(directory, 0o700)

@@ -18,15 +18,15 @@ from types import FrameType
 
 import uvicorn
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import SystemCheckError
+from django.core.management.base import CommandError, SystemCheckError
 
+from agenthost.commands import CLOSED_PIPE, REFUSED, give_up_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
 
 log = logging.getLogger("agenthost.processes")
 
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-REFUSED = 1
 MISUSED = 2
 
 
@@ -126,9 +126,11 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
 def web() -> None:
     from django.conf import settings
 
+    from agenthost import start
     from agenthost.workforce import settle_memory
 
     listener = listen()
+    start.check()
     settle_memory()
     serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
@@ -136,10 +138,12 @@ def web() -> None:
 def worker() -> None:
     from django.conf import settings
 
+    from agenthost import start
     from agenthost.workforce import Workforce
     from agents_app import registry
 
     stop = _stop_event()
+    start.check()
     registry.look_ahead()
     workforce = Workforce(beat=False)
     workforce.start()
@@ -206,9 +210,13 @@ def main(arguments: Sequence[str]) -> int:
         django.setup()
         _check()
         RUN[arguments[0]]()
-    except (ImproperlyConfigured, SystemCheckError) as error:
+        sys.stdout.flush()
+    except (ImproperlyConfigured, SystemCheckError, CommandError) as error:
         report_fatal(str(error))
         return REFUSED
+    except BrokenPipeError:
+        give_up_stdout()
+        return CLOSED_PIPE
     return 0
 
 

@@ -331,6 +331,7 @@ LOGGING = {
         # It would write what servers answer; what is wrong with one is said by agents_app.mcp.
         "mcp": {"level": "CRITICAL"},
         "client": {"level": "CRITICAL"},
-        "psycopg.pool": {"level": "WARNING"},
+        # It would write a line for each attempt; agenthost.postgres writes one when a server is away and one when it is back.
+        "psycopg.pool": {"level": "ERROR"},
     },
 }

@@ -38,8 +38,13 @@ def say(text: str) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     path = ROOT / "var" / "bootstrap.lock"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        advice = "run this as the owner of the checkout, or copy the checkout to a directory of yours"
+        raise InstallationError(f"{error.filename} cannot be written: {error.strerror}; {advice}") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -135,7 +135,7 @@ def main() -> int:
     import django
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import call_command
-    from django.core.management.base import SystemCheckError
+    from django.core.management.base import CommandError, SystemCheckError
 
     try:
         django.setup()
@@ -152,7 +152,11 @@ def main() -> int:
         print(f"ops/quickstart: {reason}", file=sys.stderr)
         return 1
     shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-    prepare(f"http://{shown}:{port}")
+    try:
+        prepare(f"http://{shown}:{port}")
+    except CommandError as error:
+        print(f"ops/quickstart: {error}", file=sys.stderr)
+        return 1
     serve()
 
 

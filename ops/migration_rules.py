@@ -4,15 +4,15 @@ During an upgrade the old processes still work on the migrated database. So a co
 that they do not know must have a value when they insert. What an operation breaks is judged by its kind and by the state
 before it; a new constraint that old rows or old code violate is beyond this check, and so is SQL written by hand.
 
-`released_migrations.txt` lists what the last release shipped; only newer ones are judged. A migration that must break a
-rule says why in `breaks_previous_release = "reason"`, and the changelog tells whoever upgrades.
+`sessions_app/migrations/released.txt` lists what the last release shipped; only newer ones are judged. A migration that must
+break a rule says why in `breaks_previous_release = "reason"`: processes of the previous release then refuse the new schema
+(sessions_app.core.installation), and the changelog tells whoever upgrades.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from django.db.migrations import Migration
 from django.db.migrations import operations as kinds
@@ -23,7 +23,6 @@ from django.db.migrations.state import ProjectState
 from django.db.models import Field, ManyToManyField
 from django.db.models.fields import NOT_PROVIDED
 
-RELEASED = Path(__file__).with_name("released_migrations.txt")
 GONE = (kinds.RemoveField, kinds.DeleteModel, kinds.RenameField, kinds.RenameModel, kinds.AlterModelTable)
 
 
@@ -78,9 +77,11 @@ def main() -> int:
     django.setup()
     from django.db.migrations.loader import MigrationLoader
 
+    from sessions_app.core.installation import released_migrations
+
     loader = MigrationLoader(None)
     ours = {"sessions_app"}
-    released = {line.strip() for line in RELEASED.read_text().splitlines() if line.strip() and not line.startswith("#")}
+    released = released_migrations()
     found = [f"{app}: two heads, {' and '.join(names)}" for app, names in loader.detect_conflicts().items() if app in ours]
     known = {f"{app}.{name}" for app, name in loader.disk_migrations}
     found += [f"{name}: was released and is gone" for name in sorted(released - known)]

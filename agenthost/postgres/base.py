@@ -9,6 +9,7 @@ requests it is told so soon, and comes again.
 
 from __future__ import annotations
 
+import logging
 import select
 from typing import Any
 
@@ -17,16 +18,27 @@ from django.conf import settings
 from django.db.backends.postgresql import base
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+log = logging.getLogger(__name__)
+
 _TOLD_AFTER = 0.5
 """Seconds after which it is asked whether there is a server at all. Short restarts are waited for."""
 
 
 class Pool(ConnectionPool[psycopg.Connection[Any]]):
-    """``is_away``: the last attempt to connect failed."""
+    """``is_away``: the last attempt to connect failed. The log gets one line for each change, from processes that serve."""
 
     def __init__(self, **options: Any) -> None:
         self.is_away = False
         super().__init__(connection_class=_telling(self), **options)
+
+    def changed(self, *, away: bool, why: str = "") -> None:
+        was_away, self.is_away = self.is_away, away
+        if away == was_away or not settings.AGENTHOST_ROLE:
+            return
+        if away:
+            log.warning("database_away: %s", " ".join(why.split()))
+        else:
+            log.info("database_back")
 
     def getconn(self, timeout: float | None = None) -> psycopg.Connection[Any]:
         if timeout is not None or self.timeout <= _TOLD_AFTER or settings.AGENTHOST_ROLE == "worker":
@@ -47,10 +59,10 @@ def _telling(pool: Pool) -> type[psycopg.Connection[Any]]:
         def connect(cls, *arguments: Any, **options: Any) -> Any:
             try:
                 made = super().connect(*arguments, **options)
-            except psycopg.OperationalError:
-                pool.is_away = True
+            except psycopg.OperationalError as error:
+                pool.changed(away=True, why=str(error))
                 raise
-            pool.is_away = False
+            pool.changed(away=False)
             return made
 
     return Telling

@@ -20,6 +20,7 @@ class Action(StrEnum):
     KEY_REVOKED = "key_revoked"
     KEY_CHANGED = "key_changed"
     KEY_ROTATED = "key_rotated"
+    INSTALLATION_KEYS_ACCEPTED = "installation_keys_accepted"
     TRANSCRIPT_READ = "transcript_read"
 
 

@@ -80,3 +80,9 @@ def reseal() -> int:
             fresh = secrets.seal(secrets.unseal(old, place), place)
             done += AgentDefinition.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
     return done
+
+
+def newest_opens() -> bool:
+    """Whether the key ring opens the newest definition's secrets; True if there are none."""
+    row = AgentDefinition.objects.filter(sealed__isnull=False).order_by("-pk").first()
+    return row is None or secrets.opens(bytes(row.sealed or b""), ["definition", row.digest])

@@ -86,3 +86,9 @@ def reseal(batch: int) -> int:
             # Only if nobody set the option meanwhile.
             done += OptionValue.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
     return done
+
+
+def newest_opens() -> bool:
+    """Whether the key ring opens the newest secret; True if there is none."""
+    row = OptionValue.objects.filter(sealed__isnull=False).order_by("-pk").first()
+    return row is None or secrets.opens(bytes(row.sealed or b""), _place(row.tenant_id, row.session_id, row.name))

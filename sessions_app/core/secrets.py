@@ -37,6 +37,11 @@ def newest_key_id() -> bytes:
     return _key_id(settings.AGENTHOST_KEY_RING[0])
 
 
+def key_ids() -> list[str]:
+    """The ids of the ring's keys, newest first. An id reveals nothing of its key."""
+    return [_key_id(key).hex() for key in settings.AGENTHOST_KEY_RING]
+
+
 def key_id_of(sealed: bytes) -> bytes:
     return bytes(sealed[:_KEY_ID_BYTES])
 
@@ -62,6 +67,15 @@ def unseal(sealed: bytes, place: Sequence[str | int]) -> str:
             except InvalidTag as error:
                 raise CannotUnseal("a sealed value does not open in this place") from error
     raise CannotUnseal("the key that sealed a value is not in the key ring")
+
+
+def opens(sealed: bytes, place: Sequence[str | int]) -> bool:
+    """Whether the key ring opens this value."""
+    try:
+        unseal(sealed, place)
+    except CannotUnseal:
+        return False
+    return True
 
 
 def fingerprint(text: str) -> str:

@@ -9,6 +9,7 @@ from sessions_app.models.due_summary import DueSummary
 from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
+from sessions_app.models.installation import InstallationMark
 from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
 from sessions_app.models.key import ApiKey
 from sessions_app.models.listing import AgentListing, ShownListing
@@ -43,6 +44,7 @@ __all__ = [
     "Event",
     "Form",
     "IdempotencyRecord",
+    "InstallationMark",
     "JournalGap",
     "Measure",
     "Message",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 import pytest
+from channels import DEFAULT_CHANNEL_LAYER
+from channels.layers import channel_layers
+from django.conf import settings as django_settings
 from django.db import OperationalError
 from django.test import AsyncClient, Client
+from pytest_django import Settings
 
 from agenthost import health
-from sessions_app.core import database, draining, presence
+from sessions_app.core import database, draining, installation, presence
+from sessions_app.core.broadcast.layer import ChannelLayer
 
 
 def test_a_live_process_says_so_without_a_database() -> None:
@@ -38,9 +44,57 @@ def test_a_queued_turn_without_a_worker_is_told(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_without_its_migrations_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_migrated_databases", set())
-    monkeypatch.setattr("django.db.migrations.executor.MigrationExecutor.migration_plan", lambda *_: [("a migration", False)])
-    assert Client().get("/readyz").json()["reasons"] == [health.NOT_MIGRATED]
+    shipped = installation.shipped()
+    monkeypatch.setattr(installation, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
+    (reason,) = Client().get("/readyz").json()["reasons"]
+    assert reason == "The database lacks 1 migrations of this release (sessions_app.9999_next)."
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_of_other_keys_is_not_ready(settings: Settings) -> None:
+    installation.make_marks()
+    settings.AGENTHOST_KEY_RING = [os.urandom(32)]
+    settings.SECRET_KEY = "another"
+    answer = Client().get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["reasons"] == [
+        "AGENTHOST_KEY_RING does not open what this database holds.",
+        "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_first_answer_of_a_process_waits_for_the_first_attempt_to_reach_redis(
+    monkeypatch: pytest.MonkeyPatch, on_postgres: bool
+) -> None:
+    fresh = ChannelLayer(url=django_settings.AGENTHOST_REDIS_URL)
+    monkeypatch.setitem(channel_layers.backends, DEFAULT_CHANNEL_LAYER, fresh)
+    try:
+        assert (await AsyncClient().get("/readyz")).json()["announcements"] is True
+    finally:
+        fresh.close()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_redis_that_is_away_is_told_by_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = ChannelLayer(url="redis://127.0.0.1:9/0")
+    monkeypatch.setitem(channel_layers.backends, DEFAULT_CHANNEL_LAYER, lost)
+    try:
+        answer = await AsyncClient().get("/readyz")
+        assert (answer.status_code, answer.json()["announcements"]) == (200, False)
+    finally:
+        lost.close()
+
+
+def test_a_failing_probe_writes_nothing_to_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> list[str]:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(health, "_ask_database", fail)
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        assert Client().get("/readyz").status_code == 503
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO] == []
 
 
 def test_a_database_that_fails_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:

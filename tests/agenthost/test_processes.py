@@ -6,16 +6,18 @@ import base64
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
 from ops.services import free_port
+from tests.e2e.server import own_database
 
 ROOT = Path(__file__).parent.parent.parent
 ENTRYPOINT = str(ROOT / "ops" / "entrypoint")
@@ -138,6 +140,15 @@ on_postgres = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database of this release, marked with the keys of these tests."""
+    with own_database(os.environ["DATABASE_URL"]) as url:
+        done = run(tmp_path_factory.mktemp("migrated"), "migrate", DATABASE_URL=url, **PRODUCTION)
+        assert done.returncode == 0, done.stderr
+        yield url
+
+
 @on_postgres
 def test_a_web_process_without_its_names_does_not_start(tmp_path: Path) -> None:
     done = run(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION)
@@ -147,10 +158,10 @@ def test_a_web_process_without_its_names_does_not_start(tmp_path: Path) -> None:
 
 
 @on_postgres
-def test_a_web_process_serves_people_over_https_only_and_probes_over_http(tmp_path: Path) -> None:
+def test_a_web_process_serves_people_over_https_only_and_probes_over_http(tmp_path: Path, migrated: str) -> None:
     port, log = free_port(), tmp_path / "web.log"
     names = {"AGENTHOST_ALLOWED_HOSTS": "agents.example", "AGENTHOST_PORT": str(port)}
-    with running(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION, **names) as process:
+    with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **names) as process:
         until_said("serving on", process, log)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as client:
             host = {"Host": "agents.example"}
@@ -170,10 +181,10 @@ def test_a_web_process_serves_people_over_https_only_and_probes_over_http(tmp_pa
 
 
 @on_postgres
-def test_a_proxy_that_is_not_believed_is_named_instead_of_redirected_for_ever(tmp_path: Path) -> None:
+def test_a_proxy_that_is_not_believed_is_named_instead_of_redirected_for_ever(tmp_path: Path, migrated: str) -> None:
     port, log = free_port(), tmp_path / "web.log"
     names = {"AGENTHOST_ALLOWED_HOSTS": "agents.example", "AGENTHOST_PORT": str(port), "AGENTHOST_PROXIES": "10.9.9.9"}
-    with running(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION, **names) as process:
+    with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **names) as process:
         until_said("serving on", process, log)
         headers = {"Host": "agents.example", "X-Forwarded-Proto": "https"}
         answer = httpx.get(f"http://127.0.0.1:{port}/admin/login/", headers=headers, trust_env=False, timeout=30)
@@ -183,10 +194,10 @@ def test_a_proxy_that_is_not_believed_is_named_instead_of_redirected_for_ever(tm
 
 
 @on_postgres
-def test_plain_http_is_said_in_the_log_at_every_start(tmp_path: Path) -> None:
+def test_plain_http_is_said_in_the_log_at_every_start(tmp_path: Path, migrated: str) -> None:
     port, log = free_port(), tmp_path / "web.log"
     open_network = {"AGENTHOST_ALLOWED_HOSTS": "agents.internal", "AGENTHOST_PLAIN_HTTP": "yes", "AGENTHOST_PORT": str(port)}
-    with running(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION, **open_network) as process:
+    with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **open_network) as process:
         until_said("serving on", process, log)
         answer = httpx.get(
             f"http://127.0.0.1:{port}/admin/login/", headers={"Host": "agents.internal"}, trust_env=False, timeout=30
@@ -195,3 +206,72 @@ def test_plain_http_is_said_in_the_log_at_every_start(tmp_path: Path) -> None:
         assert "; Secure" not in answer.headers["Set-Cookie"]
     assert "plain HTTP is on" in log.read_text()
     assert "AGENTHOST_PLAIN_HTTP" in log.read_text()
+
+
+@pytest.mark.parametrize("role", ["migrate", "web", "worker"])
+def test_a_postgres_that_is_away_stops_the_start_with_one_line(tmp_path: Path, role: str) -> None:
+    port = free_port()
+    url = f"postgres://user:hush-hush@127.0.0.1:{port}/agenthost"
+    done = run(
+        tmp_path, role, DATABASE_URL=url, AGENTHOST_PORT=str(free_port()), AGENTHOST_ALLOWED_HOSTS="agents.example", **PRODUCTION
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"agenthost: DATABASE_URL: the database at 127.0.0.1:{port} cannot be used: ")
+    assert "hush-hush" not in line
+
+
+@on_postgres
+@pytest.mark.parametrize("role", ["migrate", "web", "worker"])
+def test_production_refuses_a_key_ring_that_its_database_was_not_used_with(tmp_path: Path, migrated: str, role: str) -> None:
+    other = {**PRODUCTION, "AGENTHOST_KEY_RING": base64.b64encode(bytes(range(1, 33))).decode()}
+    done = run(
+        tmp_path, role, DATABASE_URL=migrated, AGENTHOST_PORT=str(free_port()), AGENTHOST_ALLOWED_HOSTS="agents.example", **other
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("agenthost: AGENTHOST_KEY_RING does not open what this database holds.")
+
+
+@on_postgres
+@pytest.mark.parametrize("role", ["web", "worker"])
+def test_production_refuses_a_database_that_was_never_migrated(tmp_path: Path, role: str) -> None:
+    with own_database(os.environ["DATABASE_URL"]) as empty:
+        names = {"AGENTHOST_PORT": str(free_port()), "AGENTHOST_ALLOWED_HOSTS": "agents.example"}
+        done = run(tmp_path, role, DATABASE_URL=empty, **PRODUCTION, **names)
+    assert done.returncode == 1
+    assert done.stderr == "agenthost: The database was never migrated. Run: ops/entrypoint migrate\n"
+
+
+def test_the_embedded_server_refuses_keys_that_its_database_was_not_used_with(tmp_path: Path) -> None:
+    assert run(tmp_path, "migrate").returncode == 0
+    port = str(free_port())
+    for name, given in (("AGENTHOST_KEY_RING", RING), ("AGENTHOST_SECRET_KEY", "another")):
+        done = run(tmp_path, "embedded", AGENTHOST_PORT=port, **{name: given})
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"agenthost: {name} ")
+        assert "accept_keys" in line
+
+
+def test_the_embedded_server_refuses_a_file_of_a_newer_release_and_leaves_it_alone(tmp_path: Path) -> None:
+    assert run(tmp_path, "migrate").returncode == 0
+    file = tmp_path / "var" / "agenthost.sqlite3"
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute(
+            "insert into django_migrations (app, name, applied) values ('sessions_app', '9999_future', '2026-01-01')"
+        )
+    done = run(tmp_path, "embedded", AGENTHOST_PORT=str(free_port()))
+    assert done.returncode == 1
+    assert "sessions_app.9999_future" in done.stderr
+    assert "Start the newer release" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_embedded_server_refuses_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "agenthost.sqlite3").write_text("these are notes, and more than sixteen bytes of them")
+    done = run(tmp_path, "embedded", AGENTHOST_PORT=str(free_port()))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "agenthost.sqlite3 cannot be read as a SQLite database" in line

@@ -299,21 +299,30 @@ def running(
 @contextlib.contextmanager
 def own_services(server: Server, given: str) -> Iterator[dict[str, str]]:
     """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
-    name = f"test_agenthost_e2e_{secrets.token_hex(6)}"
     server.redis = Redis(server.directory)
     server.redis.start()
+    with own_database(given) as url:
+        try:
+            yield {
+                "DATABASE_URL": url,
+                "REDIS_URL": server.redis.url(),
+                "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
+                "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
+            }
+        finally:
+            server.redis.stop()
+
+
+@contextlib.contextmanager
+def own_database(given: str) -> Iterator[str]:
+    """The address of an empty database on the given Postgres; dropped at the end."""
+    name = f"test_agenthost_e2e_{secrets.token_hex(6)}"
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     address, _, _ = given.partition("?")
     try:
-        yield {
-            "DATABASE_URL": f"{address.rpartition('/')[0]}/{name}",
-            "REDIS_URL": server.redis.url(),
-            "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
-            "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
-        }
+        yield f"{address.rpartition('/')[0]}/{name}"
     finally:
-        server.redis.stop()
         with psycopg.connect(given, autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 

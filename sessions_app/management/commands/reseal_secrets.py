@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from sessions_app.core import definitions, options
+from sessions_app.core import definitions, installation, options
 
 _BATCH = 1000
 
@@ -23,4 +23,6 @@ class Command(BaseCommand):
         while done := options.reseal(_BATCH):
             total += done
             self.stderr.write(f"{total} sealed anew …")
+        # Last, so that the old key is asked for until everything is sealed under the new one.
+        installation.reseal()
         self.stdout.write(f"{total} values were sealed anew; all are under the newest key now.")

@@ -1,0 +1,25 @@
+"""Django's migrate, which refuses a database that is not ours to migrate and marks the one it has migrated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+from django.core.management.commands import migrate
+
+from agenthost import start
+from sessions_app.core import installation
+
+
+class Command(migrate.Command):
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            start.check_before_migrating()
+            # Before the first step, because processes of the previous release go on while it runs.
+            installation.allow_previous_release()
+            super().handle(*args, **options)
+            if installation.schema_fault() is None:
+                start.check()
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from None

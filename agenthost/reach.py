@@ -1,0 +1,110 @@
+"""Why the database cannot be used, in one line: asked at every start, and when a command has met a database error.
+
+It connects without the pool, which knows only that it has no connection. No line holds a password.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, NotSupportedError, OperationalError, ProgrammingError, connection
+
+OWN_TABLE = "django_migrations"
+_ADVICE = (
+    "Is the server running on that host and accepting TCP/IP connections?",
+    "Is the server running locally and accepting connections on that socket?",
+)
+
+
+def why_unusable() -> str | None:
+    """What is wrong with the database and what to do about it; None if it answers."""
+    return _why_not_postgres() if connection.vendor == "postgresql" else why_not_sqlite(sqlite_path())
+
+
+def explanation(error: BaseException) -> str | None:
+    """The same for an error that the database raised; None if the error has another cause."""
+    if isinstance(error, NotSupportedError):
+        # Django's own sentence about a server that is too old.
+        return str(error)
+    if isinstance(error, DatabaseError | InterfaceError) and (found := why_unusable()):
+        return found
+    if isinstance(error, OperationalError | ProgrammingError):
+        from sessions_app.core import installation
+
+        fault = installation.schema_fault()
+        return None if fault is None else str(fault)
+    return None
+
+
+# Postgres --------------------------------------------------------------------------------------------
+
+
+def address() -> str:
+    """Where the Postgres of DATABASE_URL is, without user and password."""
+    database = connection.settings_dict
+    host = database["HOST"] or "the local socket"
+    return f"{host}:{database['PORT'] or 5432}" if not host.startswith("/") else host
+
+
+def connect() -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection of its own to the Postgres of DATABASE_URL, in autocommit."""
+    parameters = connection.get_connection_params()
+    for name in ("pool", "cursor_factory", "context"):
+        parameters.pop(name, None)
+    return psycopg.connect(**{**parameters, "autocommit": True})
+
+
+def _why_not_postgres() -> str | None:
+    try:
+        with closing(connect()) as made:
+            made.execute("select 1")
+    except psycopg.Error as error:
+        return f"DATABASE_URL: {explained(error)}"
+    return None
+
+
+def explained(error: psycopg.Error) -> str:
+    """The server's or the driver's own first line, and what to do."""
+    name, role = connection.settings_dict["NAME"], connection.settings_dict["USER"]
+    said = " ".join(str(error).split()).removeprefix("connection failed: ")
+    for advice in _ADVICE:
+        said = said.replace(advice, "")
+    said = said.strip(" .")
+    if f'database "{name}" does not exist' in said:
+        fix = f'Create it: CREATE DATABASE "{name}" OWNER "{role}"'
+    elif "password" in said or "role" in said:
+        fix = "Check the user and password in DATABASE_URL, and the server's pg_hba.conf."
+    else:
+        fix = "Start Postgres, or correct the host and port in DATABASE_URL."
+    return f"the database at {address()} cannot be used: {said or type(error).__name__}. {fix}"
+
+
+# SQLite ----------------------------------------------------------------------------------------------
+
+
+def sqlite_path() -> Path:
+    return Path(connection.settings_dict["NAME"])
+
+
+def why_not_sqlite(path: Path) -> str | None:
+    """A file that is missing or empty is no fault: migrations fill it. That it can be written was seen to by the settings."""
+    source = "DATABASE_URL" if settings.AGENTHOST_VAR_DIR not in path.parents else "AGENTHOST_VAR_DIR"
+    if not path.exists():
+        return None
+    try:
+        # Read-only: what is not ours is left as it is.
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=20)) as made:
+            tables = {name for (name,) in made.execute("select name from sqlite_master where type = 'table'")}
+    except sqlite3.DatabaseError as error:
+        return (
+            f"{source}: {path} cannot be read as a SQLite database: {error}. Restore a backup (docs/operating.md), or move the"
+            " file away to start with an empty one."
+        )
+    if tables and OWN_TABLE not in tables:
+        return f"{source}: {path} is another program's database (it has the table {min(tables)}). Name another file."
+    return None

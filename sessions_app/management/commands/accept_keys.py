@@ -1,0 +1,40 @@
+"""accept_keys: takes this process's sealing keys or secret key for the database's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from sessions_app.core import installation
+from sessions_app.management.operator import OperatorCommand
+
+
+class Command(OperatorCommand):
+    help = (
+        "Makes a database start with keys that it was not used with. For keys that are lost, and for a secret key that is changed"
+        " on purpose; to replace a sealing key that you have, see reseal_secrets."
+    )
+    examples = """
+accept_keys --secret-key
+accept_keys --key-ring
+"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--key-ring",
+            action="store_true",
+            help="the former AGENTHOST_KEY_RING is lost: secrets sealed under it stay unreadable, and turns that need them fail",
+        )
+        parser.add_argument(
+            "--secret-key",
+            action="store_true",
+            help="AGENTHOST_SECRET_KEY is changed: users of the admin sign in again, and clients' positions and list cursors end",
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        chosen = {name: options[name] for name in ("key_ring", "secret_key")}
+        if not any(chosen.values()):
+            raise CommandError("Say which: --key-ring, --secret-key, or both.")
+        installation.accept(**chosen, actor=self.actor, address=self.address)
+        self.explain("Accepted. Restart every process with the same keys.")

@@ -1,0 +1,92 @@
+"""A database that cannot be used is described in one line, with what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from agenthost import reach
+from ops.services import free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def line(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> str:
+    """What is said when the test database's address is changed so."""
+    for name, value in changed.items():
+        monkeypatch.setitem(connection.settings_dict, name, value)
+    found = reach.why_unusable()
+    assert found is not None
+    assert "\n" not in found
+    return found
+
+
+@pytest.fixture
+def _postgres(on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("about Postgres")
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_database_that_answers_is_usable() -> None:
+    assert reach.why_unusable() is None
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_server_that_is_not_there_is_named_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    said = line(monkeypatch, HOST="127.0.0.1", PORT=str(port), USER="someone", PASSWORD="hush-hush")
+    assert said.startswith(f"DATABASE_URL: the database at 127.0.0.1:{port} cannot be used: ")
+    assert "Connection refused" in said
+    assert "hush-hush" not in said
+    assert said.endswith("Start Postgres, or correct the host and port in DATABASE_URL.")
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_missing_database_is_named_with_the_statement_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = line(monkeypatch, NAME="no_such_database")
+    assert 'CREATE DATABASE "no_such_database"' in said
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_refused_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Check the user and password in DATABASE_URL" in line(monkeypatch, USER="nobody_here", PASSWORD="hush-hush")
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_an_error_of_a_database_that_works_is_not_explained_away() -> None:
+    assert reach.explanation(OperationalError("deadlock detected")) is None
+
+
+def test_a_server_that_is_too_old_is_told_in_djangos_words() -> None:
+    from django.db import NotSupportedError
+
+    assert reach.explanation(NotSupportedError("PostgreSQL 14 or later is required (found 12.3).")) is not None
+
+
+def test_a_missing_sqlite_file_is_no_fault(tmp_path: Path) -> None:
+    assert reach.why_not_sqlite(tmp_path / "new.sqlite3") is None
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite3").write_text("these are notes, and more than sixteen bytes of them")
+    said = reach.why_not_sqlite(tmp_path / "a.sqlite3")
+    assert said is not None
+    assert "a.sqlite3 cannot be read as a SQLite database" in said
+    assert "Restore a backup" in said
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "bookmarks.sqlite3"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("create table bookmarks (url text)")
+    before = path.read_bytes()
+    said = reach.why_not_sqlite(path)
+    assert said is not None
+    assert "another program's database (it has the table bookmarks)" in said
+    assert path.read_bytes() == before
