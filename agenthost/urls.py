@@ -6,11 +6,13 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from agenthost import health
+from agenthost import front, health
 
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
+    path("", front.page),
+    path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("docs/", include("sessions_app.aap.openapi.pages")),

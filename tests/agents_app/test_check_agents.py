@@ -66,3 +66,10 @@ def test_a_bad_file_gets_every_fault_and_exit_code_1(tmp_path: Path) -> None:
     assert caught.value.code == 1
     assert "agents[0] (a) colour: unknown key" in err.getvalue()
     assert "agents[0] (a) max_steps: must be at least 1" in err.getvalue()
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    err = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("check_agents", str(tmp_path / "nope.toml"), stderr=err)
+    assert err.getvalue() == f"{tmp_path / 'nope.toml'}: file: No such file or directory\n"

@@ -29,7 +29,7 @@ class Command(BaseCommand):
             specs = loader.load(options["file"])
         except AgentsFileError as error:
             for fault in error.faults:
-                self.stderr.write(str(fault))
+                self.stderr.write(f"{error.path}: {fault}")
             sys.exit(1)
         keys = [name for name in providers.NAMES if credentials.default(name) is not None]
         for spec in specs:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -22,9 +23,11 @@ from sessions_app.core.broadcast.layer import ChannelLayer
 from sessions_app.core.broadcast.wire import Heard
 from sessions_app.core.journal.types import Announcement
 
-__all__ = ["Heard", "announce", "carrier_up", "dropped", "listen_tenant", "listen_worker", "tell_worker"]
+__all__ = ["Heard", "announce", "carrier_settled", "carrier_up", "dropped", "listen_tenant", "listen_worker", "tell_worker"]
 
 log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_SECONDS = 0.01
 
 _layer_lock = threading.Lock()
 _dropped = 0
@@ -108,6 +111,15 @@ async def listen_tenant(tenant: int) -> AsyncIterator[TenantListener]:
 def carrier_up() -> bool:
     """Whether announcements get through. The first call may say no while the connection is being made."""
     return _layer().carrier_up()
+
+
+async def carrier_settled(within: float) -> bool:
+    """The same, but in a fresh process first waits for the attempt to connect, at most so many seconds."""
+    layer = _layer()
+    until = time.monotonic() + within
+    while not layer.carrier_tried() and time.monotonic() < until:  # noqa: ASYNC110  # a carrier has no loop in common with us
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    return layer.carrier_up()
 
 
 def dropped() -> int:

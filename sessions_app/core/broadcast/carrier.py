@@ -31,4 +31,7 @@ class Carrier(Protocol):
 
     def up(self) -> bool: ...
 
+    def tried(self) -> bool:
+        """Whether the first attempt to connect has ended; before that ``up`` is no news."""
+
     def close(self) -> None: ...

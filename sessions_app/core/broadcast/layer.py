@@ -141,6 +141,9 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
     def carrier_up(self) -> bool:
         return self._carrier.up()
 
+    def carrier_tried(self) -> bool:
+        return self._carrier.tried()
+
     async def flush(self) -> None:
         """Forget every channel and group of this process."""
         with self._lock:

@@ -38,5 +38,8 @@ class LocalCarrier:
     def up(self) -> bool:
         return True
 
+    def tried(self) -> bool:
+        return True
+
     def close(self) -> None:
         self._topics = frozenset()

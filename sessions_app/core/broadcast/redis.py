@@ -98,6 +98,9 @@ class RedisCarrier:
             self._call(lambda: None)
         return self._up
 
+    def tried(self) -> bool:
+        return self.up() or self._down or self._closed
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
