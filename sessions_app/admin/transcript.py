@@ -304,6 +304,8 @@ def _state_text(call: ToolCall) -> str:
             return "granted, not begun"
         case CallState.RUNNING:
             return "running"
+        case CallState.REVIEW:
+            return "waits for its result to be released"
         case CallState.DENIED:
             return "denied"
         case _:

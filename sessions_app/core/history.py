@@ -103,7 +103,7 @@ def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datet
         "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step,"
         " ordinal, idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at,"
         " title, client, why)"
-        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, null, null, null, %s, %s, %s)",
+        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, %s, null, null, %s, %s, %s)",
         (
             place.tenant,
             place.session,
@@ -120,6 +120,7 @@ def new_call(place: Place, call: Call, ordinal: int, idempotent: bool, at: datet
             False,
             decided_by,
             at,
+            at if free else None,
             call.title,
             call.client,
             call.why,
@@ -159,8 +160,9 @@ def call_final(
 ) -> Statement:
     """The call's end. ``stored`` false: its message is written by the run that finds it (it is running now)."""
     return Statement(
-        "update sessions_app_toolcall set state = %s, result = %s, failed = %s, reason = %s, stored = %s, finished_at = %s,"
-        " decided_by = case when %s = '' then decided_by else %s end, decided_at = coalesce(decided_at, %s), turn_id = %s,"
+        "update sessions_app_toolcall set state = %s, result = %s, failed = %s, reason = %s, stored = %s,"
+        " finished_at = coalesce(finished_at, %s), decided_by = case when %s = '' then decided_by else %s end,"
+        " decided_at = case when %s = '' then decided_at else coalesce(decided_at, %s) end, turn_id = %s,"
         " how = %s where session_id = %s and call_id = %s and state in ('pending', 'granted', 'running', 'review')",
         (
             state.value,
@@ -169,6 +171,7 @@ def call_final(
             reason,
             stored,
             at,
+            by,
             by,
             by,
             at,

@@ -291,6 +291,35 @@ async def test_the_active_client_runs_its_own_tools_and_nobody_else_may(server: 
         assert model.requests_of(prompt)[-1].messages[-1]["content"] == "Q is up"
 
 
+@pytest.mark.rule("R167", "R150", "R424", "R425")
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_clients_result_can_wait_until_another_client_releases_it(
+    server: Server, model: ModelServer, approved: bool
+) -> None:
+    prompt = model.script([steps.call("signal", {"flag": "Q"})], [steps.text("hoisted")])
+    async with watching(server, server.keys.alice, "owner") as owner, watching(server, server.keys.alice, "other") as other:
+        uri = await made(owner, activeClient={"clientId": "owner", "tools": [SIGNAL]})
+        await other.subscribe(uri)
+        turn = await started(other, uri, prompt)
+        call = (await call_in(owner, uri, "signal", "running"))["toolCallId"]
+        result = {"success": True, "pastTenseMessage": "Hoisted Q", "content": [{"type": "text", "text": "Q is up"}]}
+        done = about_call("toolCallComplete", uri, turn, call, result=result, requiresResultConfirmation=True)
+        await owner.echo(await owner.dispatch(done))
+        waiting = await call_in(other, uri, "signal", "pending-result-confirmation")
+        assert waiting["content"] == [{"type": "text", "text": "Q is up"}]
+        assert other.state(uri)["summary"]["status"] & 31 == 24
+        await other.judge(uri)
+        assert len(model.requests_of(prompt)) == 1
+        await other.echo(await other.dispatch(about_call("toolCallResultConfirmed", uri, turn, call, approved=approved)))
+        ended = await over(other, uri, turn)
+        shown = ended["responseParts"][0]["toolCall"]
+        assert (shown["status"], shown.get("reason")) == (("completed", None) if approved else ("cancelled", "result-denied"))
+        told = model.requests_of(prompt)[-1].messages[-1]["content"]
+        assert told == ("Q is up" if approved else "Tool call denied: the user did not release its result")
+        for client in (owner, other):
+            await client.judge(uri)
+
+
 @pytest.mark.rule("R181", "R180")
 async def test_the_active_client_changes_its_tools_and_leaves(server: Server) -> None:
     async with watching(server, server.keys.alice, "owner") as owner:

@@ -122,10 +122,15 @@ def _confirmed(judged: Judged) -> None:
 
 def _completed(judged: Judged) -> None:
     action = judged.action
-    if action.get("requiresResultConfirmation"):
-        raise Refusal("the host alone asks for a result to be confirmed")
-    outcome = outcome_of(action["result"])
-    turns.complete(judged.caller, judged.session, action["turnId"], action["toolCallId"], outcome, dispatched=judged.dispatched)
+    turns.complete(
+        judged.caller,
+        judged.session,
+        action["turnId"],
+        action["toolCallId"],
+        outcome_of(action["result"]),
+        reviewed=action.get("requiresResultConfirmation", False),
+        dispatched=judged.dispatched,
+    )
 
 
 def _content_changed(judged: Judged) -> None:

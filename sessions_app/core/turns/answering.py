@@ -135,11 +135,13 @@ class Answering:
         assert live is not None, "an open call without a live turn was found by no check"
         spec, now = registry.find(self.session.agent_name), timezone.now()
         waiting = live.state == TurnState.WAITING
-        if waiting:
+        # A result that waits for its release leaves its call open: there is nothing that a run could do with it.
+        goes_on = waiting and not all(isinstance(each, ClientResult) and each.reviewed for each in answers)
+        if goes_on:
             self._asking.take_turn()
             self.append([go_on(live, self.caller.key, now)])
             self.tx.after_commit(tasks.wake)
-        else:
+        elif not waiting:
             self.told = Stopped(live.pk, live.worker)
         place = Place(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
         grantable = frozenset() if spec is None else _grantable(spec, self.session, self.calls)
@@ -147,7 +149,7 @@ class Answering:
             place, live.public_id, self.calls, answers, grantable=grantable, by=_by(self.caller), now=now, stored=waiting
         )
         self.append([*stored[:-1], dispatches.told(stored[-1], dispatched)])
-        if waiting:
+        if goes_on:
             self._asking.admit_turn()
 
     def close_form(self, form: Form, end: FormEnd) -> None:
@@ -223,7 +225,8 @@ def _check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_
             faults.append(Fault(path, "this call has run; its result waits for a permission"))
         elif isinstance(each, Permission) and each.granted:
             call = pending[each.call_id]
-            if call.runner == CallRunner.CLIENT or call.name in client_names:
+            of_client = call.runner == CallRunner.CLIENT or call.name in client_names
+            if of_client and call.state != CallState.REVIEW:
                 faults.append(
                     Fault(("messages", each.index, "granted"), "this is a call of a client tool; the server cannot run it")
                 )
@@ -265,20 +268,22 @@ def _store_answers(
     for each in answers:
         if isinstance(each, ClientResult):
             happenings += _close_form(turn, rows[each.call_id], each.form or FormEnd("accept"), now)
-            prepared.execute(
-                [
-                    history.call_final(
-                        place, each.call_id, CallState.DONE, each.content, now, failed=each.failed, by=by, stored=stored
-                    )
-                ]
-            )
+            if each.reviewed:
+                result = history.call_reviewed(place, each.call_id, each.content, now, failed=each.failed)
+            else:
+                result = history.call_final(
+                    place, each.call_id, CallState.DONE, each.content, now, failed=each.failed, by=by, stored=stored
+                )
+            prepared.execute([result])
             if each.outcome is not None:
                 prepared.execute([history.call_told(place, each.call_id, option="", suggestion=None, outcome=each.outcome)])
-            if stored:
+            if stored and not each.reviewed:
                 prepared.execute(
                     history.message(place, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id)
                 )
-            more = {} if each.outcome is None else {"outcome": each.outcome}
+            more: dict[str, Any] = {} if each.outcome is None else {"outcome": each.outcome}
+            if each.reviewed:
+                more["reviewed"] = True
             happenings.append(
                 history.finished(turn, each.call_id, each.content, failed=each.failed, by="client", shown=False, **more)
             )
@@ -351,9 +356,12 @@ def _reviewed(place: Place, turn: str, call: ToolCall, *, approved: bool, by: st
             )
         ]
     )
+    # A client's own result is the client's message, and no news to it.
+    from_client = approved and call.runner == CallRunner.CLIENT
     if stored:
-        prepared.execute(history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id))
-    payload = {"turn": turn, "call": call.call_id, "approved": approved, "content": content, "shown": True}
+        origin = Origin.CLIENT if from_client else Origin.SERVER
+        prepared.execute(history.message(place, "tool", content, now, origin=origin, tool_call_id=call.call_id))
+    payload = {"turn": turn, "call": call.call_id, "approved": approved, "content": content, "shown": not from_client}
     return Happening(Kind.CALL_RESULT_CONFIRMED, payload)
 
 

@@ -127,14 +127,23 @@ def _trust(open_calls: Answering, row: ToolCall) -> None:
         clients.draw_attention(session.pk)
 
 
-def complete(caller: Caller, session: Session, turn: str, call: str, outcome: Outcome, *, dispatched: Dispatched) -> None:
-    """The result of a tool that the dispatching client has brought."""
+def complete(
+    caller: Caller,
+    session: Session,
+    turn: str,
+    call: str,
+    outcome: Outcome,
+    *,
+    reviewed: bool = False,
+    dispatched: Dispatched,
+) -> None:
+    """The result of a tool that the dispatching client has brought. ``reviewed``: it waits until a client releases it."""
     with answering(caller, session, dispatched) as open_calls:
         _own(open_calls, turn, call, dispatched)
         _check_storable(outcome.document())
         spec = registry.find(session.agent_name)
         said = outcome.for_model(() if spec is None else spec.images)
-        result = ClientResult(0, call, said, failed=not outcome.success, outcome=outcome.document())
+        result = ClientResult(0, call, said, failed=not outcome.success, outcome=outcome.document(), reviewed=reviewed)
         open_calls.answer([result], dispatched)
 
 

@@ -29,7 +29,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """What a client says a call gave. ``index`` is its place in the request, for faults."""
+    """What a client says a call gave. ``index`` is its place in the request, for faults.
+
+    ``reviewed``: the model gets it only after a client has released it.
+    """
 
     index: int
     call_id: str
@@ -38,6 +41,7 @@ class ClientResult:
     outcome: dict[str, Any] | None = field(default=None, repr=False)
     """The client's own account of it, for other clients."""
     form: FormEnd | None = None
+    reviewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from agents_app.spec import AgentSpec
 from sessions_app.core import (
     access,
     call_options,
+    clients,
+    connections,
     history,
     session_changes,
     sessions,
@@ -19,7 +21,7 @@ from sessions_app.core import (
     turns,
 )
 from sessions_app.core.errors import InvalidInput, NotPossible
-from sessions_app.core.turns import ClientResult, Decision, Permission
+from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission
 from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
@@ -27,6 +29,7 @@ from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, wait_for
 from tests.sessions_app.core.dispatching import action, events
 from tests.sessions_app.core.turns_of_clients.acting import (
+    OPEN_FILE,
     at_once,
     ends,
     make,
@@ -197,3 +200,97 @@ def test_a_result_that_waits_is_released_by_a_permission_over_aap(
     alice.answer(session, Permission(0, row.call_id, granted=True))
     wait_for(lambda: Turn.objects.get(pk=accepted.turn_id).state == "done", "the turn's end")
     assert [line for line in said(session) if line[0] == "tool"] == [("tool", "2")]
+
+
+@pytest.mark.rule("R167", "R184", "R425")
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_clients_own_result_waits_until_a_client_releases_it(
+    alice: World, start_worker: Any, model: ModelServer, approved: bool
+) -> None:
+    worker = start_worker()
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
+    script = model.script([call("open_file", {"path": "a"})], [text("ok")])
+    start(alice, session, script)
+    row = waiting_call(session, "open_file")
+    ends(session, "t1", "waiting")
+    outcome = Outcome(success=True, message="Opened", content=[{"type": "text", "text": "inside"}])
+    turns.complete(alice.caller, session, "t1", row.call_id, outcome, reviewed=True, dispatched=action())
+    # Nothing goes on: the model is asked only when the result is released, by whichever worker there is then.
+    assert ends(session, "t1", "waiting").run == 1
+    worker.stop(0)
+    start_worker()
+    shown = state.read(alice.caller, session)
+    assert (shown.summary.state, shown.live is not None) == ("waiting", True)
+    part = shown.live.parts[0].call if shown.live is not None else None
+    assert part is not None
+    assert (part.status, part.outcome) == ("reviewing", outcome.document())
+    assert len(model.requests_of(script)) == 1
+    with pytest.raises(NotPossible):
+        turns.complete(alice.caller, session, "t1", row.call_id, outcome, dispatched=action())
+    with pytest.raises(InvalidInput):
+        alice.answer(session, ClientResult(0, row.call_id, "another"))
+    turns.confirm_result(alice.caller, session, "t1", row.call_id, approved=approved, dispatched=action(client="c2"))
+    ends(session, "t1")
+    told = "inside" if approved else history.WITHHELD
+    assert said(session)[-2] == ("tool", told)
+    assert model.requests_of(script)[1].messages[-1]["content"] == told
+    part = state.read(alice.caller, session).turns[0].parts[0].call
+    assert part is not None
+    assert (part.status, part.how) == (("done", "") if approved else ("ended", "result-denied"))
+
+
+@pytest.mark.rule("R167", "R387")
+def test_a_clients_result_that_waits_is_released_over_aap_too(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
+    start(alice, session, model.script([call("open_file", {"path": "a"})], [text("ok")]))
+    row = waiting_call(session, "open_file")
+    ends(session, "t1", "waiting")
+    outcome = Outcome(success=True, message="Opened", content=[{"type": "text", "text": "inside"}])
+    turns.complete(alice.caller, session, "t1", row.call_id, outcome, reviewed=True, dispatched=action())
+    alice.answer(session, Permission(0, row.call_id, granted=True))
+    ends(session, "t1")
+    assert said(session)[-2] == ("tool", "inside")
+
+
+@pytest.mark.rule("R167")
+def test_a_turn_whose_clients_result_waits_can_be_cancelled(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
+    session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
+    start(alice, session, model.script([call("open_file", {"path": "a"})], [text("ok")]))
+    row = waiting_call(session, "open_file")
+    turns.complete(
+        alice.caller, session, "t1", row.call_id, Outcome(success=True, message="m"), reviewed=True, dispatched=action()
+    )
+    turns.cancel_turn(alice.caller, session, "t1", dispatched=action())
+    ends(session, "t1", "cancelled")
+    assert said(session)[-1] == ("tool", history.CANCELLED)
+
+
+def test_the_times_of_a_call_follow_one_another(
+    alice: World, agents: Callable[..., AgentSpec], start_worker: Any, model: ModelServer
+) -> None:
+    confirming(agents)
+    start_worker()
+    free, asked = make(alice, approval="auto"), make(alice, uri="sailor:/two")
+    start(alice, free, model.script([call("add_one", {"n": 1})], [text("ok")]))
+    start(alice, asked, model.script([call("add_one", {"n": 1})], [text("ok")]))
+    row = waiting_call(asked, "add_one")
+    ends(asked, "t1", "waiting")
+    turns.confirm(alice.caller, asked, "t1", row.call_id, Decision(approved=True), dispatched=action())
+    for session in (free, asked):
+        row = waiting_call(session, "add_one", "review")
+        ends(session, "t1", "waiting")
+        finished = row.finished_at
+        turns.confirm_result(alice.caller, session, "t1", row.call_id, approved=True, dispatched=action())
+        ends(session, "t1")
+        row.refresh_from_db()
+        assert row.decided_at is not None
+        assert row.started_at is not None
+        assert finished is not None
+        assert row.created_at <= row.decided_at <= row.started_at <= finished
+        # How long the tool took is not how long a person thought about its result.
+        assert row.finished_at == finished
