@@ -37,11 +37,26 @@ ProviderFault = Literal[
 """``refused_request``: it was malformed; ``declined``: a guardrail of the vendor's would not have its content."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a provider answered instead of a message, as facts that hold no text of anybody's.
+
+    ``code`` is the vendor's, made of short tokens; ``retry_after`` what it asked for, in seconds; ``attempts`` how often
+    it was asked; ``after_output``: part of the message had arrived.
+    """
+
+    status: int | None = None
+    code: str = ""
+    retry_after: float | None = None
+    attempts: int = 1
+    after_output: bool = False
+
+
 class ProviderError(AgentError):
     """The model's provider failed. ``detail`` is for the log, masked; it never reaches a client."""
 
-    def __init__(self, fault: ProviderFault, detail: str = "") -> None:
-        self.fault, self.detail = fault, detail
+    def __init__(self, fault: ProviderFault, detail: str = "", answered: Answered = Answered()) -> None:
+        self.fault, self.detail, self.answered = fault, detail, answered
         super().__init__(f"provider {fault}: {detail}" if detail else f"provider {fault}")
 
 

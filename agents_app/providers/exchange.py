@@ -23,7 +23,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from agents_app.errors import ProviderError, ProviderFault
+from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import connections
 from agents_app.providers.faults import ServerSaid, Unreadable, said
 from agents_app.providers.patience import Patience
@@ -105,14 +105,13 @@ async def stream(request: ModelRequest, call: Call) -> AsyncGenerator[list[Provi
                 yield _renamed(batch, call.tool_names) if call.tool_names else batch
             return
         except _Failed as failed:
-            # With a secret in its code, the server's own word stays out as well.
-            error = ProviderError(failed.error.fault, masked(failed.error.detail, request))
+            error = _masked(failed.error, request, attempts=attempt + 1)
             if failed.wait is None or attempt >= request.limits.retries:
                 raise error from None
             logger.info("%s: attempt %d: %s; again in %.2f s", call.vendor, attempt + 1, error, failed.wait)
             wait = failed.wait
         except ProviderError as error:
-            raise ProviderError(error.fault, masked(error.detail, request)) from None
+            raise _masked(error, request, attempts=attempt + 1, after_output=True) from None
         finally:
             await answer.aclose()
         await asyncio.sleep(wait)
@@ -143,6 +142,12 @@ def _renamed(batch: list[ProviderEvent], own: Mapping[str, str]) -> list[Provide
         replace(event, name=own.get(event.name, event.name)) if isinstance(event, ToolCallDelta) and event.name else event
         for event in batch
     ]
+
+
+def _masked(error: ProviderError, request: ModelRequest, **known: Any) -> ProviderError:
+    """The error without the request's secrets: a server may put a key into its code too."""
+    answered = replace(error.answered, code=masked(error.answered.code, request), **known)
+    return ProviderError(error.fault, masked(error.detail, request), answered)
 
 
 def masked(detail: str, request: ModelRequest) -> str:
@@ -231,9 +236,10 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
     except ServerSaid as problem:
         if begun:
             fault_kind: ProviderFault = problem.fault if problem.fault in ("context_too_long", "declined") else "broken_stream"
-            raise ProviderError(fault_kind, f"error in the stream: {problem.code}") from None
+            raise ProviderError(fault_kind, f"error in the stream: {problem.code}", Answered(code=problem.code)) from None
         wait = _backoff(attempt) if problem.passing else None
-        raise _Failed(ProviderError(problem.fault, f"error in the stream: {problem.code}"), wait) from None
+        refusal = ProviderError(problem.fault, f"error in the stream: {problem.code}", Answered(code=problem.code))
+        raise _Failed(refusal, wait) from None
     except (Unreadable, EventTooLong) as problem:
         fault = ProviderError("broken_stream", type(problem).__name__)
         raise (fault if begun else _Failed(fault, None)) from None
@@ -311,8 +317,9 @@ async def _refused(call: Call, response: aiohttp.ClientResponse, attempt: int) -
         fault = "configuration"
     detail = f"status {response.status} {problem.code}".strip()
     asked = _retry_after(response.headers)
-    wait = pause(problem.wait if asked is None else asked, attempt) if problem.passing else None
-    return _Failed(ProviderError(fault, detail), wait)
+    asked = problem.wait if asked is None else asked
+    wait = pause(asked, attempt) if problem.passing else None
+    return _Failed(ProviderError(fault, detail, Answered(response.status, problem.code, asked)), wait)
 
 
 def pause(asked: float | None, attempt: int) -> float | None:

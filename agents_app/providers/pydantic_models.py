@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from pydantic_ai import exceptions as theirs
 from pydantic_ai.direct import model_request_stream
@@ -29,7 +30,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 
 from agents_app import exact_json
-from agents_app.errors import ProviderError, ProviderFault
+from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import exchange, pydantic_messages
 from agents_app.providers.reading import put_call
 from agents_app.runtime.interface import Finish, ModelRequest, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
@@ -60,7 +61,8 @@ async def stream(model: Model, request: ModelRequest) -> AsyncGenerator[list[Pro
             # The model's class is not ours: whatever it raises.
             error, wait = _sorted(problem, attempt)
             if begun or wait is None or attempt >= request.limits.retries:
-                raise ProviderError(_in_the_middle(error.fault) if begun else error.fault, error.detail) from None
+                answered = replace(error.answered, attempts=attempt + 1, after_output=begun)
+                raise ProviderError(_in_the_middle(error.fault) if begun else error.fault, error.detail, answered) from None
             logger.info("%s: attempt %d: %s; again in %.2f s", type(model).__name__, attempt + 1, error, wait)
         finally:
             await reader.close()
@@ -252,7 +254,12 @@ def _sorted(problem: Exception, attempt: int) -> tuple[ProviderError, float | No
             fault = "refused_request"
         case _:
             fault = "broken_stream"
-    return ProviderError(fault, words), wait
+    return ProviderError(fault, words, _answered(problem)), wait
+
+
+def _answered(problem: Exception) -> Answered:
+    status = problem.status_code if isinstance(problem, theirs.ModelHTTPError) else None
+    return Answered(status, retry_after=getattr(problem, "retry_after", None))
 
 
 def _in_the_middle(fault: ProviderFault) -> ProviderFault:

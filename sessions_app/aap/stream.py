@@ -12,6 +12,7 @@ from typing import Any, Literal
 import orjson
 
 from agents_app import exact_json
+from sessions_app.core import turn_failures
 from sessions_app.core.events import RUN_START_KINDS, Kind
 from sessions_app.core.journal.types import Event
 
@@ -55,7 +56,7 @@ class SSEEncoder:
         data = data_of(event)
         if data is None:
             return b""
-        return self.framed(event.seq, name, data)
+        return _remark(event) + self.framed(event.seq, name, data)
 
     def framed(self, seq: int, name: bytes, data: bytes) -> bytes:
         """An event as it goes over the wire, in the position of the journal's event ``seq``."""
@@ -125,6 +126,14 @@ def _result(event: Event) -> bytes | None:
 def _stop(event: Event) -> bytes | None:
     reason = stop_reason(event)
     return None if reason is None else orjson.dumps({"stopReason": reason})
+
+
+def _remark(event: Event) -> bytes:
+    """A comment line before an error that the client caused with its own key or choice: no event has a place for it."""
+    if event.kind != Kind.TURN_FAILED:
+        return b""
+    code: str = orjson.loads(event.data)["error"]
+    return f": error {code}\n".encode() if code in turn_failures.OF_CLIENTS else b""
 
 
 def _exact(data: dict[str, Any]) -> bytes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Case, Count, F, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import Length
 
-from agents_app import registry
+from agents_app import exact_json, registry
 from sessions_app.admin.content import TEXT_SHOWN, Block, Excerpt, blocks, tool_names
 from sessions_app.core import options, secrets, session_settings
 from sessions_app.models import (
@@ -98,6 +99,10 @@ class TurnView:
         if self.turn is None or self.turn.ended_at is None:
             return None
         return self.turn.ended_at - self.turn.created_at
+
+    @property
+    def failure(self) -> str:
+        return "" if self.turn is None else failure_text(self.turn)
 
     @property
     def steps(self) -> int:
@@ -310,6 +315,38 @@ def _state_text(call: ToolCall) -> str:
             return "denied"
         case _:
             return "failed" if call.failed else "done"
+
+
+def failure_text(turn: Turn) -> str:
+    """Why a turn failed, in words; empty if nothing is known beyond its code."""
+    if turn.failure is None:
+        return ""
+    found: dict[str, Any] = exact_json.loads(turn.failure)
+    if found["kind"] == "internal":
+        return f"The server failed with {found['exception']}; the log has the place, under the turn's id."
+    answered = [f"status {found['status']}"] if "status" in found else []
+    answered += [str(found["code"])] if "code" in found else []
+    what = f"{found['provider']}: {_KINDS.get(found['kind'], found['kind'])}"
+    attempts = found["attempts"]
+    sentences = [
+        f"{what} ({', '.join(answered)})" if answered else what,
+        "part of the message had arrived" if found["after_output"] else "nothing had arrived yet",
+        f"asked {attempts} time{'' if attempts == 1 else 's'}",
+    ]
+    if "retry_after" in found:
+        sentences.append(f"it wants to be asked again after {found['retry_after']} s")
+    return "; ".join(sentences) + "."
+
+
+_KINDS = {
+    "unavailable": "not available",
+    "refused_request": "refused the request",
+    "context_too_long": "the conversation is too long for the model",
+    "declined": "declined the content",
+    "timeout": "did not answer in time",
+    "broken_stream": "the answer broke off or could not be read",
+    "configuration": "refused the key, the model or the address",
+}
 
 
 def turn_text(turn: Turn) -> str:

@@ -22,7 +22,19 @@ from agents_app.runtime.content import of_assistant
 from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
-from sessions_app.core import connections, database, forms, history, journal, logcontext, model_use, planning, quotas, turns
+from sessions_app.core import (
+    connections,
+    database,
+    forms,
+    history,
+    journal,
+    logcontext,
+    model_use,
+    planning,
+    quotas,
+    turn_failures,
+    turns,
+)
 from sessions_app.core.condenser import Condenser
 from sessions_app.core.conversation import Conversation
 from sessions_app.core.events import Happening, Kind
@@ -115,6 +127,8 @@ class Run:
         self._with_forms: set[str] = set()
         """The calls that may have forms open."""
         self._decided = planning.Decided(loaded.settings, loaded.approval)
+        self._failure: ProviderError | None = None
+        """What the provider did wrong, once it did."""
         self._plan = planning.make(loaded, self._decided, pool, claimed.tenant, self._provider_failed)
 
     async def drive(self) -> None:
@@ -158,6 +172,7 @@ class Run:
 
     def _provider_failed(self, error: ProviderError) -> None:
         log.warning("the provider failed: %s: %s", error.fault, error.detail)
+        self._failure = error
 
     # --- storing ---
 
@@ -494,12 +509,17 @@ class Run:
 
     def _over(self, reason: EndReason, error: str) -> tuple[Happening, history.End]:
         payload = {"turn": self._loaded.public_id, "run": self._loaded.run, "in_run": True}
+        failure = None
+        if self._failure is not None:
+            failure = turn_failures.facts(self._failure, self._plan.full_model)
+            if error == turn_failures.FAILED:
+                error = turn_failures.code_of(self._failure, self._loaded.spec, self._loaded.options)
         if reason == "error":
             happening = Happening(Kind.TURN_FAILED, {**payload, "error": error})
         else:
             happening = Happening(Kind.TURN_ENDED, {**payload, "reason": reason})
         state = TurnState.ERROR if reason == "error" else TurnState.DONE
-        return happening, history.End(state, reason, error, timezone.now())
+        return happening, history.End(state, reason, error, timezone.now(), failure)
 
     async def end(self, reason: EndReason, error: str = "") -> None:
         over, how = self._over(reason, error)

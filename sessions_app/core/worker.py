@@ -39,6 +39,7 @@ from sessions_app.core import (
     quotas,
     runner,
     sweep,
+    turn_failures,
     turns,
 )
 from sessions_app.core.condenser import Condenser
@@ -373,7 +374,7 @@ class Worker:
             return
         except Exception as error:
             log.error("turn %s failed inside the server: %s", claimed.turn_id, faults.described(error))
-            failed = Stop(cause="internal", reason="error")
+            failed = Stop(cause="internal", reason="error", failure=turn_failures.internal(error))
         # Whatever fails here leaves the turn to the sweep: its lease is not renewed any more.
         try:
             if failed is not None:

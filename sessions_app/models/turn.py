@@ -46,6 +46,7 @@ class Turn(models.Model):
     state = models.CharField(max_length=16, choices=TurnState.choices, default=TurnState.QUEUED)
     stop_reason = models.CharField(max_length=16, blank=True, default="")
     error = models.CharField(max_length=64, blank=True, default="", help_text="A short public code, never a provider's words.")
+    failure = models.TextField(null=True, help_text="JSON of why it failed, as facts for operators; null: the code says it all.")
     run = models.PositiveIntegerField(default=1)
     step = models.PositiveIntegerField(default=0, help_text="Model calls begun so far.")
     parts = models.TextField(default="[]")

@@ -125,6 +125,19 @@ async def test_a_failed_model_ends_the_turn_with_an_error_and_the_session_goes_o
         await client.judge(uri)
 
 
+@pytest.mark.rule("R147")
+async def test_a_client_whose_own_key_is_refused_learns_that(server: Server, model: ModelServer) -> None:
+    refusal = model.script([steps.status(401, message="Incorrect API key: sk-typo", code="invalid_api_key")])
+    async with watching(server, server.keys.alice) as client:
+        uri = await made(client, "pilot", config={"model_key": "sk-typo"})
+        ended = await said(client, uri, refusal)
+        message = "The model's provider refused this session's own key."
+        assert ended["error"] == {"errorType": "provider_key_refused", "message": message}
+        await client.judge(uri)
+        theirs = await made(client, "pilot")
+        assert (await said(client, theirs, refusal))["error"]["errorType"] == "provider_failed"
+
+
 # --- tool calls ---
 
 

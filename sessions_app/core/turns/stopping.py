@@ -138,6 +138,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
         state=stop.state,
         stop_reason=stop.reason,
         error="" if stop.state is TurnState.CANCELLED else stop.cause,
+        failure=None if stop.failure is None else exact_json.dumps(dict(stop.failure)),
         ended_at=now,
         fence=fence,
         lease_expires_at=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,10 +96,11 @@ class CancelReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a turn is stopped from outside its run, and what its stream says."""
+    """Why a turn is stopped from outside its run, and what its stream says. ``failure``: why, as facts for operators."""
 
     cause: Literal["client", "cut", "deadline", "deleted", "suspended", "limit", "interrupted", "internal"]
     reason: Literal["end_turn", "error"]
+    failure: Mapping[str, Any] | None = None
 
     @property
     def state(self) -> TurnState:

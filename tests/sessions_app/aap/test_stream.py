@@ -134,6 +134,16 @@ def test_a_run_ends_with_its_reason(last: Event, reason: str) -> None:
     assert shown("delta", last) == shown("message", last) == [("turn_stop", {"stopReason": reason})]
 
 
+@pytest.mark.rule("A54", "A84")
+@pytest.mark.parametrize("mode", ["delta", "message"])
+def test_a_clients_own_refused_key_is_a_comment_before_the_turn_stop(mode: Mode) -> None:
+    own = event(Kind.TURN_FAILED, 7, run=1, error="provider_key_refused", in_run=True)
+    stop = 'id: p7\nevent: turn_stop\ndata: {"stopReason":"error"}\n\n'
+    assert encoded(mode, own) == f": error provider_key_refused\n{stop}"
+    operators = event(Kind.TURN_FAILED, 7, run=1, error="provider_failed", in_run=True)
+    assert encoded(mode, operators) == stop
+
+
 @pytest.mark.rule("A56")
 @pytest.mark.parametrize(
     "last",

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agents_app import registry
+from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec
 from sessions_app.admin.paging import REACH
 from sessions_app.core import tenants
@@ -208,7 +208,23 @@ def test_an_ended_turn_says_how_it_ended(eve: Client, acme: Tenant) -> None:
         (TurnState.RUNNING, {}),
     ):
         say(session, "user", "hello", make_turn(session, state, **given))
+    facts = {"kind": "unavailable", "provider": "openai-chat", "status": 429, "code": "rate_limit_exceeded"}
+    failures = [
+        {**facts, "attempts": 3, "after_output": False, "retry_after": 20},
+        {"kind": "broken_stream", "provider": "anthropic", "attempts": 1, "after_output": True},
+        {"kind": "internal", "exception": "KeyError"},
+    ]
+    for failure in failures:
+        given = {"error": "provider_failed", "failure": exact_json.dumps(failure)}
+        say(session, "user", "hello", make_turn(session, TurnState.ERROR, **given))
     page = transcript(eve, session)
+    for text in (
+        "openai-chat: not available (status 429, rate_limit_exceeded); nothing had arrived yet; asked 3 times;"
+        " it wants to be asked again after 20 s.",
+        "anthropic: the answer broke off or could not be read; part of the message had arrived; asked 1 time.",
+        "The server failed with KeyError",
+    ):
+        assert text in page, text
     for text in ("provider_unavailable", "taken over 1 time", "connection was closed", "token limit", "is going on"):
         assert text in page, text
 

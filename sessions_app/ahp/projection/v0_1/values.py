@@ -13,6 +13,9 @@ APPROVAL = "approval"
 
 _ERRORS: Mapping[str, str] = {
     "provider_failed": "The model's provider failed.",
+    "provider_key_refused": "The model's provider refused this session's own key.",
+    "provider_limit_reached": "The model's provider reports that the limit of this session's own key is reached.",
+    "provider_model_unknown": "The model's provider does not know the model that this session has chosen.",
     "too_many_steps": "The agent took more steps than it may.",
     "interrupted": "The run was interrupted and could not be continued.",
     "limit": "The run took longer than its agent allows.",

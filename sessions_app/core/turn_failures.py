@@ -1,0 +1,68 @@
+"""Why a turn failed: facts for operators, and a code for the client whose own key, limit or model it was.
+
+Pure. Facts alone: no text of the provider's, which may quote a secret or a user.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from agents_app import options
+from agents_app.errors import ProviderError
+from agents_app.spec import AgentSpec
+
+FAILED = "provider_failed"
+KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN = "provider_key_refused", "provider_limit_reached", "provider_model_unknown"
+OF_CLIENTS = frozenset({KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN})
+"""Codes of failures that a client caused with what it brought itself, and can repair."""
+
+_UNKNOWN_MODEL = ("model_not_found", "model_not_available", "unknown_model", "invalid_model", "ModelNotFoundError")
+_LONGEST_CODE = 200
+
+
+def facts(error: ProviderError, full_model: str) -> dict[str, Any]:
+    """What is kept on the turn. ``full_model``: the agent's, as ``provider:model``."""
+    answered = error.answered
+    found: dict[str, Any] = {
+        "kind": error.fault,
+        "provider": full_model.partition(":")[0],
+        "attempts": answered.attempts,
+        "after_output": answered.after_output,
+    }
+    if answered.status is not None:
+        found["status"] = answered.status
+    if answered.code:
+        found["code"] = answered.code[:_LONGEST_CODE]
+    if answered.retry_after is not None and math.isfinite(answered.retry_after):
+        found["retry_after"] = max(0, math.ceil(answered.retry_after))
+    return found
+
+
+def internal(error: Exception) -> dict[str, Any]:
+    """What is kept of a failure of our own: the exception's class."""
+    return {"kind": "internal", "exception": type(error).__name__}
+
+
+def code_of(error: ProviderError, spec: AgentSpec, set_by_client: Mapping[str, str]) -> str:
+    """The turn's error. More than ``FAILED`` only where the client brought the key, or chose the model, itself.
+
+    ``set_by_client``: the session's own option values.
+    """
+    own = {name for name, value in set_by_client.items() if value and value != options.UNCHANGED_SECRET}
+    answered = error.answered
+    if own.intersection(options.places(spec.model, set_by_client)) and _is_unknown_model(error):
+        return MODEL_UNKNOWN
+    credentials = [spec.api_key or "", *spec.headers.values()]
+    if own.intersection(name for each in credentials for name in options.places(each, set_by_client)):
+        # Some answer 400 for a key that is not valid; the fault says that this is what it was.
+        if error.fault == "configuration" and answered.status in (400, 401, 403):
+            return KEY_REFUSED
+        if answered.status == 429 or "insufficient_quota" in answered.code:
+            return LIMIT_REACHED
+    return FAILED
+
+
+def _is_unknown_model(error: ProviderError) -> bool:
+    return error.answered.status == 404 or any(word in error.answered.code for word in _UNKNOWN_MODEL)
