@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+WEBSOCKET_PATHS = frozenset({"/ahp"})
 LINGER_SECONDS = 5.0
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -51,7 +52,7 @@ def new_request_id() -> str:
 
 def told(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
     """Content type and content: a problem document for programs (A6), a sentence for people."""
-    if is_protocol(path):
+    if is_protocol(path) or path in WEBSOCKET_PATHS:
         return problems.CONTENT_TYPE, problems.document(refusal, request_id)
     return "text/plain; charset=utf-8", f"{refusal.detail}\n".encode()
 
@@ -196,6 +197,8 @@ def _refusal(scope: Scope) -> Problem | None:
         return problems.UNKNOWN_HOST
     if scope["method"] == "OPTIONS":
         return None
+    if path in WEBSOCKET_PATHS:
+        return problems.NOT_WEBSOCKET
     if is_protocol(path):
         refusal = _key_refusal(scope)
         if refusal is not None:

@@ -6,8 +6,10 @@ Each runs in the foreground, writes its log to stderr, drains on SIGTERM or SIGI
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -15,6 +17,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from django.core.exceptions import ImproperlyConfigured
@@ -24,10 +27,15 @@ from agenthost.commands import CLOSED_PIPE, REFUSED, give_up_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
 
+if TYPE_CHECKING:
+    from agenthost.edge.connections import Limits
+
 log = logging.getLogger("agenthost.processes")
 
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 MISUSED = 2
+FILES_BESIDE_CONNECTIONS = 256
+"""Open files that a process needs besides its clients' connections: databases, Redis, providers, the log."""
 
 
 class WebServer(uvicorn.Server):
@@ -74,6 +82,8 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
 
     from agenthost import exposure, health
     from agenthost.asgi import application
+    from agenthost.edge.connections import Connections
+    from agenthost.edge.protocol import HttpProtocol
     from agenthost.websocket import WebSocket
     from agents_app import registry
     from sessions_app.core import draining
@@ -84,10 +94,12 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
         draining.begin()
         on_signal()
 
+    connections = Connections(_limits())
     config = uvicorn.Config(
         application,
         loop="uvloop",
-        http="httptools",
+        # Called like the class it wraps, for each connection.
+        http=cast(Any, functools.partial(HttpProtocol, open_connections=connections)),
         ws=WebSocket,
         ws_max_size=settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
         ws_ping_interval=settings.AGENTHOST_AHP_PING_SECONDS,
@@ -102,7 +114,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
         server_header=False,
         proxy_headers=True,
         forwarded_allow_ips=settings.AGENTHOST_PROXIES,
-        timeout_keep_alive=75,
+        timeout_keep_alive=max(1, round(settings.AGENTHOST_IDLE_SECONDS)),
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
     server = WebServer(config, stopping)
@@ -121,6 +133,34 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
     log.info("all answers are complete")
+
+
+def _limits() -> Limits:
+    """The edge's limits from the settings. There can be no more connections than the process may open files."""
+    from django.conf import settings
+
+    from agenthost.edge.connections import RESERVE, Limits
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.AGENTHOST_CONNECTIONS + RESERVE + FILES_BESIDE_CONNECTIONS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    connections = settings.AGENTHOST_CONNECTIONS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        connections = max(1, soft - RESERVE - FILES_BESIDE_CONNECTIONS)
+        log.warning(
+            "AGENTHOST_CONNECTIONS is %d, but only %d open files are allowed (ulimit -n): at most %d connections are taken",
+            settings.AGENTHOST_CONNECTIONS,
+            soft,
+            connections,
+        )
+    return Limits(
+        connections=connections,
+        per_address=settings.AGENTHOST_CONNECTIONS_PER_ADDRESS,
+        head_bytes=settings.AGENTHOST_HEADER_BYTES,
+        head_seconds=settings.AGENTHOST_HEADER_SECONDS,
+    )
 
 
 def web() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -18,6 +19,14 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     Once the application is done, what the peer does not read within moments is dropped with the connection.
     """
+
+    def __init__(self, *arguments: Any, on_lost: Callable[[], None] = lambda: None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._on_lost = on_lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost()
+        super().connection_lost(exc)
 
     def keepalive_timeout(self) -> None:
         if self.read_paused and self.ping_timeout is not None:

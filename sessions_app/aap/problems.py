@@ -39,10 +39,13 @@ TITLES: Mapping[int, str] = {
     413: "Content Too Large",
     415: "Unsupported Media Type",
     422: "Unprocessable Content",
+    426: "Upgrade Required",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
 }
 
 _LONGEST_NAME = 200
@@ -161,6 +164,12 @@ NO_KEY = Problem(401, "A key is needed: Authorization: Bearer KEY.", headers={"W
 MALFORMED_KEY = Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
 ENCODED = Problem(415, "A body must come as it is: no Content-Encoding other than identity is taken.")
 TOO_SLOW = Problem(408, "The body did not arrive in time.")
+TOO_MANY_FROM_ADDRESS = Problem(429, "This address has too many requests or connections open.", headers={"Retry-After": "5"})
+NOT_WEBSOCKET = Problem(
+    426,
+    "This address speaks WebSocket. A proxy in front of the server must pass on the headers Upgrade and Connection.",
+    headers={"Upgrade": "websocket", "Connection": "Upgrade"},
+)
 UNKNOWN_HOST = Problem(400, "The Host header names no host of this server.")
 FAILED = Problem(500, "The server failed to answer. Its log tells why, under the id in X-Request-Id.")
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
+from agenthost.edge.connections import Connections, Limits
+from agenthost.edge.protocol import HttpProtocol
 from agenthost.guard import Application, Message, Receive, Scope, Send
 
 
@@ -40,7 +44,25 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
+
+    def no_delay(self) -> None:
+        """Each piece that is sent is a packet of its own."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def readable(self, within: float = 0.005) -> bool:
+        """Whether there is something to read soon. With no wait at all a client in the same process starves the server."""
+        return bool(select.select([self._socket], [], [], within)[0])
+
+    def dropped(self) -> bool:
+        """Whether the server ended the connection without a word."""
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionError:
+            return True
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -97,13 +119,14 @@ class Connection:
 
 
 @contextmanager
-def serving(application: Application, **options: Any) -> Iterator[int]:
+def serving(application: Application, *, limits: Limits | None = None, **options: Any) -> Iterator[int]:
     """Serves in a thread; gives the port."""
+    connections = Connections(limits or Limits())
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         application,
         loop="uvloop",
-        http="httptools",
+        http=cast(Any, functools.partial(HttpProtocol, open_connections=connections)),
         log_config=None,
         access_log=False,
         interface="asgi3",

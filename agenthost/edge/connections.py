@@ -1,0 +1,74 @@
+"""How many connections this process holds, in all and per address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from agenthost.edge.addresses import Slots, group_of
+
+RESERVE = 32
+"""Connections beyond the limit that are still told about it, before further ones are dropped without an answer."""
+
+
+class Admission(Enum):
+    ADMITTED = auto()
+    ADDRESS_IS_FULL = auto()
+    SERVER_IS_FULL = auto()
+    DROPPED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one server. Times are in seconds."""
+
+    connections: int = 4096
+    per_address: int = 256
+    head_bytes: int = 32768
+    head_seconds: float = 10.0
+
+
+@dataclass(slots=True)
+class Connections:
+    """The connections that are open now. Used in one loop."""
+
+    limits: Limits
+    open: int = 0
+    _addresses: Slots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._addresses = Slots(lambda: self.limits.per_address)
+
+    def enter(self, host: str | None) -> tuple[Admission, Slot]:
+        """Count a new connection. ``host`` None: it is not counted for an address (a proxy, a local socket).
+
+        Every slot must be released, also that of a refused connection: it is open until it has read its answer.
+        """
+        self.open += 1
+        if self.open > self.limits.connections + RESERVE:
+            return Admission.DROPPED, Slot(self, None)
+        if self.open > self.limits.connections:
+            return Admission.SERVER_IS_FULL, Slot(self, None)
+        if host is None:
+            return Admission.ADMITTED, Slot(self, None)
+        name = group_of(host)
+        if not self._addresses.take(name):
+            return Admission.ADDRESS_IS_FULL, Slot(self, None)
+        return Admission.ADMITTED, Slot(self, name)
+
+
+@dataclass(slots=True)
+class Slot:
+    """What one connection holds. Releasing it twice does no harm."""
+
+    _connections: Connections
+    _name: str | None
+    _released: bool = False
+
+    def release(self) -> None:
+        if self._released:
+            return
+        self._released = True
+        self._connections.open -= 1
+        if self._name is not None:
+            self._connections._addresses.give_back(self._name)

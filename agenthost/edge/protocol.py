@@ -1,0 +1,398 @@
+"""The HTTP/1.1 transport: uvicorn's, with limits, strict framing, and upgrades that are not offered ignored.
+
+Every byte of a connection has one interpretation, the parser's (llhttp). Nothing here looks for ends of headers or bodies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import functools
+import logging
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from agenthost.edge import refusals
+from agenthost.edge.connections import Admission, Connections
+from agenthost.edge.proxies import is_proxy
+from agenthost.guard import WEBSOCKET_PATHS
+from sessions_app.aap import problems
+from sessions_app.aap.problems import Problem
+
+access_log = logging.getLogger("agenthost.access")
+
+MOST_HEADERS = 200
+MOST_AHEAD = 100
+"""Requests of one connection that wait for the answers to earlier ones."""
+
+_PIECE = 65536
+_FRAMING_PER_BYTE = 16
+"""What chunk sizes and line ends may take for each byte of a body: a chunk of one byte takes 5."""
+_WEBSOCKET_LINE_BYTES = 8192
+_WEBSOCKET_HEADERS = 128
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 1024 * 1024
+# Of one connection alone; they say nothing about the next one that reads the request.
+_ABOUT_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
+
+
+class _Refused(Exception):
+    """Raised where the parser calls, to stop it."""
+
+
+class _Flow(FlowControl):
+    """Reads nothing while requests wait for the answers to earlier ones, whatever the earlier ones ask for."""
+
+    def __init__(self, transport: asyncio.Transport, held: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._held = held
+
+    def resume_reading(self) -> None:
+        if not self._held():
+            super().resume_reading()
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        open_connections: Connections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        # A new one, because uvicorn's would read on behind a request that is to be the last.
+        self.parser = httptools.HttpRequestParser(self)
+        self._open, self._limits = open_connections, open_connections.limits
+        if self.ws_protocol_class is not None:
+            # The transport goes on after this object's part is done.
+            self.ws_protocol_class = cast(Any, functools.partial(cast(Any, self.ws_protocol_class), on_lost=self._release))
+        self._release_slot: Callable[[], None] = lambda: None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
+
+        self._running: RequestResponseCycle | None = None
+        """The request that is being answered; ``cycle`` is the newest one that was read."""
+        self._in_head = self._in_body = False
+        self._head_size = 0
+        self._refusal: Problem | None = None
+        """Why the parser was stopped."""
+        self._last_answer: bytes | None = None
+        """To be sent once the requests before it are answered."""
+        self._deaf = False
+        """Nothing that still arrives is read: the last request is complete, or was refused."""
+        self._dropped = 0
+        # Of the message that is being read: its bytes that are not the body's, and those that are.
+        self._framing = self._body = 0
+        self._body_of_piece = 0
+        self._message_ended = False
+
+    # --- the connection ---
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self.flow = _Flow(transport, held=lambda: bool(self.pipeline))
+        host = self.client[0] if self.client else None
+        admission, slot = self._open.enter(None if is_proxy(host) else host)
+        self._release_slot = slot.release
+        if admission is Admission.ADMITTED:
+            self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+        elif admission is Admission.DROPPED:
+            self._deaf = True
+            transport.abort()
+        else:
+            is_full = admission is Admission.SERVER_IS_FULL
+            self._refuse(refusals.SERVER_IS_FULL if is_full else problems.TOO_MANY_FROM_ADDRESS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            # uvicorn tells only the newest request, which may be one that has not begun.
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _release(self) -> None:
+        self._release_slot()
+        self._stop_head_timer()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+
+    # --- bytes ---
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            self._dropped += len(data)
+            if self._linger_timer is not None and self._dropped > _LINGER_BYTES:
+                self.transport.abort()
+            return
+        self._unset_keepalive_if_required()
+        try:
+            for start in range(0, len(data), _PIECE):
+                self._feed(data[start : start + _PIECE] if len(data) > _PIECE else data)
+        except _Refused:
+            self._refuse(self._refusal or refusals.MALFORMED)
+        except httptools.HttpParserError as error:
+            # A request that asked for its connection to be closed is the last one; what follows it is nobody's.
+            if not self._deaf:
+                self._refuse(self._refusal or _problem_of(error))
+        else:
+            self._watch_head()
+
+    def _feed(self, piece: bytes) -> None:
+        while piece and not self._deaf:
+            self._body_of_piece, self._message_ended = 0, False
+            rest = b""
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as stopped:
+                # The parser ends every message that asks for an upgrade after its headers.
+                rest = piece[stopped.args[0] :]
+                self._at_upgrade(early=bool(rest))
+            if self._message_ended:
+                self._framing = self._body = 0
+            else:
+                self._framing += len(piece) - len(rest) - self._body_of_piece
+                self._body += self._body_of_piece
+                if self._framing > self._limits.head_bytes + _FRAMING_PER_BYTE * self._body:
+                    self._refusal = refusals.head_too_large(self._limits.head_bytes)
+                    raise _Refused
+            piece = rest
+
+    def _at_upgrade(self, *, early: bool) -> None:
+        """After the headers of a request with an upgrade: a WebSocket, or a request like any other (RFC 9110, 7.8)."""
+        self._check_head()
+        if self._is_websocket():
+            if early:
+                self._stop(refusals.EARLY_FRAMES)
+            self._check_handshake()
+            self._stop_head_timer()
+            self._deaf = True
+            self.scope["method"] = "GET"
+            self.handle_websocket_upgrade()
+            return
+        # The parser cannot go on with the body. A new one can, if it finds the same headers without those of the upgrade.
+        version = self.parser.get_http_version().encode()
+        head = [self.parser.get_method(), b" ", self.url, b" HTTP/", version, b"\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                options = [option.strip() for option in value.split(b",")]
+                value = b", ".join(option for option in options if option.lower() not in _ABOUT_UPGRADES)  # noqa: PLW2901
+            if name not in _ABOUT_UPGRADES:
+                head += [name, b": ", value, b"\r\n"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(b"".join([*head, b"\r\n"]))
+
+    def _watch_head(self) -> None:
+        """Bound the time until the headers of the next request are complete, unless an earlier one is being answered."""
+        if self._head_timer is not None or self._deaf or self._in_body or self._is_answering():
+            return
+        if not self.transport.is_closing():
+            self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing() or self._deaf:
+            return
+        if self._in_head:
+            self._refuse(refusals.HEAD_TOO_SLOW)
+        else:
+            # It said nothing at all; an answer could be taken for that to its next request.
+            self._deaf = True
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return bool(self.pipeline) or (self._running is not None and not self._running.response_complete)
+
+    # --- the parser's callbacks ---
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_size = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_size += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            # A trailer; it must not become a header of a request that was judged without it.
+            return
+        self._head_size += len(name) + len(value) + 4
+        if len(self.headers) >= MOST_HEADERS:
+            self._stop(refusals.too_many_headers(MOST_HEADERS))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self._check_head()
+        if len(self.pipeline) >= MOST_AHEAD:
+            self._stop(refusals.TOO_MANY_AHEAD)
+        self._stop_head_timer()
+        self._in_head, self._in_body = False, True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_of_piece += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        self._in_body, self._message_ended = False, True
+        if not self.cycle.keep_alive:
+            self._deaf = True
+
+    # --- judging a head ---
+
+    def _stop(self, problem: Problem) -> NoReturn:
+        self._refusal = problem
+        raise _Refused
+
+    def _check_head(self) -> None:
+        """Raise _Refused for what is too large, what this server does not serve, and what others may read differently."""
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            self._stop(refusals.WRONG_VERSION)
+        if self._head_size > self._limits.head_bytes:
+            self._stop(refusals.head_too_large(self._limits.head_bytes))
+        if self.parser.get_method() == b"CONNECT":
+            self._stop(refusals.TUNNEL)
+        hosts = codings = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                codings += 1
+                if codings > 1 or value.lower() != b"chunked":
+                    self._stop(refusals.UNKNOWN_CODING)
+        if hosts > 1 or (not hosts and version == "1.1"):
+            self._stop(refusals.BAD_HOST)
+        if codings and version == "1.0":
+            self._stop(refusals.OLD_AND_CHUNKED)
+        if not self.url.startswith(b"/") or b"#" in self.url:
+            self._take_other_form()
+
+    def _take_other_form(self) -> None:
+        """Make a path of a target that is a whole URL, and a Host header of its host (RFC 9112, 3.2.2)."""
+        if self.url == b"*" and self.parser.get_method() == b"OPTIONS":
+            return
+        try:
+            target: Any = httptools.parse_url(self.url)
+        except httptools.HttpParserInvalidURLError:
+            self._stop(refusals.BAD_TARGET)
+        schema = target.schema.lower() if target.schema else b""
+        if schema not in (b"http", b"https") or not target.host or target.userinfo or target.fragment is not None:
+            self._stop(refusals.BAD_TARGET)
+        host = b"[%s]" % target.host if b":" in target.host else target.host
+        if target.port:
+            host += b":%d" % target.port
+        self.url = (target.path or b"/") + (b"?" + target.query if target.query else b"")
+        self.headers[:] = [(b"host", host), *(header for header in self.headers if header[0] != b"host")]
+
+    def _is_websocket(self) -> bool:
+        """Whether a request begins a WebSocket here. It can only when no answer is under way on its connection."""
+        if self.ws_protocol_class is None or self._is_answering():
+            return False
+        if self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+            return False
+        if self._values(b"upgrade") != [b"websocket"] or self._values(b"transfer-encoding"):
+            return False
+        if self._values(b"content-length") not in ([], [b"0"]):
+            return False
+        return urllib.parse.unquote(self.url.partition(b"?")[0].decode("latin-1")) in WEBSOCKET_PATHS
+
+    def _check_handshake(self) -> None:
+        """Before uvicorn's WebSocket does it, whose answers are no problem documents, and whose parser has limits of its own."""
+        lines = [len(self.url) + 16, *(len(name) + len(value) + 4 for name, value in self.headers)]
+        if max(lines) > _WEBSOCKET_LINE_BYTES:
+            self._stop(refusals.line_too_long(_WEBSOCKET_LINE_BYTES))
+        if len(self.headers) > _WEBSOCKET_HEADERS:
+            self._stop(refusals.too_many_headers(_WEBSOCKET_HEADERS))
+        if self._values(b"sec-websocket-version") != [b"13"]:
+            self._stop(refusals.BAD_WEBSOCKET_VERSION)
+        keys = [value for name, value in self.headers if name == b"sec-websocket-key"]
+        try:
+            key = base64.b64decode(keys[0], validate=True) if len(keys) == 1 else b""
+        except binascii.Error:
+            key = b""
+        if len(key) != 16:
+            self._stop(refusals.BAD_WEBSOCKET_KEY)
+
+    def _values(self, header: bytes) -> list[bytes]:
+        return [value.lower() for name, value in self.headers if name == header]
+
+    # --- refusing ---
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer with the problem after all earlier requests, and read nothing more."""
+        self._deaf = True
+        self._stop_head_timer()
+        access_log.info("%s %d %s", "a connection" if self._running is None else "a request", problem.status, problem.detail)
+        if self._in_body:
+            # Of the newest request only a part of the body arrived, and no more will.
+            broken = self.cycle
+            waiting = [entry for entry in self.pipeline if entry[0] is not broken]
+            if len(waiting) < len(self.pipeline):
+                self.pipeline.clear()
+                self.pipeline.extend(waiting)
+            elif not broken.response_complete:
+                broken.disconnected = True
+                broken.message_event.set()
+                if broken.response_started:
+                    self.transport.close()
+                    return
+                self._running = None
+        if self._is_answering():
+            self._last_answer = refusals.answer(problem)
+        else:
+            self._part(refusals.answer(problem))
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._last_answer is not None and not self._is_answering() and not self.transport.is_closing():
+            self._part(self._last_answer)
+
+    def _part(self, answer: bytes) -> None:
+        """Send the last answer. Closing on a client that still sends would reset the connection before it reads it."""
+        self._unset_keepalive_if_required()
+        self._last_answer = None
+        self.flow.resume_reading()
+        self.transport.write(answer)
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self._linger_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+
+def _problem_of(error: httptools.HttpParserError) -> Problem:
+    # The preface of an HTTP/2 client; the parser knows it.
+    return refusals.WRONG_VERSION if "PRI/Upgrade" in str(error) else refusals.MALFORMED
