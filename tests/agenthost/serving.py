@@ -19,6 +19,7 @@ import uvicorn
 from agenthost.edge.connections import Connections, Limits
 from agenthost.edge.protocol import HttpProtocol
 from agenthost.guard import Application, Message, Receive, Scope, Send
+from agenthost.websocket import WebSocket
 
 
 @dataclass
@@ -132,7 +133,7 @@ def serving(application: Application, *, limits: Limits | None = None, **options
         interface="asgi3",
         lifespan="off",
         timeout_graceful_shutdown=3,
-        **options,
+        **{"ws": WebSocket, **options},
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import websockets.sync.client
@@ -20,7 +19,6 @@ from pytest_django import Settings
 
 from agenthost.edge.connections import RESERVE, Limits
 from agenthost.guard import Message, Receive, Scope, Send
-from agenthost.websocket import WebSocket
 from tests.agenthost.serving import Answer, Connection, serving
 
 LIMITS = Limits(connections=40, per_address=8, head_bytes=4096, head_seconds=30.0)
@@ -91,8 +89,8 @@ def behind() -> Mirror:
 
 
 @contextmanager
-def running(behind: Mirror, limits: Limits = LIMITS, **options: Any) -> Iterator[int]:
-    with serving(behind, limits=limits, ws=WebSocket, **options) as port:
+def running(behind: Mirror, limits: Limits = LIMITS) -> Iterator[int]:
+    with serving(behind, limits=limits) as port:
         yield port
 
 
