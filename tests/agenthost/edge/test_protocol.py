@@ -457,7 +457,7 @@ def test_requests_sent_ahead_are_bounded(client: Connection, behind: Mirror) -> 
     client.send((b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n") + (b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n") * 300)
     assert behind.waiting.wait(10)
     behind.go_on.set()
-    statuses = []
+    statuses: list[int] = []
     while not statuses or statuses[-1] == 200:
         statuses.append(client.answer().status)
     assert statuses == [200] * 101 + [429]
