@@ -90,6 +90,7 @@ AGENTHOST_LEASE_SECONDS = env.duration("AGENTHOST_LEASE_SECONDS", 15.0, least=0.
 AGENTHOST_RENEW_SECONDS = env.duration("AGENTHOST_RENEW_SECONDS", 5.0, least=0.05)
 if AGENTHOST_RENEW_SECONDS * 2 > AGENTHOST_LEASE_SECONDS:
     raise ImproperlyConfigured("AGENTHOST_RENEW_SECONDS: it must be at most half of AGENTHOST_LEASE_SECONDS.")
+AGENTHOST_DATABASE_OUTAGE_SECONDS = env.duration("AGENTHOST_DATABASE_OUTAGE_SECONDS", 60.0, least=1.0)
 AGENTHOST_SWEEP_SECONDS = env.duration("AGENTHOST_SWEEP_SECONDS", 1.0, least=0.05)
 AGENTHOST_QUEUE_GRACE_SECONDS = env.duration("AGENTHOST_QUEUE_GRACE_SECONDS", 2.0)
 AGENTHOST_WORKER_CONCURRENCY = env.integer("AGENTHOST_WORKER_CONCURRENCY", 400, least=1, most=10_000)
@@ -127,6 +128,11 @@ _idle_in_transaction = env.duration("AGENTHOST_DATABASE_IDLE_IN_TRANSACTION", 30
 _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
 
 
+# libpq's: a server that vanished without a word is given up after some seconds, not after the system's two hours, so
+# that a worker reaches the server that took its place before its leases run out.
+_NOTICE_SILENCE = {"keepalives_idle": "4", "keepalives_interval": "2", "keepalives_count": "2", "tcp_user_timeout": "8000"}
+
+
 def _postgres(database: env.Database) -> dict[str, Any]:
     parameters = [
         f"-c idle_in_transaction_session_timeout={int(_idle_in_transaction * 1000)}",
@@ -139,6 +145,8 @@ def _postgres(database: env.Database) -> dict[str, Any]:
     options = dict(database.options)
     options["options"] = " ".join([*parameters, options.get("options", "")]).strip()
     options.setdefault("connect_timeout", str(int(_connect_timeout)))
+    for name, value in _NOTICE_SILENCE.items():
+        options.setdefault(name, value)
     options.setdefault("application_name", f"agenthost {AGENTHOST_ROLE}".strip())
     return {
         "ENGINE": "agenthost.postgres",

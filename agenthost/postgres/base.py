@@ -3,6 +3,9 @@
 Django's pool sends an empty statement before it gives out a connection: a round trip for every request. A server
 that has hung up, or is going to, has said so: the connection's socket can be read although nothing was asked.
 
+Its pool waits longer and longer between two attempts to connect, in the end for minutes. This one does not: leases
+have to be renewed as soon as the database is back.
+
 And whoever waits for a connection while there is no server to connect to waits in vain: in a process that answers
 requests it is told so soon, and comes again.
 """
@@ -17,9 +20,12 @@ import psycopg
 from django.conf import settings
 from django.db.backends.postgresql import base
 from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool.pool import AddConnection, MaintenanceTask
 
 log = logging.getLogger(__name__)
 
+_LONGEST_PAUSE = 1.0
+"""Seconds between two attempts to replace a lost connection."""
 _TOLD_AFTER = 0.5
 """Seconds after which it is asked whether there is a server at all. Short restarts are waited for."""
 
@@ -49,6 +55,9 @@ class Pool(ConnectionPool[psycopg.Connection[Any]]):
             if self.is_away:
                 raise
         return super().getconn(self.timeout - _TOLD_AFTER)
+
+    def schedule_task(self, task: MaintenanceTask, delay: float) -> None:
+        super().schedule_task(task, min(delay, _LONGEST_PAUSE) if isinstance(task, AddConnection) else delay)
 
 
 def _telling(pool: Pool) -> type[psycopg.Connection[Any]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from agents_app import compaction
 from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import Message
-from sessions_app.core import history
+from sessions_app.core import history, outage
 from sessions_app.core.condenser import Condenser
 from sessions_app.core.condensing import About
 from sessions_app.core.loading import Loaded
@@ -56,7 +57,10 @@ class Conversation:
         while compaction.has_to_go(compaction.for_model(self._messages), plan.instructions, plan.tool_schemas, limit):
             oldest = min((each.position for each in self._messages if each.role != "system" and not each.summary), default=0)
             waits()
-            found = await condenser.for_run(self._about(plan, self._claimed.turn_id), oldest) if oldest else None
+            if not oldest:
+                return
+            about = self._about(plan, self._claimed.turn_id)
+            found = await outage.outlast(partial(condenser.for_run, about, oldest))
             if found is None:
                 return
             self._messages = compaction.with_summary(self._messages, found.standing, found.through)

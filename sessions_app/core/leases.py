@@ -1,11 +1,14 @@
-"""A worker's leases: renewed by a thread of its own, all with one statement, for as long as the worker's loop answers."""
+"""A worker's leases: renewed by a thread of its own, all with one statement, while the worker's loop answers.
+
+While the database is away the worker keeps its runs, and renews as soon as it is back: other workers wait one lease
+after their own first contact before they take anything over (sweep.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -20,20 +23,32 @@ log = logging.getLogger(__name__)
 
 _LOOP_ANSWERS_WITHIN = 2.0
 _RENEWED_AGAIN, _RENEWED_AGAIN_AFTER = 5, 0.05
+_AWAY_PAUSE = 0.5
+"""Seconds between two attempts while the database is away: others take a run over one lease after it is back."""
 
 
 class Leases:
-    """``driven`` answers the turns whose leases are to be renewed. ``lost`` is called in the loop, again and again,
-    when they could not be for too long: soon others may take them."""
+    """Renews the leases of the turns that ``driven`` returns; calls both other callbacks in the worker's loop.
+
+    ``doubtful``: some of these turns could not be renewed; they may be another worker's.
+    ``lost``: nothing was renewed for ``AGENTHOST_DATABASE_OUTAGE_SECONDS``; repeated until renewals succeed.
+    """
 
     def __init__(
-        self, worker: str, loop: asyncio.AbstractEventLoop, driven: Callable[[], set[int]], lost: Callable[[], object]
+        self,
+        worker: str,
+        loop: asyncio.AbstractEventLoop,
+        driven: Callable[[], set[int]],
+        doubtful: Callable[[], object],
+        lost: Callable[[], object],
     ) -> None:
-        self._worker, self._loop, self._driven, self._lost = worker, loop, driven, lost
+        self._worker, self._loop, self._driven, self._doubtful, self._lost = worker, loop, driven, doubtful, lost
         self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
         self._stopped = threading.Event()
+        self._deadline: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        self._loop.call_soon_threadsafe(self._renewed)
         self._thread.start()
 
     def stop(self, patience: float) -> None:
@@ -43,23 +58,21 @@ class Leases:
             self._thread.join(patience)
 
     def _renew_for_ever(self) -> None:
-        last = time.monotonic()
-        give_up_after = settings.AGENTHOST_LEASE_SECONDS * 2 / 3
-        while not self._stopped.wait(settings.AGENTHOST_RENEW_SECONDS):
+        pause = usual = settings.AGENTHOST_RENEW_SECONDS
+        while not self._stopped.wait(pause):
+            pause = min(usual, _AWAY_PAUSE)
             try:
                 if not self._loop_answers():
                     log.error("the loop of worker %s has not answered; its leases are not renewed", self._worker)
                 else:
                     self._renew()
-                    last = time.monotonic()
+                    pause = usual
             except DatabaseError as error:
                 log.warning("the leases of worker %s could not be renewed: %s", self._worker, type(error).__name__)
             except Exception as error:
                 log.error("renewing leases failed: %s", faults.described(error))
             finally:
                 database.release()
-            if time.monotonic() - last > give_up_after:
-                self._loop.call_soon_threadsafe(self._lost)
 
     def _loop_answers(self) -> bool:
         answered = threading.Event()
@@ -68,11 +81,32 @@ class Leases:
 
     def _renew(self) -> None:
         left = self._driven()
-        for _ in range(_RENEWED_AGAIN):
-            left -= extend(self._worker, left)
+        left -= extend(self._worker, left)
+        self._loop.call_soon_threadsafe(self._renewed)
+        if left:
+            # Locked by somebody, ended just now, or taken over while this worker could not renew.
+            self._loop.call_soon_threadsafe(self._doubtful)
+        for _ in range(_RENEWED_AGAIN - 1):
             if not left or self._stopped.wait(_RENEWED_AGAIN_AFTER):
                 break
+            left -= extend(self._worker, left)
         presence.announce(self._worker)
+
+    # --- in the loop ---
+
+    def _renewed(self) -> None:
+        self._wait_for(settings.AGENTHOST_DATABASE_OUTAGE_SECONDS)
+
+    def _wait_for(self, seconds: float) -> None:
+        # A timer of the loop, because a renewal may hang for as long as the database does.
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(seconds, self._is_too_late)
+
+    def _is_too_late(self) -> None:
+        if not self._stopped.is_set():
+            self._lost()
+            self._wait_for(settings.AGENTHOST_RENEW_SECONDS)
 
 
 def extend(worker: str, turns: set[int]) -> set[int]:

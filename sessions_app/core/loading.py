@@ -80,6 +80,14 @@ def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
     return loaded
 
 
+def load_one(claimed: Claimed) -> Loaded:
+    """Raises what is wrong with it."""
+    loaded = load([claimed])[claimed.turn_id]
+    if isinstance(loaded, Exception):
+        raise loaded
+    return loaded
+
+
 def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Loaded:
     (_, public_id, session, run, step, parts, definition, digest, tool_refs, client_tools, *rest) = row
     (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key, approval, attention) = rest

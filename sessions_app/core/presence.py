@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models.functions import Now
 
+from sessions_app.core import prepared
 from sessions_app.models import TURN_FORMAT, Turn, TurnState, WorkerPresence
 
 STUCK_AFTER_SECONDS = 5
 """A turn queued this long while no worker is alive is said aloud."""
+
+
+def database_clock() -> datetime:
+    """The database's time, as it was when it got the question."""
+    row = prepared.row("select {now}")
+    assert row is not None
+    # SQLite has no type for times.
+    return row[0] if isinstance(row[0], datetime) else datetime.fromisoformat(row[0]).replace(tzinfo=UTC)
 
 
 def announce(worker: str) -> None:

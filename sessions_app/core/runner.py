@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.utils import timezone
 
@@ -24,12 +24,12 @@ from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from sessions_app.core import (
     connections,
-    database,
     forms,
     history,
     journal,
     logcontext,
     model_use,
+    outage,
     planning,
     quotas,
     turn_failures,
@@ -48,6 +48,9 @@ from sessions_app.core.turns import Claimed
 from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, TurnState
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LONGEST_CALL_ID = 256
 
@@ -174,6 +177,10 @@ class Run:
         log.warning("the provider failed: %s: %s", error.fault, error.detail)
         self._failure = error
 
+    async def _database(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call ``fn`` in a thread of the tenant's share. What it writes has to be safe to repeat."""
+        return await outage.run_for(self.claimed.tenant, fn, *args, **kwargs)
+
     # --- storing ---
 
     def _place(self, step: int) -> Place:
@@ -212,7 +219,9 @@ class Run:
             outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
             if outcome == "stale":
                 raise RunLost
-            if outcome == "answered" and not await database.run(turns.finish, self.claimed, happenings, statements):
+            if outcome == "answered" and not await outage.run_for(
+                self.claimed.tenant, turns.finish, self.claimed, happenings, statements
+            ):
                 raise RunLost
         finally:
             # Whoever sweeps in this very moment finds a run without a turn, and stops it: the row tells what became of it.
@@ -229,7 +238,7 @@ class Run:
     async def _end_if_overdrawn(self) -> None:
         """A token quota that runs out in the middle of a turn ends it before its next model call."""
         budget = self._loaded.budget
-        if budget is not None and (whose := await database.run(budget.overdrawn)) is not None:
+        if budget is not None and (whose := await self._database(budget.overdrawn)) is not None:
             log.warning("turn %s ends before its next model call: %s", self._loaded.public_id, whose)
             await self.end("error", "quota_tokens")
             raise RunLost
@@ -292,7 +301,7 @@ class Run:
     async def free_call_id(self, wanted: str | None) -> str:
         clean = storable(wanted) if wanted else ""
         usable = bool(clean) and len(clean) <= _LONGEST_CALL_ID and clean not in self._call_ids
-        if not usable or await database.run(_call_id_is_taken, self.claimed.session, clean):
+        if not usable or await self._database(_call_id_is_taken, self.claimed.session, clean):
             clean = new_id("call")
         self._call_ids.add(clean)
         return clean
@@ -375,7 +384,9 @@ class Run:
             self._with_forms.discard(call.call_id)
             if (opening := self._opening.pop(call.call_id, None)) is not None:
                 await asyncio.wait({opening})
-            for closed, closing in await database.run(forms.given_up, self.claimed.turn_id, turn, call.call_id, now):
+            for closed, closing in await outage.run_for(
+                self.claimed.tenant, forms.given_up, self.claimed.turn_id, turn, call.call_id, now
+            ):
                 await self._commit([closed], [closing])
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
@@ -392,7 +403,7 @@ class Run:
         await self._commit([happening, self._activity()] if ran else [happening], statements)
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
-        if not await database.run(connections.attended, self.claimed.tenant, self.claimed.session):
+        if not await self._database(connections.attended, self.claimed.tenant, self.claimed.session):
             return FormAnswer("decline")
         place, turn = self._place(self._step), self._loaded.public_id
         form_id, opened, statement = forms.asked(place, turn, call, form, timezone.now())
@@ -406,7 +417,7 @@ class Run:
             await asyncio.shield(opening)
             while True:
                 news.clear()
-                if (answer := await database.run(forms.answer_of, self.claimed.turn_id, form_id)) is not None:
+                if (answer := await self._database(forms.answer_of, self.claimed.turn_id, form_id)) is not None:
                     return answer
                 # The worker's sweep tells as well, so a lost word costs a second.
                 await news.wait()
@@ -432,7 +443,7 @@ class Run:
         self._told.clear()
         if not self._may_have_calls:
             return []
-        rows = await database.run(_looked_at, self.claimed.turn_id)
+        rows = await self._database(_looked_at, self.claimed.turn_id)
         for row in rows:
             if row.state not in OPEN_CALL_STATES:
                 await self._store_answer(row)
@@ -471,7 +482,7 @@ class Run:
     async def next_step(self) -> Change | None:
         if not self._attention:
             return None
-        news = await database.run(turns.look, self.claimed)
+        news = await self._database(turns.look, self.claimed)
         if news is None:
             raise RunLost
         self._decided.settings, self._decided.approval, self._decided.visitor = news.settings, news.approval, news.visitor
@@ -483,9 +494,12 @@ class Run:
 
     async def _take_steering(self) -> None:
         place = self._place(self._step)
-        taken = await database.run(turns.take_steering, self.claimed, place, self._loaded.public_id, self._loaded.spec.images)
+        position = self._conversation.next_position()
+        images = self._loaded.spec.images
+        taken = await outage.run_for(
+            self.claimed.tenant, turns.take_steering, self.claimed, place, position, self._loaded.public_id, images
+        )
         if taken is not None:
-            position = self._conversation.next_position()
             self._conversation.remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
 
     async def model_messages(self) -> Sequence[Message]:

@@ -1,8 +1,8 @@
 """A worker process: one asyncio loop shared by all its runs, its leases, its sweep.
 
 Celery's thread calls ``wake``, which has the loop look at the queue: what waits there and fits is claimed
-together. A thread of its own renews the leases (leases.py); a worker that could not renew them for too long
-stops its runs itself, before anybody else may take them.
+together. A thread of its own renews the leases (leases.py). While the database is away the worker keeps its runs, for
+at most ``AGENTHOST_DATABASE_OUTAGE_SECONDS``; when it is back, runs that were taken over meanwhile are stopped at once.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from sessions_app.core import (
     leases,
     loading,
     logcontext,
+    outage,
     presence,
     quotas,
     runner,
@@ -79,7 +80,6 @@ class Worker:
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="runs", daemon=True)
         self._live: dict[int, _Live] = {}
-        self._leases = Leases(self.name, self._loop, self._driven, self._drop_all)
         self._started = threading.Event()
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -90,6 +90,7 @@ class Worker:
         # Made here, used in the loop alone.
         self._idle = asyncio.Event()
         self._doubt = asyncio.Event()
+        self._leases = Leases(self.name, self._loop, self._driven, self._doubt.set, self._drop_outlived)
         self._look_at_queue = asyncio.Event()
         self._room = asyncio.Event()
         self._crowded = False
@@ -236,6 +237,12 @@ class Worker:
         """Only what is really driven here: a run that failed, or was told to stop, has to be taken over."""
         return {turn for turn, live in list(self._live.items()) if not live.stopped}
 
+    def _drop_outlived(self) -> None:
+        """The database was away for too long."""
+        if any(not live.stopped for live in self._live.values()):
+            log.error("the database was away for %g s; the runs of this worker end", settings.AGENTHOST_DATABASE_OUTAGE_SECONDS)
+            self._drop_all()
+
     def _drop_all(self) -> None:
         for live in list(self._live.values()):
             self._drop(live)
@@ -352,8 +359,8 @@ class Worker:
         failed: Stop | None = None
         try:
             with logcontext.about(tenant=claimed.tenant):
-                if loaded is None:
-                    loaded = (await database.run(loading.load, [claimed]))[claimed.turn_id]
+                if loaded is None or (isinstance(loaded, Exception) and outage.is_away(loaded)):
+                    loaded = await outage.run_for(claimed.tenant, loading.load_one, claimed)
                 if isinstance(loaded, Exception):
                     raise loaded
                 live.run = runner.Run(claimed, loaded, self._writer, self._pool, on_disk, self._condenser)
@@ -378,7 +385,7 @@ class Worker:
         # Whatever fails here leaves the turn to the sweep: its lease is not renewed any more.
         try:
             if failed is not None:
-                await database.run(turns.stop, claimed.turn_id, failed, fence=claimed.fence)
+                await outage.run_for(claimed.tenant, turns.stop, claimed.turn_id, failed, fence=claimed.fence)
             await database.run(turns.provider_closed, claimed)
         except Exception as error:
             log.error("the end of a run of turn %s could not be stored: %s", claimed.turn_id, faults.described(error))
@@ -399,7 +406,6 @@ class Worker:
         try:
             await part()
         except (DatabaseError, NotReady) as error:
-            self._sweeper.lost_contact()
             log.warning("the sweep cannot reach the database: %s", type(error).__name__)
         except Exception as error:
             log.error("the sweep failed: %s", faults.described(error))

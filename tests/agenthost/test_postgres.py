@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from django.db import connection, connections
 from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool.pool import AddConnection
 
 from agenthost.postgres.base import Pool
 from ops.services import free_port
@@ -79,6 +80,16 @@ def test_who_waits_for_a_connection_is_told_soon_that_there_is_no_server(pool: P
         time.sleep(0.01)
     with pytest.raises(PoolTimeout):
         pool.getconn()
+
+
+def test_a_lost_connection_is_replaced_soon_however_long_the_server_was_away(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """psycopg doubles the pause with each attempt; a worker's leases would run out meanwhile."""
+    pauses: list[float] = []
+    monkeypatch.setattr(ConnectionPool, "schedule_task", lambda _, task, delay: pauses.append(delay))
+    attempt = AddConnection(pool)
+    for tried_for in (1.0, 32.0, 300.0):
+        pool.schedule_task(attempt, tried_for)
+    assert pauses == [1.0, 1.0, 1.0]
 
 
 def test_a_pool_that_is_merely_busy_is_waited_for() -> None:

@@ -26,7 +26,7 @@ from tests.fakes.tools import DIRECTORY_VARIABLE, ToolBox
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 120.0
 SHORT_TIMES = {
-    # Long enough that a machine under pressure renews in time: a worker gives up after two thirds of it.
+    # Long enough that a machine under pressure renews in time.
     "AGENTHOST_LEASE_SECONDS": "5",
     "AGENTHOST_RENEW_SECONDS": "0.5",
     "AGENTHOST_SWEEP_SECONDS": "0.25",

@@ -34,17 +34,12 @@ PATIENCE = 10.0
 _BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
 _PAUSE = 0.2
 
-# A server that vanished without a word is given up after some seconds, not after the system's two hours.
-_NOTICE_SILENCE = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 15_000}
-
 
 def connection_parameters(*extra: str) -> dict[str, Any]:
     """How Django connects to the default database, with more ``-c`` settings, without Django's adapters."""
     parameters = dict(connections["default"].get_connection_params())
     for name in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(name, None)
-    for name, value in _NOTICE_SILENCE.items():
-        parameters.setdefault(name, value)
     settings = " ".join(f"-c {each}" for each in extra)
     parameters["options"] = f"{parameters.get('options', '')} {settings}".strip()
     return parameters

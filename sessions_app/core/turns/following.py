@@ -38,6 +38,7 @@ from sessions_app.models import (
     Turn,
     TurnState,
 )
+from sessions_app.models import Message as StoredMessage
 
 
 def _lock_run(claimed: Claimed) -> tuple[Session, Turn] | None:
@@ -134,9 +135,11 @@ def look(claimed: Claimed) -> News | None:
     return News(session_settings.settings_of(session), session.approval, visitor, steering)
 
 
-def take_steering(claimed: Claimed, place: Place, turn_id: str, images: Collection[str]) -> Content | None:
+def take_steering(claimed: Claimed, place: Place, position: int, turn_id: str, images: Collection[str]) -> Content | None:
     """Put the steering message into the running turn, as a user's message before the next model call.
 
+    ``position``: of the next message that this run knows of. If this was called before and its answer was lost, the
+    message that was stored then is returned.
     None: there is none any more, or the turn is no longer this run's, which its next write will tell.
     """
     with journal.transaction() as tx:
@@ -144,6 +147,10 @@ def take_steering(claimed: Claimed, place: Place, turn_id: str, images: Collecti
         if locked is None:
             return None
         row = PendingMessage.objects.filter(session_id=claimed.session, kind=PendingKind.STEERING).first()
+        taken = StoredMessage.objects.filter(turn_id=claimed.turn_id, role="user", position__gte=position).first()
+        if taken is not None:
+            content: Content = exact_json.loads(taken.content)
+            return content
         if row is None:
             return None
         said = UserMessage.of(exact_json.loads(row.message))

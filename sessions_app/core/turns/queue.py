@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
+from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
+from django.db.models.lookups import GreaterThan
 from django.utils import timezone
 
 from sessions_app.core import journal, prepared, tasks
@@ -134,18 +137,22 @@ class CannotTakeOver(Exception):
         super().__init__(f"turn {turn_id} cannot be taken over")
 
 
-def take_over(worker: str, besides: Collection[int] = (), *, tenants_besides: Collection[int] = ()) -> Claimed | bool:
+def take_over(
+    worker: str, besides: Collection[int] = (), *, tenants_besides: Collection[int] = (), until: datetime | None = None
+) -> Claimed | bool:
     """One run whose lease ran out: go on from its last commit point, or end it.
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
     deltas ends with an error, its text kept. Answers the claimed turn, True if one was ended, False
-    if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants.
+    if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants. Nothing is taken over once
+    the database's clock has passed ``until``: the statement was delayed, and the owners of the runs may have been too.
     Waits for no lock: CounterHeld names the tenant whose counter somebody has.
     """
     with journal.transaction(waiting=False) as tx:
         turn = (
             Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
             .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
+            .filter(GreaterThan(Value(until, DateTimeField()), Now()) if until is not None else Q())
             .exclude(pk__in=list(besides))
             .exclude(tenant__in=list(tenants_besides))
             .order_by("lease_expires_at")

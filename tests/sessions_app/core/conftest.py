@@ -133,8 +133,8 @@ def make_spec(model: ModelServer, **given: Any) -> AgentSpec:
 def quick(settings: Any) -> None:
     """Short times: a test waits for what happens, and it should happen soon.
 
-    The lease is long enough that a machine under pressure renews it in time: a worker that could not for two
-    thirds of it stops its runs. Tests of death end a lease themselves (``lease_is_over``).
+    The lease is long enough that a machine under pressure renews it in time. Tests of death end a lease themselves
+    (``lease_is_over``).
     """
     settings.AGENTHOST_LEASE_SECONDS = 6.0
     settings.AGENTHOST_RENEW_SECONDS = 0.4
