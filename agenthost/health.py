@@ -10,6 +10,7 @@ from typing import Any
 from django.db import Error as DatabaseUnusable
 from django.http import HttpRequest, JsonResponse
 
+from agents_app import registry
 from agents_app.mcp.catalogue import catalogue
 from sessions_app.core import broadcast, database, draining, installation, presence
 
@@ -55,14 +56,14 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 
 async def ready(_request: HttpRequest) -> JsonResponse:
-    """/readyz: requests may be sent here. A lost carrier of announcements, or an MCP server that is down, is told but is
-    no reason: turns go on without it."""
+    """/readyz: requests may be sent here. A lost carrier of announcements, or an MCP server that is down or whose tools
+    are cut, is reported but is no reason: turns go on without it."""
     found, announcements = await asyncio.gather(reasons(), broadcast.carrier_settled(ANSWER_WITHIN_SECONDS))
     facts: dict[str, Any] = {"ready": not found, "reasons": found, "announcements": announcements}
     servers, down = catalogue.standing()
     if servers:
         # No names: whoever asks has no key.
-        facts["mcp"] = {"servers": servers, "down": down}
+        facts["mcp"] = {"servers": servers, "down": down, "cut": registry.servers_cut()}
     if not found:
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(found), **facts}

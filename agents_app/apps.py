@@ -9,13 +9,14 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from agents_app import images, objects
+        from agents_app import images, objects, tool_lists
         from agents_app.outbound import guard
         from agents_app.providers import credentials
 
         credentials.set_defaults(getattr(settings, "AGENTHOST_PROVIDER_KEYS", {}))
         guard.set_policy(settings.AGENTHOST_FETCH_POLICY)
         images.set_most_bytes(settings.AGENTHOST_IMAGE_BYTES)
+        tool_lists.set_most_bytes(settings.AGENTHOST_TOOL_LIST_BYTES)
         # A worker goes on with turns of definitions it has never loaded itself: it must find their code too.
         path = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
         if path is not None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from agents_app.spec import AgentSpec
 
+LONGEST_VALUE = 256 * 1024
+"""Characters. Every answer that shows the session has the values in it."""
 UNCHANGED_SECRET = "***"  # noqa: S105 - what clients see, and may send back, in place of a secret
 """A secret option with this value was not typed by anybody: "leave it as it is"."""
 
@@ -87,4 +89,6 @@ def faults(spec: AgentSpec, given: Mapping[str, object]) -> list[tuple[str, str]
             found.append((name, "An option's value is a string."))
         elif option.type == "select" and value not in option.options:
             found.append((name, "The value is not one of the option's choices."))
+        elif len(value) > LONGEST_VALUE:
+            found.append((name, f"The value has {len(value):,} characters; the limit is {LONGEST_VALUE:,}."))
     return found

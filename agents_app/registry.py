@@ -7,6 +7,7 @@ between two changes of a list the very same objects are handed out.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from types import MappingProxyType
 
 from django.conf import settings
 
-from agents_app import loader
+from agents_app import loader, tool_lists
 from agents_app.mcp import listing
 from agents_app.mcp.catalogue import catalogue
 from agents_app.mcp.listing import Listed
@@ -24,6 +25,8 @@ from agents_app.providers import credentials
 from agents_app.spec import AgentSpec
 
 BUILTIN_FILE = Path(__file__).with_name("builtin_agents.toml")
+
+log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _agents: Mapping[str, AgentSpec] | None = None
@@ -82,7 +85,27 @@ def _with_servers(spec: AgentSpec, known: Iterable[AgentSpec]) -> AgentSpec:
         made = _merged.get(spec.name)
         if made is None or made[0] is not spec or not _same(made[1], lists):
             made = _merged[spec.name] = (spec, lists, replace(spec, tools=(*spec.tools, *listing.tools(spec, lists))))
+            _tell_what_is_left_out(spec, lists)
     return made[2]
+
+
+def _tell_what_is_left_out(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> None:
+    for server, count in listing.left_out(spec, lists).items():
+        log.warning(
+            "agent %s: %d tools of the MCP server %s are left out: an agent takes %d of a server, and %d bytes of tools"
+            " (AGENTHOST_TOOL_LIST_BYTES)",
+            spec.name,
+            count,
+            server,
+            listing.MOST_TOOLS,
+            tool_lists.most_bytes(),
+        )
+
+
+def servers_cut() -> int:
+    """How many servers of agents have tools that are not served because they are too many or too large."""
+    described = list(_merged.values())
+    return sum(len(catalogue.cut(spec) | listing.left_out(spec, lists).keys()) for spec, lists, _ in described)
 
 
 def _same(before: Mapping[str, Sequence[Listed]], now: Mapping[str, Sequence[Listed]]) -> bool:

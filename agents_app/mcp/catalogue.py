@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agents_app import options
+from agents_app.mcp import listing
 from agents_app.mcp.access import Access, accesses
 from agents_app.mcp.faults import McpFault
 from agents_app.mcp.listing import Listed
@@ -44,6 +45,8 @@ class Entry:
 
     access: Access
     tools: tuple[Listed, ...] | None = None
+    cut: bool = False
+    """Whether the server lists more tools than are read."""
     fault: McpFault | None = None
     asked: threading.Event = field(default_factory=threading.Event)
     asked_at: float = 0.0
@@ -97,6 +100,11 @@ class Catalogue:
         entries = list(self._entries.values())
         return len(entries), sum(entry.fault is not None and entry.fault.kind != "refused" for entry in entries)
 
+    def cut(self, spec: AgentSpec) -> set[str]:
+        """The agent's servers that list more tools than are read, by name."""
+        entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
+        return {name for name, entry in entries.items() if entry is not None and entry.cut}
+
     def close(self) -> None:
         """Stop looking; what is known is forgotten."""
         with self._lock:
@@ -140,7 +148,7 @@ class Catalogue:
             connection = Connection(entry.access)
             try:
                 await connection.open()
-                self._learn(entry, connection.tools)
+                self._learn(entry, connection.tools, cut=connection.cut)
                 pause = FIRST_PAUSE
                 await self._stay(entry, connection)
             except McpFault as fault:
@@ -167,15 +175,24 @@ class Catalogue:
             # Several changes often come together.
             await asyncio.sleep(_SETTLE_SECONDS)
             connection.changed.clear()
-            self._learn(entry, await connection.list_tools())
+            tools = await connection.list_tools()
+            self._learn(entry, tools, cut=connection.cut)
 
-    def _learn(self, entry: Entry, tools: tuple[Listed, ...]) -> None:
+    def _learn(self, entry: Entry, tools: tuple[Listed, ...], *, cut: bool) -> None:
         if entry.fault is not None:
             log.info("the MCP server %s answers again", entry.access.server)
         entry.fault = None
         if tools != entry.tools or _schemas(tools) != _schemas(entry.tools or ()):
             entry.tools = tools
             log.info("the MCP server %s offers %d tools", entry.access.server, len(tools))
+        if cut and not entry.cut:
+            log.warning(
+                "the MCP server %s lists more than %d tools or %d bytes of them; the rest is not read",
+                entry.access.server,
+                listing.MOST_LISTED,
+                listing.most_listed_bytes(),
+            )
+        entry.cut = cut
         entry.tried.set()
 
     def _failed(self, entry: Entry, fault: McpFault) -> None:

@@ -56,6 +56,8 @@ class Connection:
     def __init__(self, access: Access, *, asks: bool = False) -> None:
         self.access = access
         self.tools: tuple[Listed, ...] = ()
+        self.cut = False
+        """Whether the server lists more tools than are read."""
         self._callers: set[_Caller] = set()
         self.changed = asyncio.Event()
         """The server has said that its list of tools is another one now."""
@@ -139,7 +141,7 @@ class Connection:
         watching = http.watching.set(seen)
         try:
             async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
-                self.tools = await _list(client)
+                self.tools, self.cut = await _list(client)
         except MCPError as error:
             raise await self._why(error, seen) from None
         except Exception as error:  # an edge, as above
@@ -182,7 +184,7 @@ class Connection:
         known = True
         try:
             async with http.client(self.access) as http_client, self._opened(http_client, mode) as client:
-                self.tools = await _list(client)
+                self.tools, self.cut = await _list(client)
                 self._client = client
                 self._ready.set_result(None)
                 # From here on a fault is the connection's own, whatever opening it came upon.
@@ -264,11 +266,12 @@ class Connection:
             self._ready.exception()
 
 
-async def _list(client: Client) -> tuple[Listed, ...]:
-    """All pages; none where the server has no tools at all."""
+async def _list(client: Client) -> tuple[tuple[Listed, ...], bool]:
+    """All pages, and whether there was more than is read of a list; none where the server has no tools at all."""
     if client.server_capabilities.tools is None:
-        return ()
+        return (), False
     found: list[Listed] = []
+    size = 0
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
@@ -284,8 +287,11 @@ async def _list(client: Client) -> tuple[Listed, ...]:
             if made is None:
                 log.warning("a tool of an MCP server is left out: its name or its schema cannot be stored")
             else:
+                size += made.size
+                if len(found) >= listing.MOST_LISTED or size > listing.most_listed_bytes():
+                    return tuple(found), True
                 found.append(made)
         cursor = page.next_cursor
-        if cursor is None or len(found) >= listing.MOST_TOOLS:
-            break
-    return tuple(found)
+        if cursor is None:
+            return tuple(found), False
+    return tuple(found), True

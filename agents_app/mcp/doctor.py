@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agents_app import options
+from agents_app import options, tool_lists
 from agents_app.mcp import listing
 from agents_app.mcp.access import Access, accesses
 from agents_app.mcp.faults import McpFault
@@ -36,18 +36,31 @@ async def _look(specs: list[AgentSpec]) -> list[Finding]:
 async def _of_agent(spec: AgentSpec) -> list[Finding]:
     by_name = accesses(spec, options.effective(spec, {}), "doctor")
     asked = await asyncio.gather(*(_ask(by_name[server.name]) for server in spec.mcp))
-    lists = {server.name: answer[1] for server, answer in zip(spec.mcp, asked, strict=True) if isinstance(answer, tuple)}
+    answers = list(zip(spec.mcp, asked, strict=True))
+    lists = {server.name: answer.tools for server, answer in answers if isinstance(answer, _Answer)}
     names = {tool.source: tool.name for tool in listing.tools(spec, lists)}
-    return [_finding(spec, server, by_name[server.name], answer, names) for server, answer in zip(spec.mcp, asked, strict=True)]
+    left_out = listing.left_out(spec, lists)
+    return [
+        _finding(spec, server, by_name[server.name], answer, names, left_out.get(server.name, 0)) for server, answer in answers
+    ]
 
 
-async def _ask(access: Access) -> tuple[str, tuple[Listed, ...]] | McpFault:
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one server answered. ``cut``: it lists more than is read."""
+
+    protocol: str
+    tools: tuple[Listed, ...]
+    cut: bool
+
+
+async def _ask(access: Access) -> _Answer | McpFault:
     from agents_app.mcp.connection import Connection
 
     connection = Connection(access)
     try:
         await connection.open()
-        return connection.protocol, connection.tools
+        return _Answer(connection.protocol, connection.tools, connection.cut)
     except McpFault as fault:
         return fault
     finally:
@@ -55,7 +68,7 @@ async def _ask(access: Access) -> tuple[str, tuple[Listed, ...]] | McpFault:
 
 
 def _finding(
-    spec: AgentSpec, server: McpSpec, access: Access, answer: tuple[str, tuple[Listed, ...]] | McpFault, names: dict[str, str]
+    spec: AgentSpec, server: McpSpec, access: Access, answer: _Answer | McpFault, names: dict[str, str], left_out: int
 ) -> Finding:
     if isinstance(answer, McpFault):
         wanted = _own_secrets(spec, server) if answer.kind == "refused" else []
@@ -63,14 +76,20 @@ def _finding(
             words = f"{access.host}: needs each session's own {', '.join(wanted)}; its tools show when a turn runs"
             return Finding(spec.name, server.name, words, usable=True)
         return Finding(spec.name, server.name, f"{access.host}: {answer.detail}", usable=False)
-    protocol, tools = answer
-    taken = [_called(tool, names.get(listing.source(server.name, tool.name))) for tool in tools]
+    taken = [_called(tool, names.get(listing.source(server.name, tool.name))) for tool in answer.tools]
     shown = [each for each in taken if each]
-    words = f"{access.host}: OK (MCP {protocol}, tools {', '.join(shown) or 'none'}"
-    left = len(tools) - len(shown)
+    words = f"{access.host}: OK (MCP {answer.protocol}, tools {', '.join(shown) or 'none'}"
+    left = len(answer.tools) - len(shown)
     words += f"; {left} not taken)" if left else ")"
+    if left_out:
+        words += (
+            f"; {left_out} left out: an agent takes {listing.MOST_TOOLS} tools of a server, and {tool_lists.most_bytes():,} bytes"
+            " of tools in all (AGENTHOST_TOOL_LIST_BYTES)"
+        )
+    if answer.cut:
+        words += f"; it lists more than {listing.MOST_LISTED:,} tools or {listing.most_listed_bytes():,} bytes; not all are read"
     # A server of which an agent takes nothing is most likely a slip in its patterns.
-    return Finding(spec.name, server.name, words, usable=bool(shown))
+    return Finding(spec.name, server.name, words, usable=bool(shown) and not left_out and not answer.cut)
 
 
 def _called(tool: Listed, name: str | None) -> str:

@@ -10,19 +10,27 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from agents_app import exact_json
+from agents_app import exact_json, tool_lists
 from agents_app.runtime.unicode import storable, storable_value
 from agents_app.spec import AgentSpec, McpSpec, ToolSpec
 
 SOURCE = "mcp:"
 
 MOST_TOOLS = 500
+MOST_LISTED = 2_000
+"""What is read of a server's list: its patterns choose among more tools than an agent can have."""
+_LISTED_TIMES = 4
 MOST_SCHEMA_BYTES = 100_000
 MOST_DESCRIPTION = 20_000
 _LONGEST_NAME = 64
 _LONGEST_TITLE = 200
 _DEEPEST_SCHEMA = 50
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def most_listed_bytes() -> int:
+    """The same in bytes of declarations."""
+    return _LISTED_TIMES * tool_lists.most_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,8 @@ class Listed:
     description: str
     parameters: Mapping[str, Any] = field(hash=False)
     idempotent: bool
+    size: int = field(default=0, compare=False)
+    """Bytes of its declaration."""
 
 
 def listed(
@@ -49,7 +59,8 @@ def listed(
     ):
         return None
     shown = " ".join(storable(title or "").split())[:_LONGEST_TITLE]
-    return Listed(name, shown or None, storable(description or "")[:MOST_DESCRIPTION], schema, idempotent)
+    said = storable(description or "")[:MOST_DESCRIPTION]
+    return Listed(name, shown or None, said, schema, idempotent, tool_lists.size(name, shown, said, schema))
 
 
 def source(server: str, tool: str) -> str:
@@ -69,14 +80,14 @@ def unlisted(spec: AgentSpec) -> tuple[McpSpec, ...]:
 
 
 def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]], others: Iterable[str] = ()) -> tuple[ToolSpec, ...]:
-    """The agent's tools out of these lists, by the server's name, in the file's order.
+    """The agent's tools out of these lists, by the server's name, in the file's order; ``left_out`` counts the others.
 
     A tool is called what its server calls it. A name that the agent has already, or that two servers have, gets the
     server's name in front; so does one of ``others``, who were there first. Whatever no model could call is mended; two
     servers never share a name.
     """
     taken = {tool.name for tool in spec.tools}.union(others)
-    found = [(server, tool) for server in spec.mcp for tool in _wanted(server, lists.get(server.name, ()))]
+    found, _ = _chosen(spec, lists)
     meant = Counter(_mended(tool.name) for _, tool in found)
     made: list[ToolSpec] = []
     for server, tool in found:
@@ -101,6 +112,30 @@ def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]], others: Iterab
     return tuple(made)
 
 
+def left_out(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> Mapping[str, int]:
+    """By server, how many tools the agent takes and there is no room for: one by one, or in all."""
+    return _chosen(spec, lists)[1]
+
+
+def _chosen(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> tuple[list[tuple[McpSpec, Listed]], Mapping[str, int]]:
+    found: list[tuple[McpSpec, Listed]] = []
+    missed: Counter[str] = Counter()
+    room = tool_lists.most_bytes() - sum(
+        tool_lists.size(tool.name, tool.title, tool.description, tool.parameters) for tool in spec.tools
+    )
+    for server in spec.mcp:
+        wanted = _wanted(server, lists.get(server.name, ()))
+        count = 0
+        for tool in wanted:
+            if count == MOST_TOOLS or tool.size > room:
+                missed[server.name] += 1
+                continue
+            found.append((server, tool))
+            count += 1
+            room -= tool.size
+    return found, missed
+
+
 def _wanted(server: McpSpec, listed: Iterable[Listed]) -> list[Listed]:
     """Each once, though a server may list one twice."""
     by_name: dict[str, Listed] = {}
@@ -108,7 +143,7 @@ def _wanted(server: McpSpec, listed: Iterable[Listed]) -> list[Listed]:
         takes = any(fnmatchcase(tool.name, pattern) for pattern in server.include)
         if takes and not any(fnmatchcase(tool.name, pattern) for pattern in server.exclude):
             by_name.setdefault(tool.name, tool)
-    return list(by_name.values())[:MOST_TOOLS]
+    return list(by_name.values())
 
 
 def _mended(name: str) -> str:

@@ -86,6 +86,8 @@ def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, A
             faults.append(Fault(("tools", index, "name"), f"two of the tools are named {name}"))
         seen.add(name)
     faults += content.unstorable(list(tools), ("tools",))
+    if not faults and (fault := content.too_large(tools, ("tools",))):
+        faults.append(fault)
     if faults:
         raise InvalidInput(faults)
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from agents_app import exact_json, tool_lists
 from agents_app import images as image_data
 from agents_app.runtime.messages import Content
 from sessions_app.core.errors import Fault, InvalidInput
@@ -151,7 +152,19 @@ def client_tools(value: Any, path: Path = ("tools",)) -> list[dict[str, Any]]:
         _free_object(item, "parameters", place, faults)
         tools.append(_only(item, ("name", "title", "description", "parameters"), optional=("title",)))
     faults.settle()
+    if fault := too_large(tools, path):
+        raise InvalidInput([fault])
     return tools
+
+
+def too_large(tools: Iterable[Mapping[str, Any]], path: Path) -> Fault | None:
+    """What is wrong with a list of tools that is too large in all, counted tool by tool."""
+    left = tool_lists.most_bytes()
+    for tool in tools:
+        left -= len(exact_json.dumps(tool).encode("utf-8", "surrogatepass"))
+        if left < 0:
+            return Fault(path, f"declares tools of more than {tool_lists.most_bytes():,} bytes")
+    return None
 
 
 def tool_refs(value: Any, path: Path = ("agent", "tools")) -> list[dict[str, Any]]:

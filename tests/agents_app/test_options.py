@@ -63,3 +63,10 @@ def test_unknown_options_wrong_choices_and_values_that_are_no_strings_are_refuse
     assert [name for name, _ in found] == ["units", "nope", "key"]
     assert "nautical" not in str(found)
     assert options.faults(AGENT, {"key": "***", "units": "imperial"}) == []
+
+
+def test_a_value_that_is_longer_than_any_answer_should_show_is_refused_without_being_repeated() -> None:
+    assert options.faults(AGENT, {"tone": "x" * options.LONGEST_VALUE}) == []
+    assert options.faults(AGENT, {"tone": "x" * (options.LONGEST_VALUE + 1)}) == [
+        ("tone", "The value has 262,145 characters; the limit is 262,144.")
+    ]

@@ -225,6 +225,12 @@ class McpServer:
         self.port: int = self._listener.getsockname()[1]
         self._listener.close()
 
+    def offer_many(self, count: int, size: int) -> None:
+        """That many tools, each with a declaration of about that many bytes, beside what it offers already."""
+        for number in range(count):
+            name = f"bulky_{number}"
+            self.offers[name] = _Offer(types.Tool(name=name, input_schema={**_schema(), "description": "x" * size}), _read)
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"

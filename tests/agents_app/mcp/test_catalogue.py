@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from agents_app import registry
+from agents_app import registry, tool_lists
 from agents_app.mcp import catalogue as module
+from agents_app.mcp import listing
 from agents_app.mcp.catalogue import catalogue
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ToolSpec
 from tests.fakes.mcp_server import McpServer, serving
@@ -167,3 +168,30 @@ def test_the_lists_are_kept_by_a_thread_that_ends(server: McpServer) -> None:
         names()
         catalogue.close()
         assert "mcp-lists" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_server_with_more_tools_than_anybody_reads_gives_some_of_them_and_the_operator_is_told(
+    server: McpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """510 tools of 110 KB each: all of them in every request and in every /meta would be 54 MB."""
+    server.offer_many(510, 90_000)
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        found = registry.find("pilot")
+        assert found is not None
+        assert 0 < len(found.tools) < 510
+        declared = [tool_lists.size(tool.name, tool.title, tool.description, tool.parameters) for tool in found.tools]
+        assert sum(declared) <= tool_lists.most_bytes()
+        assert registry.servers_cut() == 1
+        # No more is read than could be chosen from.
+        (entry,) = catalogue._entries.values()
+        assert entry.tools is not None
+        assert sum(tool.size for tool in entry.tools) <= listing.most_listed_bytes()
+    assert "lists more than 2000 tools or 2097152 bytes of them" in caplog.text
+    assert "of the MCP server harbour are left out" in caplog.text
+    assert "AGENTHOST_TOOL_LIST_BYTES" in caplog.text
+
+
+def test_a_server_whose_tools_are_all_served_is_not_cut(server: McpServer) -> None:
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        assert "read_file" in names()
+        assert registry.servers_cut() == 0

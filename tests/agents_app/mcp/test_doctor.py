@@ -102,3 +102,12 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
         _, err, status = check(tmp_path, server.url, "[agents.limits]\nconnect = 0.2")
     assert "it does not answer in time" in err
     assert status == 1
+
+
+def test_a_server_whose_tools_are_more_than_an_agent_takes_is_a_fault_that_names_the_limit(tmp_path: Path) -> None:
+    with serving() as server:
+        server.offer_many(40, 90_000)
+        _, err, status = check(tmp_path, server.url, 'include = ["bulky_*"]')
+    assert "left out: an agent takes 500 tools of a server, and 524,288 bytes of tools in all (AGENTHOST_TOOL_LIST_BYTES)" in err
+    assert "it lists more than 2,000 tools or 2,097,152 bytes" in err
+    assert status == 1

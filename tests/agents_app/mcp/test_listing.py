@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from agents_app import tool_lists
 from agents_app.mcp import listing
 from agents_app.mcp.listing import Listed
 from agents_app.spec import AgentSpec, McpSpec, ToolSpec
@@ -95,3 +96,23 @@ def test_a_server_that_lists_a_tool_twice_or_without_end_gives_no_more_than_it_s
 def test_servers_without_a_tool_in_the_definition_are_those_nobody_has_seen() -> None:
     spec = AgentSpec("a", "demo:", mcp=(FILES, MAIL), tools=(ToolSpec("read", "mcp:files:read"),))
     assert listing.unlisted(spec) == (MAIL,)
+
+
+def test_all_tools_of_an_agent_are_not_larger_than_a_list_may_be() -> None:
+    """The agent's own are counted and never left out; the servers' are taken in their order while there is room."""
+    large = [tool(f"t{number}", parameters={"x": "y" * 90_000}) for number in range(510)]
+    small = [tool("small")]
+    own = ToolSpec("own", "python:a:b", parameters={"x": "y" * 90_000})
+    spec = AgentSpec("a", "demo:", mcp=(FILES, MAIL), tools=(own,))
+    lists = {"files": large, "mail": small}
+    made = listing.tools(spec, lists)
+    assert [each.name for each in made] == ["t0", "t1", "t2", "t3", "small"]
+    assert listing.left_out(spec, lists) == {"files": 506}
+    assert sum(tool_lists.size(t.name, t.title, t.description, t.parameters) for t in (own, *made)) <= tool_lists.most_bytes()
+
+
+def test_what_the_patterns_leave_out_is_not_counted_as_left_out() -> None:
+    spec = AgentSpec("a", "demo:", mcp=(McpSpec("files", "https://f/mcp", include=("t0",)),))
+    assert listing.left_out(spec, {"files": [tool(f"t{number}", parameters={"x": "y" * 90_000}) for number in range(50)]}) == {}
+    many = {"files": [tool(f"t{number}") for number in range(2000)]}
+    assert listing.left_out(AgentSpec("a", "demo:", mcp=(FILES,)), many) == {"files": 2000 - listing.MOST_TOOLS}

@@ -279,6 +279,13 @@ def test_a_tool_keeps_its_schema_and_its_order_and_loses_the_rest() -> None:
     assert exact_json.dumps(tools) == exact_json.dumps([{"parameters": schema, "name": "T-1_x", "description": "d"}])
 
 
+@pytest.mark.rule("A15")
+def test_a_list_of_tools_is_not_larger_in_all_than_model_requests_can_carry() -> None:
+    tools = [{**TOOL, "name": f"t{number}", "description": "x" * 50_000} for number in range(10)]
+    assert len(content.client_tools(tools)) == 10
+    assert faults(content.client_tools, [*tools, {**TOOL, "description": "x" * 50_000}]) == [("tools",)]
+
+
 @pytest.mark.rule("A15", "A82")
 @pytest.mark.parametrize(
     ("change", "member"),

@@ -286,6 +286,21 @@ def test_a_client_brings_no_tools_to_an_agent_that_takes_none(agents: Callable[.
         clients.change_tools(alice.caller, session, [], dispatched=action())
 
 
+@pytest.mark.rule("R181", "R182")
+def test_a_client_brings_no_more_tools_than_model_requests_can_carry(alice: World) -> None:
+    session = make(alice)
+    tools = [{"name": f"t{number}", "result_schema": {"description": "x" * 50_000}} for number in range(11)]
+    with pytest.raises(InvalidInput) as refused:
+        clients.join(alice.caller, session, clients.Entry("c1", None, tools), dispatched=action())
+    assert refused.value.faults[0].path == ("tools",)
+    assert "524,288 bytes" in refused.value.faults[0].detail
+    with pytest.raises(InvalidInput):
+        make(alice, "sailor:/two", client=clients.Entry("c1", None, tools))
+    clients.join(alice.caller, session, clients.Entry("c1", None, tools[:10]), dispatched=action())
+    with pytest.raises(InvalidInput):
+        clients.change_tools(alice.caller, session, tools, dispatched=action())
+
+
 @pytest.mark.rule("R182")
 def test_a_client_cannot_bring_a_tool_whose_name_is_taken(alice: World) -> None:
     session = make(alice)
