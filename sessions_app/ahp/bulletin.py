@@ -1,4 +1,4 @@
-"""Notifications: what every connection of a tenant is told about its sessions (R260-R263).
+"""Notifications: what every connection of a tenant is told about the sessions that exist for its key (R260-R263, R9).
 
 Changes of summaries are gathered for a moment and read together, so that a turn costs two notifications and a busy
 tenant one query at a time. The state that stands last always gets out.
@@ -34,9 +34,9 @@ _KNOWN = 2000
 
 
 class Bulletin:
-    """``publish`` is given each notification as text."""
+    """``publish`` is given each notification as text, and the agent of the session that it names."""
 
-    def __init__(self, tenant: int, publish: Callable[[str], None]) -> None:
+    def __init__(self, tenant: int, publish: Callable[[str, str], None]) -> None:
         self._tenant = tenant
         self._publish = publish
         self._added: dict[int, None] = {}
@@ -85,12 +85,13 @@ class Bulletin:
             self._added.pop(event.session, None)
             self._unseen.discard(event.session)
             return
-        uri = exact_json.loads(event.data).get("uri")
-        if uri is not None:
-            self._tell({"type": "notify/sessionRemoved", "session": uri})
+        gone = exact_json.loads(event.data)
+        if gone.get("uri") is not None:
+            # The previous release does not name the agent.
+            self._tell(gone.get("agent", ""), {"type": "notify/sessionRemoved", "session": gone["uri"]})
 
-    def _tell(self, notification: Mapping[str, Any]) -> None:
-        self._publish(jsonrpc.notification("notification", {"notification": notification}))
+    def _tell(self, agent: str, notification: Mapping[str, Any]) -> None:
+        self._publish(jsonrpc.notification("notification", {"notification": notification}), agent)
 
     async def _write(self) -> None:
         failing = False
@@ -140,7 +141,7 @@ class Bulletin:
         while len(self._known) > _KNOWN:
             self._known.popitem(last=False)
         if is_new:
-            self._tell({"type": "notify/sessionAdded", "summary": summary})
+            self._tell(found.agent, {"type": "notify/sessionAdded", "summary": summary})
             return
         changes = {
             member: summary.get(member, "")
@@ -150,4 +151,4 @@ class Bulletin:
         # A member that is not there now was cleared; only the activity can be (R262).
         changes = {member: value for member, value in changes.items() if member in summary or member == "activity"}
         if changes:
-            self._tell({"type": "notify/sessionSummaryChanged", "session": found.uri, "changes": changes})
+            self._tell(found.agent, {"type": "notify/sessionSummaryChanged", "session": found.uri, "changes": changes})

@@ -18,9 +18,9 @@ from django.db import InterfaceError, OperationalError
 
 from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - commands register themselves
 from sessions_app.ahp.connection import Connection
-from sessions_app.ahp.switchboard import Switchboard, board_of
+from sessions_app.ahp.switchboard import board_of
 from sessions_app.core import admission, draining, logcontext, quotas
-from sessions_app.core.caller import READ, Caller
+from sessions_app.core.caller import READ
 from sessions_app.core.errors import NotAuthenticated, NotReady
 
 log = logging.getLogger(__name__)
@@ -53,21 +53,17 @@ class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             return
         async with AsyncExitStack() as stack:
             try:
-                caller, board = await _admit(scope, stack)
+                connection = await _admit(scope, stack)
             except Refused as refused:
                 await _refuse(scope, send, refused)
                 return
-            connection = Connection(caller, board)
-            logcontext.bind(tenant=caller.tenant)
-            stack.push_async_callback(attendance.gone, connection)
-            board.add(connection)
-            stack.callback(board.remove, connection)
+            logcontext.bind(tenant=connection.caller.tenant)
             await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol_of(scope)})
             await _converse(connection, receive, send)
 
 
-async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> tuple[Caller, Switchboard]:
-    """Who asks, and the switchboard of its tenant."""
+async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Connection:
+    """The connection, at the switchboard of its tenant for as long as the stack is open."""
     if draining.begun():
         raise Refused(503, "This server is going away.", (b"retry-after", b"1"))
     raw = upgrade.key_of(scope)
@@ -78,13 +74,17 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> tupl
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
         board = await stack.enter_async_context(board_of(caller.tenant))
+        if len(board.connections) >= settings.AGENTHOST_AHP_CONNECTIONS:
+            raise Refused(429, "This tenant has as many connections as it may.", (b"retry-after", b"5"))
+        connection = Connection(caller, board)
+        stack.push_async_callback(attendance.gone, connection)
+        stack.callback(board.remove, connection)
+        await board.add(connection)
     except NotAuthenticated:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
     except (OperationalError, InterfaceError, NotReady, TimeoutError):
         raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
-    if len(board.connections) >= settings.AGENTHOST_AHP_CONNECTIONS:
-        raise Refused(429, "This tenant has as many connections as it may.", (b"retry-after", b"5"))
-    return caller, board
+    return connection
 
 
 async def _refuse(scope: MutableMapping[str, Any], send: Send, refused: Refused) -> None:

@@ -17,9 +17,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from agents_app import exact_json
 from sessions_app.ahp import attendance, jsonrpc
 from sessions_app.ahp.bulletin import Bulletin
 from sessions_app.ahp.projection.v0_1 import actions
+from sessions_app.ahp.tally import Tally
 from sessions_app.core import database, feed, listings
 from sessions_app.core.events import Kind
 from sessions_app.core.feed import TenantFollower
@@ -52,6 +54,7 @@ class Switchboard:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._bulletin = Bulletin(tenant, self._notify)
+        self._tallies: dict[frozenset[str], Tally] = {}
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
@@ -69,13 +72,23 @@ class Switchboard:
     def connections(self) -> Sequence[Connection]:
         return list(self._connections.values())
 
-    def add(self, connection: Connection) -> None:
+    async def add(self, connection: Connection) -> None:
         self._connections[connection.id] = connection
+        agents = connection.caller.key_agents
+        if agents is None:
+            return
+        tally = self._tallies.get(agents)
+        if tally is None:
+            tally = self._tallies[agents] = Tally(agents)
+        await tally.begun(connection.caller)
 
     def remove(self, connection: Connection) -> None:
         self._connections.pop(connection.id, None)
         for key in list(connection.subscriptions):
             self.unsubscribe(key, connection)
+        agents = connection.caller.key_agents
+        if agents is not None and not any(each.caller.key_agents == agents for each in self._connections.values()):
+            self._tallies.pop(agents, None)
 
     def subscribe(self, target: Target, connection: Connection) -> bool:
         """The connection gets the envelopes of this resource from now on. False: it did already."""
@@ -134,6 +147,8 @@ class Switchboard:
         if event.kind == Kind.SESSION_DELETED:
             for connection in list(self._subscribers.get(event.session, ())):
                 self.unsubscribe(event.session, connection)
+        if self._tallies and event.kind in (Kind.SESSION_CREATED, Kind.SESSION_DELETED):
+            self._count(event)
         self._bulletin.take(event)
 
     def _take_of_tenant(self, event: Event) -> None:
@@ -145,13 +160,27 @@ class Switchboard:
             return
         self._redefine(actions.agents_redefined(event))
         texts: dict[frozenset[str] | None, str | None] = {}
+        is_count = event.kind == Kind.ACTIVE_SESSIONS_CHANGED
+        counts = {agents: tally.news() for agents, tally in self._tallies.items()} if is_count else {}
         for connection in self._subscribers.get(event.session, ()):
             agents = connection.caller.key_agents
             if agents not in texts:
-                envelope = actions.root_envelope_of(event, agents)
+                envelope = actions.root_envelope_of(event, agents, None if agents is None else counts.get(agents))
                 texts[agents] = None if envelope is None else jsonrpc.notification_of("action", envelope)
             if (text := texts[agents]) is not None:
                 _give(connection, event.seq, event.session, text)
+
+    def _count(self, event: Event) -> None:
+        agent = exact_json.loads(event.data).get("agent")
+        if agent is None:
+            # The previous release does not name it. Who counts by agents begins anew.
+            self._tallies.clear()
+            for connection in self.connections:
+                if connection.caller.key_agents is not None:
+                    connection.close(LOST_PLACE)
+            return
+        for tally in self._tallies.values():
+            tally.take(event.seq, agent, 1 if event.kind == Kind.SESSION_CREATED else -1)
 
     def _redefine(self, agents: frozenset[str]) -> None:
         """Sessions of these agents look otherwise from now on; whoever watches one has to look anew."""
@@ -160,9 +189,9 @@ class Switchboard:
                 self._close_subscribers(key)
             self._bulletin.redefined(agents)
 
-    def _notify(self, text: str) -> None:
+    def _notify(self, text: str, agent: str) -> None:
         for connection in self._connections.values():
-            if connection.is_open:
+            if connection.is_open and connection.caller.may_see(agent):
                 connection.outbox.put_notice(text)
 
     def _close_subscribers(self, key: int) -> None:
@@ -171,6 +200,7 @@ class Switchboard:
 
     def _lost(self) -> None:
         log.warning("a crash of the database took what tenant %s had been shown; its connections begin anew", self.tenant)
+        self._tallies.clear()
         for connection in self.connections:
             connection.close(LOST_PLACE)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from urllib.parse import quote
 
 from sessions_app.core import access, prepared
@@ -62,7 +63,8 @@ def of_all(sessions: Iterable[Session]) -> dict[int, str]:
 def take(caller: Caller, session: Session, uri: str) -> None:
     """Give a session that is being made its URI; AddressTaken if another has it. Of two at once one gets it."""
     try:
-        if find(caller, uri).pk != session.pk:
+        # Also among those that do not exist for this key: a URI has one session in its tenant.
+        if find(replace(caller, key_agents=None), uri).pk != session.pk:
             raise AddressTaken(uri)
     except SessionNotFound:
         pass

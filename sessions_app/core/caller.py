@@ -54,6 +54,13 @@ class Caller:
         if not self.may(scope):
             raise ScopeMissing(scope)
 
+    def may_see(self, agent: str) -> bool:
+        """Whether sessions of this agent exist for the key.
+
+        An agent that is taken from the whole tenant is another matter: what was said with it can still be read.
+        """
+        return self.key_agents is None or agent in self.key_agents
+
     def may_use(self, agent: str) -> bool:
         return self.agents is None or agent in self.agents
 

@@ -84,7 +84,7 @@ def remember(caller: Caller, dispatched: Dispatched | None, *, refused: bool = F
 
 def refusal(caller: Caller, dispatched: Dispatched, reason: str) -> NewEvent:
     """The event of the tenant that tells one connection that its action was not taken."""
-    happening = Happening(Kind.DISPATCH_REFUSED, {"connection": dispatched.connection, "reason": reason})
+    happening = Happening(Kind.DISPATCH_REFUSED, {"connection": dispatched.connection, "line": caller.line, "reason": reason})
     as_it_came = dispatched if dispatched.came is None else replace(dispatched, said=dispatched.came, came=None)
     return NewEvent(caller.tenant, None, told(happening, as_it_came))
 

@@ -22,10 +22,10 @@ from django.db.models.functions import Now
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core import agents, journal
+from sessions_app.core import access, agents, journal
 from sessions_app.core.caller import Caller
 from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import NewEvent
+from sessions_app.core.journal.types import NewEvent, SessionRead
 from sessions_app.models import AgentListing, Session, ShownListing, Tenant
 
 log = logging.getLogger(__name__)
@@ -150,12 +150,34 @@ def visible(cards: Iterable[Mapping[str, Any]], key_agents: Collection[str] | No
 
 
 def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
-    """The tenant's number, its count of sessions and the caller's agents, at one moment."""
+    """The tenant's number, the caller's count of sessions and its agents, at one moment."""
     with journal.snapshot():
-        seq, sessions = journal.standing(caller.tenant)
+        seq, sessions = _standing(caller)
         cards = of(caller.tenant).cards()
     journal.barrier()
     return seq, sessions, visible(cards, caller.key_agents)
+
+
+def standing(caller: Caller) -> tuple[int, int]:
+    """The tenant's number, and how many sessions exist for the caller, at one moment."""
+    with journal.snapshot():
+        found = _standing(caller)
+    journal.barrier()
+    return found
+
+
+def _standing(caller: Caller) -> tuple[int, int]:
+    seq, sessions = journal.standing(caller.tenant)
+    return seq, sessions if caller.key_agents is None else access.visible(caller).count()
+
+
+def missed(caller: Caller, sessions: Collection[int], after: int, limit: int) -> tuple[SessionRead, int | None]:
+    """``journal.read_several``, and for a limited key how many sessions exist for it at that moment."""
+    if caller.key_agents is None:
+        return journal.read_several(caller.tenant, sessions, after, limit), None
+    with journal.snapshot():
+        read = journal.read_several(caller.tenant, sessions, after, limit)
+        return read, access.visible(caller).count()
 
 
 # --- which listing is in force -------------------------------------------------------------------

@@ -194,8 +194,8 @@ def _read_cursor(tenant: int, cursor: str) -> tuple[datetime, int]:
 
 
 def page(caller: Caller, after: str | None) -> Page:
-    """The tenant's sessions, newest first."""
-    rows = Session.objects.filter(tenant_id=caller.tenant).order_by("-created_at", "-pk")
+    """The sessions that exist for the caller, newest first."""
+    rows = access.visible(caller).order_by("-created_at", "-pk")
     if after is not None:
         at, row = _read_cursor(caller.tenant, after)
         # The first comparison alone can use the index; the second settles equal times.
@@ -224,7 +224,7 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
         rows.objects.filter(session_id=session.pk).delete()
     stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
     quotas.rest_gone(session, counted_upto)
-    gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id, "uri": uri})
+    gone = events.Happening(events.Kind.SESSION_DELETED, {"session": session.public_id, "agent": session.agent_name, "uri": uri})
     tx.append(NewEvent(session.tenant_id, session.pk, gone))
     counted = events.Happening(events.Kind.ACTIVE_SESSIONS_CHANGED, {})
     tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from django.db.models import Max, OuterRef, Q, Subquery
 
-from sessions_app.core import addresses, agents, listings, options
+from sessions_app.core import access, addresses, agents, listings, options
 from sessions_app.core.caller import Caller
 from sessions_app.models import LIVE_STATES, CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
@@ -45,10 +45,10 @@ def activity_of(titles: Sequence[str]) -> str | None:
 
 
 def listed(caller: Caller, limit: int = 1000) -> list[Summary]:
-    """The tenant's sessions, the most recently modified first, archived ones last."""
+    """The sessions that exist for the caller, the most recently modified first, archived ones last."""
     rows: list[Session] = []
     for archived in (False, True):
-        some = Session.objects.filter(tenant_id=caller.tenant, archived=archived).order_by("-modified_at", "-pk")
+        some = access.visible(caller).filter(archived=archived).order_by("-modified_at", "-pk")
         rows += some[: limit - len(rows)]
     found = _summaries(rows)
     return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))

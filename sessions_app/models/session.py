@@ -52,6 +52,11 @@ class Session(models.Model):
         base_manager_name = "with_deleted"
         indexes = [
             models.Index(fields=["tenant", "-created_at", "-id"], condition=models.Q(deleted_at=None), name="session_list"),
+            models.Index(
+                fields=["tenant", "agent_name", "-created_at", "-id"],
+                condition=models.Q(deleted_at=None),
+                name="session_of_agent",
+            ),
             models.Index(fields=["tenant", "modified_at"], condition=models.Q(deleted_at=None), name="session_idle"),
             models.Index(fields=["deleted_at"], condition=models.Q(deleted_at__isnull=False), name="session_deleted"),
         ]

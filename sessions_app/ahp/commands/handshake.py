@@ -13,9 +13,10 @@ from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.registry import AsOf
 from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.wire.v0_1 import errors as wire_errors
-from sessions_app.core import addresses, journal
+from sessions_app.core import addresses, journal, listings
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import PositionPruned
+from sessions_app.core.events import Kind
 from sessions_app.core.journal.types import Event
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _missed(
     own = -caller.tenant
     wanted = {own, *(target.key for target in targets)}
     try:
-        read = journal.read_several(caller.tenant, wanted, last_seen, _LONGEST_REPLAY)
+        read, sessions = listings.missed(caller, wanted, last_seen, _LONGEST_REPLAY)
     except PositionPruned:
         return None
     made_anew = addresses.any_made_after([target.session for target in targets if target.session is not None], last_seen)
@@ -93,19 +94,30 @@ def _missed(
     if read.more or last_seen > read.counter or made_anew or any(target.agent in redefined for target in targets):
         return None
     uris = {target.key: target.uri for target in targets}
-    envelopes = [envelope for event in read.events if (envelope := _envelope(event, uris, caller, client)) is not None]
+    counted = max((event.seq for event in read.events if event.kind == Kind.ACTIVE_SESSIONS_CHANGED), default=-1)
+    envelopes = []
+    for event in read.events:
+        # A limited key is told its own count, once, as of the end of the replay.
+        envelope = _envelope(event, uris, caller, client, sessions if event.seq == counted else None)
+        if envelope is not None:
+            envelopes.append(envelope)
     result = f'{{"type":"replay","actions":[{",".join(envelopes)}],"missing":{jsonrpc.encode(list(missing))}}}'
     return result, dict.fromkeys(uris, read.counter)
 
 
-def _envelope(event: Event, uris: dict[int, str], caller: Caller, client: str) -> str | None:
+def _envelope(event: Event, uris: dict[int, str], caller: Caller, client: str, sessions: int | None) -> str | None:
     own = -caller.tenant
     if event.session != own:
         return actions.envelope_of(event, uris[event.session])
     rejection = actions.rejection_of(event)
     if rejection is not None:
-        return rejection.envelope if rejection.client == client else None
-    return actions.root_envelope_of(event, caller.key_agents) if own in uris else None
+        return rejection.envelope if rejection.client == client and _is_own(rejection, caller) else None
+    return actions.root_envelope_of(event, caller.key_agents, sessions) if own in uris else None
+
+
+def _is_own(rejection: actions.Rejection, caller: Caller) -> bool:
+    """A client names itself, so its name alone would show a limited key what another key wrote."""
+    return caller.key_agents is None if rejection.line is None else rejection.line == caller.line
 
 
 async def _found(connection: Connection, params: Any, member: str) -> tuple[list[Target], list[str]]:

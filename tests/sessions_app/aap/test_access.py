@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents_app import registry
-from sessions_app.models import ApiKey
+from sessions_app.models import ApiKey, Tenant
 from tests.sessions_app.aap.conftest import HELLO, PILOT, Person, key_of, positioned, problem, whole
 
 SESSION_ENDPOINTS = [
@@ -94,6 +94,55 @@ def test_another_tenants_session_is_one_that_never_existed(alice: Person, bob: P
         assert documents == [documents[0]] * len(documents)
         assert documents[0]["detail"] == "There is no such session."
     assert alice.history(theirs) == [HELLO]
+
+
+@pytest.mark.rule("A2", "A31")
+@pytest.mark.parametrize(("method", "path"), SESSION_ENDPOINTS)
+def test_a_session_of_an_agent_that_a_key_may_not_use_is_one_that_never_existed(alice: Person, method: str, path: str) -> None:
+    limited = Person(key_of("alice", allowed=["bare"]))
+    hidden = alice.create(messages=[HELLO])
+    body = {"messages": [HELLO]} if path == "/turns" else None
+    answers = [limited.request(method, f"/sessions/{name}{path}", body) for name in (hidden, "sess_never")]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    if method != "HEAD":
+        documents = [{**json.loads(answer.content), "instance": None} for answer in answers]
+        assert documents[0] == documents[1]
+    assert alice.history(hidden) == [HELLO]
+
+
+@pytest.mark.rule("A2", "A101")
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", ""), ("DELETE", ""), ("POST", ""), ("POST", "/cancel"), ("GET", "/events/stream?stream=delta")]
+)
+def test_in_older_versions_too(alice: Person, version: int, method: str, path: str) -> None:
+    limited = Person(key_of("alice", allowed=["bare"]), f"/aap/v{version}")
+    hidden = alice.create(messages=[HELLO])
+    body = {"messages": [HELLO]} if (method, path) == ("POST", "") else None
+    answers = [limited.request(method, f"/session/{name}{path}", body) for name in (hidden, "sess_never")]
+    documents = [{**problem(answer, 404), "instance": None} for answer in answers]
+    assert documents[0] == documents[1]
+    assert limited.get("/sessions").json()["sessions"] == []
+
+
+@pytest.mark.rule("A2", "A33", "A35")
+def test_a_limited_key_lists_the_sessions_of_its_agents_in_whole_pages(alice: Person) -> None:
+    limited = Person(key_of("alice", allowed=["bare"]))
+    mine = [alice.create(("pilot", "bare")[number % 2]) for number in range(104)][1::2]
+    first = limited.get("/sessions").json()
+    second = limited.get(f"/sessions?after={first['next']}").json()
+    listed = [[session["sessionId"] for session in page["sessions"]] for page in (first, second)]
+    assert [len(page) for page in listed] == [50, 2]
+    assert listed[0] + listed[1] == mine[::-1]
+    assert "next" not in second
+
+
+@pytest.mark.rule("A2", "A43")
+def test_what_a_tenant_may_no_longer_use_can_still_be_read(alice: Person) -> None:
+    session = alice.create(messages=[HELLO])
+    Tenant.objects.update(allowed_agents=["bare"])
+    assert alice.history(session) == [HELLO]
+    problem(alice.turn(session), 422)
 
 
 @pytest.mark.rule("A51")

@@ -1,4 +1,4 @@
-"""What a key may do over AHP: its scopes decide, the protocol does not."""
+"""What a key may do over AHP: its scopes and its agents decide, the protocol does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from sessions_app.core import database, keys
 from sessions_app.models import ClientPresence, SessionClient
-from tests.cast import Cast
+from tests.cast import Cast, make_session
 from tests.e2e.ahp_scenes import made, refused, starting
 from tests.e2e.ahp_watcher import Watcher
 
@@ -106,3 +106,114 @@ async def test_a_reading_key_takes_and_keeps_no_clients_place(host: str, cast: C
     assert await SessionClient.objects.filter(left_at=None).acount() == 1
     await another.close()
     await writer.close()
+
+
+# --- keys limited to some agents ---
+
+
+async def _limited_key(cast: Cast, *agents: str, scopes: tuple[str, ...] = ("*",)) -> str:
+    issued = await database.run(
+        lambda: keys.issue(
+            cast.alice.tenant, name="limited", scopes=scopes, expires_at=None, allowed_agents=list(agents), actor="the tests"
+        )
+    )
+    return issued.raw
+
+
+@pytest.mark.rule("R9", "R61", "R62")
+async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str, cast: Cast) -> None:
+    whole = await opened(host, cast.alice.key, "whole")
+    chosen = await made(whole, "pilot")
+    default = f"pilot:/{(await database.run(make_session, cast.alice.caller, 'pilot')).public_id}"
+    limited = await opened(host, await _limited_key(cast, "echo"), "limited")
+    answers: dict[str, list[Any]] = {}
+    for uri in (chosen, default, "pilot:/nothing"):
+        for method, params in (
+            ("subscribe", {"resource": uri}),
+            ("fetchTurns", {"session": uri}),
+            ("completions", {"session": uri, "text": "", "offset": 0, "kind": "userMessage"}),
+            ("disposeSession", {"session": uri}),
+            ("createSession", {"session": "echo:/fork", "fork": {"session": uri, "turnId": "t"}}),
+        ):
+            with pytest.raises(RPCError) as failed:
+                await limited.request(method, params)
+            answers.setdefault(method, []).append((failed.value.code, failed.value.message, failed.value.data))
+    assert {method: len(set(said)) for method, said in answers.items()} == dict.fromkeys(answers, 1)
+    for uri in (chosen, default):
+        await limited.notify("dispatchAction", {"clientSeq": 1, "action": starting(uri, "hello")})
+    await limited.request("ping")
+    assert limited.seen == []
+    assert {each["resource"] for each in (await whole.request("listSessions", {}))["items"]} == {chosen, default}
+    await whole.subscribe(chosen)
+    assert "activeTurn" not in whole.state(chosen)
+    for client in (whole, limited):
+        await client.close()
+
+
+@pytest.mark.rule("R9", "R71", "R113", "R117", "R260")
+async def test_a_limited_key_lists_counts_and_hears_of_the_sessions_of_its_agents_alone(host: str, cast: Cast) -> None:
+    key = await _limited_key(cast, "echo", scopes=("sessions:read",))
+    whole = await opened(host, cast.alice.key, "whole", ROOT)
+    first, hidden = await made(whole, "echo"), await made(whole, "pilot")
+    limited = await opened(host, key, "limited", ROOT)
+    late = await opened(host, key, "late")
+    assert limited.state(ROOT)["activeSessions"] == 1
+    assert [each["resource"] for each in (await limited.request("listSessions", {}))["items"]] == [first]
+    await made(whole, "pilot")
+    await whole.request("disposeSession", {"session": hidden})
+    await whole.notify("dispatchAction", {"clientSeq": 900, "action": _titled(hidden)})
+    second = await made(whole, "echo")
+    await whole.request("disposeSession", {"session": first})
+    await whole.until(lambda: whole.state(ROOT)["activeSessions"] == 2)
+    for client in (limited, late):
+        await client.until(lambda client=client: len(client.heard) >= 2)  # type: ignore[misc]
+        heard = [each.get("session") or each["summary"]["resource"] for each in client.heard]
+        assert heard == [second, first]
+    await limited.until(lambda: len(limited.seen) == 2)
+    assert [each["action"]["activeSessions"] for each in limited.seen] == [2, 1]
+    await late.subscribe(ROOT)
+    assert late.state(ROOT)["activeSessions"] == 1
+    for client in (whole, limited, late):
+        await client.judge(ROOT)
+        await client.close()
+
+
+@pytest.mark.rule("R9", "R281", "R287")
+async def test_a_limited_key_that_comes_back_is_told_of_what_it_may_see(host: str, cast: Cast) -> None:
+    key = await _limited_key(cast, "echo")
+    whole = await opened(host, cast.alice.key, "me", ROOT)
+    uri, hidden = await made(whole, "echo"), await made(whole, "pilot")
+    limited = await opened(host, key, "me", ROOT, uri)
+    limited.cut()
+    await limited.ended()
+    # Another client that calls itself the same, and what it may not do is none of the limited one's business.
+    assert await refused(whole, {"type": "session/turnCancelled", "session": hidden, "turnId": "t"})
+    await made(whole, "echo")
+    await made(whole, "pilot")
+    await whole.request("disposeSession", {"session": hidden})
+    await whole.until(lambda: whole.state(ROOT)["activeSessions"] == 3)
+    limited.mirrors[hidden] = limited.mirrors[uri]
+    assert await limited.reconnect() == "replay"
+    assert hidden not in limited.mirrors
+    assert [each["action"]["type"] for each in limited.seen] == ["root/activeSessionsChanged"]
+    assert limited.state(ROOT)["activeSessions"] == 2
+    for client in (whole, limited):
+        await client.judge(ROOT)
+        await client.close()
+
+
+@pytest.mark.rule("R9", "R110")
+async def test_a_limited_key_does_not_take_over_the_address_of_a_session_it_cannot_see(host: str, cast: Cast) -> None:
+    whole = await opened(host, cast.alice.key, "whole")
+    default = f"pilot:/{(await database.run(make_session, cast.alice.caller, 'pilot')).public_id}"
+    limited = await opened(host, await _limited_key(cast, "echo"), "limited")
+    with pytest.raises(RPCError) as failed:
+        await limited.request("createSession", {"session": default, "provider": "echo"})
+    assert failed.value.code == -32003
+    assert (await whole.subscribe(default))["summary"]["provider"] == "pilot"
+    for client in (whole, limited):
+        await client.close()
+
+
+def _titled(uri: str) -> dict[str, Any]:
+    return {"type": "session/titleChanged", "session": uri, "title": "hidden"}

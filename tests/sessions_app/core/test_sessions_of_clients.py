@@ -75,7 +75,7 @@ def test_a_uri_is_taken_once_a_tenant_and_free_again_after_deletion(alice: World
     with pytest.raises(AddressTaken):
         make(alice)
     sessions.delete(alice.caller, first)
-    assert ("session_deleted", {"session": first.public_id, "uri": "sailor:/one"}) in events(first)
+    assert ("session_deleted", {"session": first.public_id, "agent": "sailor", "uri": "sailor:/one"}) in events(first)
     again = make(alice)
     assert addresses.find(alice.caller, "sailor:/one") == again
     seen = of_tenant(alice.caller.tenant, "active_sessions_changed")

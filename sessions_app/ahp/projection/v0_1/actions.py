@@ -22,10 +22,11 @@ Made = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """An envelope for one connection alone."""
+    """An envelope for one connection alone. ``line``: whose key it was; None: a previous release did not say."""
 
     connection: str
     client: str
+    line: int | None
     envelope: str
 
 
@@ -60,11 +61,16 @@ def envelope_of(event: Event, uri: str) -> str | None:
     return jsonrpc.encode({"action": action, "serverSeq": event.seq, "origin": _origin(origin)})
 
 
-def root_envelope_of(event: Event, key_agents: Collection[str] | None) -> str | None:
-    """What changes in the root, as JSON text. ``key_agents``: those that a key may use of its tenant's; None: all."""
+def root_envelope_of(event: Event, key_agents: Collection[str] | None, sessions: int | None = None) -> str | None:
+    """What changes in the root, as JSON text. ``key_agents``: those that a key may use of its tenant's; None: all.
+
+    ``sessions``: for a limited key, the number of sessions that exist for it, if that has changed.
+    """
     action: dict[str, Any]
     if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
-        count = exact_json.loads(event.data)["count"]
+        count = exact_json.loads(event.data)["count"] if key_agents is None else sessions
+        if count is None:
+            return None
         action = {"type": "root/activeSessionsChanged", "activeSessions": count}
     elif event.kind == Kind.AGENTS_CHANGED:
         cards = listings.visible(exact_json.loads(event.data)["agents"], key_agents)
@@ -95,7 +101,7 @@ def rejection_of(event: Event) -> Rejection | None:
         "origin": _origin(origin),
         "rejectionReason": payload["reason"],
     }
-    return Rejection(payload["connection"], origin["client"], jsonrpc.encode(envelope))
+    return Rejection(payload["connection"], origin["client"], payload.get("line"), jsonrpc.encode(envelope))
 
 
 def _origin(origin: Payload) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""A limited key's count of sessions, when events come while it is being read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sessions_app.ahp.tally import Tally
+from sessions_app.core import database
+from sessions_app.core.caller import Caller
+
+CALLER = Caller(tenant=1, key=1, key_prefix="", scopes=frozenset(), key_agents=frozenset({"echo"}))
+
+
+async def test_what_happens_while_the_count_is_read_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def run(_fn: Callable[..., Any], *_args: Any) -> tuple[int, int]:
+        asked.set()
+        await may_answer.wait()
+        return 10, 5
+
+    monkeypatch.setattr(database, "run", run)
+    counted = Tally(frozenset({"echo"}))
+    beginning = asyncio.create_task(counted.begun(CALLER))
+    await asked.wait()
+    counted.take(9, "echo", 1)  # The number that is being read tells of it.
+    counted.take(12, "echo", 1)
+    counted.take(13, "pilot", 1)
+    assert counted.news() is None
+    may_answer.set()
+    await beginning
+    assert counted.news() == 6
+    assert counted.news() is None
+    counted.take(14, "pilot", 1)
+    assert counted.news() is None
+    counted.take(15, "echo", -1)
+    assert counted.news() == 5
+
+
+async def test_a_count_that_could_not_be_read_is_read_again_by_the_next_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [OSError("the database is away"), (3, 1)]
+
+    async def run(_fn: Callable[..., Any], *_args: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(database, "run", run)
+    counted = Tally(frozenset({"echo"}))
+    with pytest.raises(OSError, match="away"):
+        await counted.begun(CALLER)
+    await counted.begun(CALLER)
+    counted.take(4, "echo", 1)
+    assert counted.news() == 2
