@@ -216,6 +216,7 @@ INSTALLED_APPS = [
     # The pages at /docs/ take their files from it.
     "drf_spectacular_sidecar",
     "channels",
+    "axes",
     "agents_app",
 ]
 MIDDLEWARE = [
@@ -229,7 +230,10 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "sessions_app.admin.acting.known_actor",
+    "axes.middleware.AxesMiddleware",
 ]
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -254,6 +258,16 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+# Sign-ins to the admin. django-axes calls our handler around each; the limits are sessions_app.core.sign_ins's.
+AGENTHOST_SIGN_IN_FAILURES = env.integer("AGENTHOST_SIGN_IN_FAILURES", 5, least=1, most=1000)
+AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS", 20, least=1, most=1000)
+AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT", 50, least=1, most=1000)
+AGENTHOST_SIGN_IN_COOL_OFF_SECONDS = env.duration("AGENTHOST_SIGN_IN_COOL_OFF_SECONDS", 900.0, least=1.0)
+AXES_HANDLER = "sessions_app.admin.sign_in.Handler"
+AXES_LOCKOUT_CALLABLE = "sessions_app.admin.sign_in.refused"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 # The protocol's paths have no trailing slash (A1); the admin adds its own.
 APPEND_SLASH = False
 LANGUAGE_CODE = "en"
@@ -336,6 +350,8 @@ LOGGING = {
         "uvicorn.error": {"level": "WARNING"},
         # It would write queries, and with them tokens.
         "uvicorn.access": {"level": "CRITICAL", "propagate": False},
+        # sessions_app.core.sign_ins writes what there is to say.
+        "axes": {"level": "WARNING"},
         "celery": {"level": "WARNING"},
         "kombu": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},

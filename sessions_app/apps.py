@@ -7,3 +7,8 @@ class SessionsConfig(AppConfig):
     name = "sessions_app"
     verbose_name = "Agenthost"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from sessions_app.core import accounts
+
+        accounts.watch()

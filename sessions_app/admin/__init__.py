@@ -5,9 +5,9 @@ Importing it registers the pages with Django's admin site, which finds it by its
 
 from django.contrib import admin
 
-from sessions_app.admin import audit, keys, model_use, sessions, tenants
+from sessions_app.admin import accounts, audit, keys, model_use, sessions, sign_in, tenants
 
-__all__ = ["audit", "keys", "model_use", "sessions", "tenants"]
+__all__ = ["accounts", "audit", "keys", "model_use", "sessions", "sign_in", "tenants"]
 
 admin.site.site_header = "Agenthost"
 admin.site.site_title = "Agenthost"

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from sessions_app.admin.paging import CappedPaginator
+from sessions_app.core import audit, sign_ins
 
 M = TypeVar("M", bound=models.Model)
 
@@ -36,12 +37,21 @@ _POLICY = (
 
 def actor(request: HttpRequest) -> str:
     """The operator, as audit rows name them."""
-    return f"admin:{request.user.get_username()}"
+    return audit.operator(request.user.get_username()) if request.user.is_authenticated else sign_ins.ANYBODY
 
 
 def address(request: HttpRequest) -> str:
     """Where the operator is. The server has already decided which proxies it believes."""
     return str(request.META.get("REMOTE_ADDR") or "")
+
+
+def own_page(request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    """One of our own pages, rendered at once, which may load nothing from elsewhere and run nothing of what it shows."""
+    response = TemplateResponse(request, template, context, status=status).render()
+    response["Content-Security-Policy"] = _POLICY
+    response["Cache-Control"] = "no-store"
+    response["Referrer-Policy"] = "same-origin"
+    return response
 
 
 def badge(state: str, text: str = "") -> str:
@@ -87,13 +97,8 @@ class OperatorAdmin(_ModelAdmin[M]):
         return reverse(f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_{page}", args=args)
 
     def page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
-        """One of our own pages, rendered at once, which may load nothing from elsewhere and run nothing of what it shows."""
-        everything = {**self.admin_site.each_context(request), "opts": self.opts, **context}
-        response = TemplateResponse(request, template, everything).render()
-        response["Content-Security-Policy"] = _POLICY
-        response["Cache-Control"] = "no-store"
-        response["Referrer-Policy"] = "same-origin"
-        return response
+        """One of our own pages about these rows."""
+        return own_page(request, template, {**self.admin_site.each_context(request), "opts": self.opts, **context})
 
     def confirm(self, request: HttpRequest, **context: Any) -> HttpResponse:
         """Ask before something is done. Takes title, text, rows, button, danger, hidden, form, back."""

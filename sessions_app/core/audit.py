@@ -6,6 +6,11 @@ transaction. Rows are never changed, and they say nothing that has to stay seale
 
 from __future__ import annotations
 
+import getpass
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
 
 from sessions_app.models import AuditRecord, Tenant
@@ -22,10 +27,56 @@ class Action(StrEnum):
     KEY_ROTATED = "key_rotated"
     INSTALLATION_KEYS_ACCEPTED = "installation_keys_accepted"
     TRANSCRIPT_READ = "transcript_read"
+    SIGNED_IN = "signed_in"
+    SIGN_IN_FAILED = "sign_in_failed"
+    SIGN_IN_LOCKED = "sign_in_locked"
+    SIGN_IN_UNLOCKED = "sign_in_unlocked"
+    ACCOUNT_CREATED = "account_created"
+    ACCOUNT_CHANGED = "account_changed"
+    ACCOUNT_DELETED = "account_deleted"
+    PASSWORD_CHANGED = "password_changed"  # noqa: S105
+    GROUP_CREATED = "group_created"
+    GROUP_CHANGED = "group_changed"
+    GROUP_DELETED = "group_deleted"
 
 
 SERVER = "server"
 """The actor when the server itself does something and nobody asked it to."""
+
+
+Who = tuple[str, str]
+"""An actor and its address, as rows name them."""
+
+_acting: ContextVar[Callable[[], Who] | None] = ContextVar("agenthost_acting", default=None)
+
+
+@contextmanager
+def acting(who: Callable[[], Who]) -> Iterator[None]:
+    """Name the person that the block acts for; ``who`` is called only if something is recorded."""
+    token = _acting.set(who)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def acting_now() -> Who:
+    """The person that the running code acts for: an operator in the admin, or the user of the shell."""
+    who = _acting.get()
+    return (shell_user(), socket.gethostname()) if who is None else who()
+
+
+def shell_user() -> str:
+    try:
+        return f"shell:{getpass.getuser()}"
+    except (KeyError, OSError):
+        # A container may run as a number that has no name.
+        return "shell"
+
+
+def operator(name: str) -> str:
+    """An account of the admin, as rows name their actor."""
+    return f"admin:{name}"
 
 
 def record(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import socket
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from sessions_app.core import audit
 from sessions_app.core.errors import InvalidInput
 from sessions_app.models import ApiKey, Tenant
 
@@ -60,11 +60,7 @@ class OperatorCommand(BaseCommand):
 
     @property
     def actor(self) -> str:
-        try:
-            return f"shell:{getpass.getuser()}"
-        except (KeyError, OSError):
-            # A container may run as a number that has no name.
-            return "shell"
+        return audit.shell_user()
 
     @property
     def address(self) -> str:

@@ -20,6 +20,7 @@ class AuditRecord(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["actor", "-at"], name="audit_of_actor")]
 
     def __str__(self) -> str:
         return f"{self.action} {self.target}"

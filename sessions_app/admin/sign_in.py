@@ -1,0 +1,105 @@
+"""The admin's door: what django-axes asks before and tells after each sign-in, and the page of a sign-in that must wait."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+from axes.handlers.base import AbstractAxesHandler, AxesBaseHandler
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+
+from sessions_app.admin.pages import address, own_page
+from sessions_app.core import sign_ins
+
+_WAIT = "agenthost_sign_in_wait"
+
+
+class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # axes has no types
+    """Puts core.sign_ins behind django-axes, which calls it around every sign-in by Django's authentication."""
+
+    def is_allowed(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
+        if credentials is None:
+            # A page that only shows a form is asked about too.
+            return True
+        wait = sign_ins.begin(_attempt(request, credentials))
+        setattr(request, _WAIT, wait)
+        return wait is None
+
+    def user_login_failed(
+        self,
+        sender: Any,  # noqa: ARG002
+        credentials: dict[str, Any],
+        request: HttpRequest | None = None,
+        **_: Any,
+    ) -> None:
+        # One that was refused was not tried, and what is not tried is not recorded again and again.
+        if request is not None and getattr(request, _WAIT, None) is None:
+            _failed(request, _attempt(request, credentials))
+
+    def user_logged_in(self, sender: Any, request: HttpRequest, user: AbstractBaseUser, **_: Any) -> None:  # noqa: ARG002
+        sign_ins.succeed(sign_ins.Attempt(user.get_username(), address(request)))
+
+    def user_logged_out(self, sender: Any, request: HttpRequest, user: AbstractBaseUser | None, **_: Any) -> None:
+        pass
+
+    def post_save_access_attempt(self, instance: Any, **_: Any) -> None:
+        pass
+
+    def post_delete_access_attempt(self, instance: Any, **_: Any) -> None:
+        pass
+
+    def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:  # noqa: ARG002
+        # Limits are judged by is_allowed alone.
+        return 0
+
+    def reset_attempts(self, *, ip_address: str | None = None, username: str | None = None, ip_or_username: bool = False) -> int:
+        if ip_or_username:
+            return sign_ins.unlock(address=ip_address) + sign_ins.unlock(account=username)
+        return sign_ins.unlock(username, ip_address)
+
+
+class SignInForm(AdminAuthenticationForm):
+    def confirm_login_allowed(self, user: User) -> None:
+        """The right password of an account that may not enter the admin is a failure like any other."""
+        try:
+            super().confirm_login_allowed(user)
+        except forms.ValidationError:
+            if self.request is not None:
+                _failed(self.request, sign_ins.Attempt(user.get_username(), address(self.request)), "not a staff account")
+            raise
+
+
+admin.site.login_form = SignInForm
+
+
+def refused(request: HttpRequest, *_: Any) -> HttpResponse:
+    """The answer to a sign-in that must wait."""
+    wait: timedelta = getattr(request, _WAIT, None) or timedelta(seconds=1)
+    minutes = math.ceil(wait.total_seconds() / 60)
+    context = {
+        **admin.site.each_context(request),
+        "title": "Too many failed sign-ins",
+        "minutes": minutes,
+        "account": User.normalize_username(request.POST.get("username", ""))[:150],
+    }
+    response = own_page(request, "agenthost/sign_in_wait.html", context, status=429)
+    response["Retry-After"] = str(math.ceil(wait.total_seconds()))
+    return response
+
+
+def _attempt(request: HttpRequest, credentials: dict[str, Any]) -> sign_ins.Attempt:
+    return sign_ins.Attempt(str(credentials.get("username") or ""), address(request))
+
+
+def _failed(request: HttpRequest, attempt: sign_ins.Attempt, reason: str = "") -> None:
+    wait = sign_ins.fail(attempt, reason)
+    if wait is not None:
+        setattr(request, _WAIT, wait)
+        # AxesMiddleware then puts ``refused`` in the place of the form.
+        request.axes_locked_out = True  # type: ignore[attr-defined]
