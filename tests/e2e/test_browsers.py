@@ -277,3 +277,34 @@ def test_the_documentation_can_be_tried_with_a_key(site: Site, page: Page) -> No
     # Nothing of the page's own was stopped by its policy, and the key is not kept.
     assert page.complaints == []
     assert page.run("localStorage.length + sessionStorage.length") == 0
+
+
+# --- the admin ---
+
+SIGN_IN = """
+import django
+django.setup()
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.backends.db import SessionStore
+user = get_user_model().objects.create_superuser("looker")
+session = SessionStore()
+session[SESSION_KEY] = str(user.pk)
+session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+session.create()
+print(settings.SESSION_COOKIE_NAME, session.session_key)
+"""
+
+
+def test_a_search_without_results_leaves_no_hole_in_the_list_of_sessions(site: Site, page: Page) -> None:
+    name, value = site.server.manage(code=SIGN_IN).split()
+    origin = site.server.origin()
+    page.call("Network.setCookie", name=name, value=value, url=origin)
+    page.open(f"{origin}/admin/sessions_app/session/?q=sess_none")
+    gap = page.run(
+        "document.querySelector('#changelist .changelist-form-container').getBoundingClientRect().top"
+        " - document.querySelector('#changelist-filter').getBoundingClientRect().bottom"
+    )
+    assert 0 <= gap < 40
+    assert page.complaints == []
