@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import DatabaseError, InterfaceError
 
+from agenthost.doctor import findings
 from agenthost.observability import report_fatal
 
 REFUSED = 1
@@ -31,7 +32,10 @@ def main(arguments: Sequence[str]) -> int:
     except ImproperlyConfigured as error:
         if "--traceback" in arguments:
             raise
-        report_fatal(str(error))
+        if list(arguments[1:2]) == ["doctor"]:
+            findings.write([findings.fail("settings", str(error), "")], sys.stdout, as_json="--json" in arguments)
+        else:
+            report_fatal(str(error))
         return REFUSED
     except (DatabaseError, InterfaceError) as error:
         from agenthost import reach

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agents_app.spec import AgentSpec
@@ -76,6 +76,18 @@ def places(template: str, known: Mapping[str, Any] | frozenset[str]) -> list[str
         if name is not None and (name in known or _NAME.fullmatch(name)):
             names[name] = None
     return list(names)
+
+
+def unset_secrets(spec: AgentSpec, templates: Iterable[str]) -> list[str]:
+    """The secrets in these templates that only a session can have: options of that type without a default."""
+    by_name = {option.name: option for option in spec.options}
+    found: dict[str, None] = {}
+    for template in templates:
+        for name in places(template, by_name):
+            option = by_name.get(name)
+            if option is not None and option.type == "secret" and not option.default:
+                found[name] = None
+    return list(found)
 
 
 def faults(spec: AgentSpec, given: Mapping[str, object]) -> list[tuple[str, str]]:

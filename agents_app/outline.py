@@ -45,11 +45,18 @@ def _host(url: str) -> str:
 _COMPACTED = {"drop": "left out", "summarise": "summarised"}
 
 
+def lacks_key(agent: AgentSpec, keys: Collection[str]) -> str:
+    """The variables of which one should hold a key, if the agent needs one and has none; else empty."""
+    provider = agent.model.partition(":")[0]
+    if provider in (*WITHOUT_KEY, *keys) or agent.api_key or agent.base_url:
+        return ""
+    return " or ".join(KEY_VARIABLES.get(provider, ()))
+
+
 def warnings(agent: AgentSpec, keys: Collection[str]) -> Iterator[str]:
     """What an author should know. ``keys`` are the providers that the operator's environment has a key for."""
     provider = agent.model.partition(":")[0]
-    variables = " or ".join(KEY_VARIABLES.get(provider, ()))
-    if variables and provider not in (*WITHOUT_KEY, *keys) and not agent.api_key and not agent.base_url:
+    if variables := lacks_key(agent, keys):
         yield f"there is no key for {provider}: neither api_key here nor {variables} in the environment of this command"
     if agent.compaction == "summarise" and not agent.context_tokens:
         yield "nothing is ever summarised: context_tokens is not set"

@@ -16,6 +16,7 @@ import pytest_django
 from tests.fakes.model_server import ModelServer
 
 if TYPE_CHECKING:
+    from ops.services import Redis
     from tests.cast import Cast
 
 
@@ -173,6 +174,18 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     definitions = sys.modules.get("sessions_app.core.definitions")
     if definitions is not None:
         definitions.forget()
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Redis]:
+    """A Redis for tests that stop it."""
+    from ops.services import Redis, folder
+
+    with folder() as home:
+        server = Redis(home)
+        server.start()
+        yield server
+        server.stop()
 
 
 # --- what a test must not leave behind ---

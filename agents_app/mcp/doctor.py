@@ -71,7 +71,7 @@ def _finding(
     spec: AgentSpec, server: McpSpec, access: Access, answer: _Answer | McpFault, names: dict[str, str], left_out: int
 ) -> Finding:
     if isinstance(answer, McpFault):
-        wanted = _own_secrets(spec, server) if answer.kind == "refused" else []
+        wanted = options.unset_secrets(spec, server.headers.values()) if answer.kind == "refused" else []
         if wanted:
             words = f"{access.host}: needs each session's own {', '.join(wanted)}; its tools show when a turn runs"
             return Finding(spec.name, server.name, words, usable=True)
@@ -96,15 +96,3 @@ def _called(tool: Listed, name: str | None) -> str:
     if name is None:
         return ""
     return name if name == tool.name else f"{name} (its {tool.name})"
-
-
-def _own_secrets(spec: AgentSpec, server: McpSpec) -> list[str]:
-    """The secrets in the server's headers that only a session can have."""
-    by_name = {option.name: option for option in spec.options}
-    found: dict[str, None] = {}
-    for value in server.headers.values():
-        for name in options.places(value, by_name):
-            option = by_name.get(name)
-            if option is not None and option.type == "secret" and not option.default:
-                found[name] = None
-    return list(found)

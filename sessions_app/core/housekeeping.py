@@ -17,6 +17,7 @@ from sessions_app.core import (
     dispatches,
     faults,
     idempotency,
+    installation,
     journal,
     model_use,
     presence,
@@ -81,6 +82,7 @@ def run() -> None:
     if events or sessions:
         log.info("housekeeping removed %s events and %s deleted sessions", events, sessions)
     retention.enforce(_RETENTION_SECONDS)
+    installation.note_housekeeping()
 
 
 def _remove_deleted() -> int:

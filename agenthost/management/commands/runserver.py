@@ -6,12 +6,18 @@ from typing import Any
 
 from daphne.management.commands.runserver import Command as DaphneRunserver
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 
-from agenthost import exposure
+from agenthost import exposure, start
 
 
 class Command(DaphneRunserver):  # type: ignore[misc]  # daphne has no types
     def inner_run(self, *args: Any, **options: Any) -> None:
+        try:
+            start.check()
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from None
         exposure.log_warnings()
         if settings.AGENTHOST_MODE != "embedded":
             super().inner_run(*args, **options)

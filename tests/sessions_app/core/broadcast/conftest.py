@@ -33,16 +33,6 @@ def shared_redis() -> Iterator[Redis]:
 
 
 @pytest.fixture
-def own_redis() -> Iterator[Redis]:
-    """A Redis for tests that stop it."""
-    with folder() as home:
-        server = Redis(home)
-        server.start()
-        yield server
-        server.stop()
-
-
-@pytest.fixture
 def make_layer() -> Iterator[Callable[..., ChannelLayer]]:
     """Each layer stands for a process of its own. Those with the same URL and prefix are one deployment."""
     made: list[ChannelLayer] = []

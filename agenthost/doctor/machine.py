@@ -1,0 +1,102 @@
+"""This machine: its clock against those of the servers, and free space."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+from django.conf import settings
+from django.db import connection
+
+from agenthost import reach
+from agenthost.doctor.findings import Finding, fail, ok, warning
+from agenthost.doctor.redis import client
+
+now = time.time
+CLOCK_SECONDS = 2.0
+_GIB = 1024**3
+LEAST_BYTES, FEW_BYTES = _GIB // 4, _GIB
+_LOCAL = ("", "localhost", "127.0.0.1", "::1")
+
+
+def clock() -> Iterator[Finding]:
+    """Clocks of servers that do not answer are left out: that is said elsewhere."""
+    differences: dict[str, float] = {}
+    if connection.vendor == "postgresql":
+        try:
+            with closing(reach.connect()) as made:
+                differences["the database"] = _difference(lambda: _epoch(made))
+        except psycopg.Error:
+            pass
+    if settings.AGENTHOST_REDIS_URL:
+        try:
+            with client(settings.AGENTHOST_REDIS_URL) as redis_client:
+                differences["Redis"] = _difference(lambda: _redis_time(redis_client))
+        except (redis.exceptions.RedisError, OSError):
+            pass
+    for name, seconds in differences.items():
+        if abs(seconds) > CLOCK_SECONDS:
+            detail = f"This machine's clock is {abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} that of {name}."
+            yield fail("clock", detail, "Let both machines keep their time by NTP.")
+        else:
+            yield ok("clock", f"{abs(seconds):.2f} s from that of {name}")
+
+
+def _difference(ask: Any) -> float:
+    """Our time minus theirs, in seconds; the way there and back counts half."""
+    before = now()
+    theirs = float(ask())
+    return (before + now()) / 2 - theirs
+
+
+def _epoch(made: psycopg.Connection[tuple[Any, ...]]) -> float:
+    row = made.execute("select extract(epoch from clock_timestamp())").fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+def _redis_time(made: redis.Redis) -> float:
+    seconds, micro = made.time()
+    return float(seconds) + float(micro) / 1e6
+
+
+def disk() -> Iterator[Finding]:
+    places = {"AGENTHOST_VAR_DIR": settings.AGENTHOST_VAR_DIR}
+    if connection.vendor == "sqlite" and (parent := reach.sqlite_path().parent) != settings.AGENTHOST_VAR_DIR:
+        places["the database"] = parent
+    elif connection.vendor == "postgresql" and (directory := _data_directory()) is not None:
+        places["the database"] = directory
+    for name, path in places.items():
+        if path.is_dir():
+            yield free_space(name, path)
+    if connection.vendor == "postgresql" and "the database" not in places:
+        yield ok("disk", "the database's cannot be seen from here")
+
+
+def free_space(name: str, path: Path) -> Finding:
+    usage = shutil.disk_usage(path)
+    detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.0f} GiB free for {name} ({path})"
+    if usage.free < LEAST_BYTES:
+        return fail("disk", f"{detail}: writes will soon fail.", "Free space, or move it to a larger disk.")
+    if usage.free < FEW_BYTES:
+        return warning("disk", f"{detail}.", "Free space before it is full.")
+    return ok("disk", detail)
+
+
+def _data_directory() -> Path | None:
+    """Where Postgres keeps its data, if it runs on this machine and its role may know."""
+    host = connection.settings_dict["HOST"]
+    if host not in _LOCAL and not host.startswith("/"):
+        return None
+    try:
+        with closing(reach.connect()) as made:
+            row = made.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
+    except psycopg.Error:
+        return None
+    return Path(row[0]) if row is not None and row[0] else None

@@ -1,0 +1,43 @@
+"""The processes that do the work: workers, beat, and turns that wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from agenthost.doctor.findings import Finding, fail, ok, warning
+from sessions_app.core import installation, presence
+
+_LATE = timedelta(minutes=10)
+
+
+def look() -> Iterator[Finding]:
+    if installation.schema_fault() is not None:
+        return
+    yield workers()
+    yield beat()
+
+
+def workers() -> Finding:
+    alive, stuck = presence.workers_alive(), presence.turns_stuck()
+    if alive:
+        waiting = f"; {stuck} turns have waited for more than {presence.STUCK_AFTER_SECONDS} s" if stuck else ""
+        return ok("workers", f"{alive} alive{waiting}")
+    start = "ops/entrypoint embedded" if settings.AGENTHOST_MODE == "embedded" else "ops/entrypoint worker"
+    detail = f"No worker is alive; {stuck} turns wait." if stuck else "No worker is alive."
+    return (fail if settings.AGENTHOST_MODE == "production" else warning)("workers", detail, f"Start one: {start}")
+
+
+def beat() -> Finding:
+    """Known by what it starts: a round of housekeeping each minute, which a worker runs."""
+    last = installation.housekeeping_at()
+    start = "Start one: ops/entrypoint beat" if settings.AGENTHOST_MODE == "production" else "It runs while the server does."
+    if last is None:
+        return warning("beat", "There was no housekeeping yet.", start)
+    ago = timezone.now() - last
+    if ago > _LATE:
+        return warning("beat", f"The last housekeeping was {ago.total_seconds() / 60:.0f} minutes ago.", start)
+    return ok("beat", f"housekeeping {max(0, ago.total_seconds()):.0f} s ago")

@@ -1,0 +1,29 @@
+"""doctor: looks at everything that a deployment needs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from agenthost.doctor import findings
+from agenthost.doctor.examination import examine
+
+
+class Command(BaseCommand):
+    help = (
+        "Checks settings, database, schema, keys, Redis, agents, provider keys, MCP servers, clock, disk and processes:"
+        " one line each, with what to do. Ends with 1 if anything fails. Changes nothing."
+    )
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--connect", action="store_true", help="also ask each model (a few tokens) and each MCP server")
+        parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        found = list(examine(connect=options["connect"]))
+        findings.write(found, self.stdout, as_json=options["json"])
+        if code := findings.exit_code(found):
+            sys.exit(code)
