@@ -8,6 +8,8 @@ no state that the host could not give back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -38,9 +40,14 @@ from agents_app.runtime.interface import (
     Usage,
 )
 from agents_app.runtime.messages import Content, Message, ToolSchema
+from agents_app.runtime.room import MOST_CALLS, PART_BYTES, Filling, Full, Room
 from agents_app.runtime.unicode import Mender, storable, storable_value
 
+log = logging.getLogger(__name__)
+
 FAILED = "Tool execution failed: "
+NO_ROOM = FAILED + "its result is larger than the room that is left in this turn"
+TURN_TOO_LARGE = "turn_too_large"
 INTERRUPTED = FAILED + "interrupted, it may have run"
 BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
 """Also of an object with more levels or members than anybody reads."""
@@ -77,6 +84,7 @@ class Plan:
     titles: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = field(default_factory=dict)
     """By tool that asks the user: what is wrong with its arguments, if anything."""
+    room: Room = field(default_factory=Room)
 
 
 def changed(plan: Plan, change: Change) -> Plan:
@@ -92,6 +100,9 @@ async def run(plan: Plan, host: Host, steps_done: int) -> None:
             return
         if step >= plan.limits.max_steps:
             await host.end("error", "too_many_steps")
+            return
+        if plan.room.is_full:
+            await host.end("error", TURN_TOO_LARGE)
             return
         step += 1
         if (change := await host.next_step()) is not None:
@@ -208,6 +219,11 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
         content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
+    size = len(exact_json.dumps(content).encode())
+    plan.room.left -= size
+    if plan.room.left < 0:
+        log.warning("a tool's result of %d bytes is more than is left of its turn's (AGENTHOST_TURN_BYTES)", size)
+        content, failed = NO_ROOM, True
     await host.call_finished(call, content, failed=failed)
 
 
@@ -264,6 +280,7 @@ class _Step:
         self._opaque: list[Opaque] = []
         self._usage = Usage()
         self._finish: FinishReason | None = None
+        self._filling = Filling(plan.room)
         self._menders: dict[str, Mender] = {"text": Mender(), "thinking": Mender()}
 
     async def speak(self, messages: Sequence[Message]) -> Sequence[Call] | None:
@@ -283,6 +300,7 @@ class _Step:
             full_model=plan.full_model,
         )
         fault: ProviderError | None = None
+        full: Full | None = None
         try:
             async with aclosing(plan.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
                 async for batch in stream:
@@ -292,6 +310,11 @@ class _Step:
                 fault = ProviderError("broken_stream", "the stream ended without a finish reason")
         except ProviderError as error:
             fault = error
+        except Full as error:
+            full = error
+        if full is not None:
+            await self._cut(full)
+            return None
         await self._take_held()
         if fault is not None:
             plan.provider_failed(fault)
@@ -309,15 +332,28 @@ class _Step:
         await host.message_done(self._message(calls, broken=False))
         return calls
 
+    async def _cut(self, full: Full) -> None:
+        """The model says more than is stored: what was shown of it is its message, and the turn is over."""
+        limit = "AGENTHOST_MESSAGE_BYTES" if full.bound == "message" else "AGENTHOST_TURN_BYTES"
+        log.warning("a model's message is cut and its turn ends: there is no room for more of it (%s)", limit)
+        message = self._message([], broken=True)
+        if full.bound == "message":
+            await self._host.message_done(message, "max_tokens")
+        else:
+            await self._host.message_done(message, "error", TURN_TOO_LARGE)
+
     async def _take(self, event: ProviderEvent) -> None:
         match event:
             case TextDelta(text):
                 await self._say("text", self._menders["text"].feed(text))
+                self._filling.check()
             case ThinkingDelta(text):
                 await self._say("thinking", self._menders["thinking"].feed(text))
+                self._filling.check()
             case ToolCallDelta():
                 await self._take_call(event)
             case Opaque():
+                self._filling.take(len(exact_json.dumps(event.data)))
                 self._opaque.append(event)
             case Usage():
                 self._usage = _counted(event)
@@ -325,8 +361,9 @@ class _Step:
                 self._finish = reason
 
     async def _take_held(self) -> None:
-        await self._say("thinking", self._menders["thinking"].rest())
-        await self._say("text", self._menders["text"].rest())
+        with contextlib.suppress(Full):
+            await self._say("thinking", self._menders["thinking"].rest())
+            await self._say("text", self._menders["text"].rest())
 
     async def _say(self, kind: Literal["text", "thinking"], text: str) -> None:
         if not text:
@@ -334,7 +371,13 @@ class _Step:
         # A history message has its thinking first; what is thought after the first word of text
         # stands in the turn's parts alone.
         late = kind == "thinking" and bool(self._text)
-        if not self._parts or self._parts[-1][1] != kind:
+        opens = not self._parts or self._parts[-1][1] != kind
+        if opens:
+            self._filling.take(PART_BYTES)
+        text = self._filling.fit(text)
+        if not text:
+            return
+        if opens:
             part_id = f"{self._step}.{len(self._parts)}"
             self._parts.append((part_id, kind, []))
             await self._host.part_opened(self._step, part_id, kind, late=late)
@@ -349,6 +392,9 @@ class _Step:
     async def _take_call(self, piece: ToolCallDelta) -> None:
         call = self._calls.get(piece.index)
         if call is None:
+            if len(self._calls) == MOST_CALLS:
+                raise Full("message")
+            self._filling.take(PART_BYTES + len(piece.name or ""))
             call_id = await self._host.free_call_id(piece.id)
             call = _OpenCall(call_id, f"{self._step}.{len(self._parts)}", storable(piece.name or ""))
             self._calls[piece.index] = call
@@ -357,6 +403,7 @@ class _Step:
         elif piece.name and not call.name:
             call.name = storable(piece.name)
         if piece.arguments:
+            self._filling.take(len(piece.arguments.encode("utf-8", "surrogatepass")))
             call.arguments.append(piece.arguments)
             if said := call.mender.feed(piece.arguments):
                 await self._host.call_arguments(self._step, call.call_id, said)

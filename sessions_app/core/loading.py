@@ -45,6 +45,8 @@ class Loaded:
     approval: str = ""
     own_tools: frozenset[str] = frozenset()
     """Tools that only a run with this session's own secrets could find: nobody can enable them, they are active."""
+    stored: int = 0
+    """Bytes of the messages that earlier runs of the turn have stored."""
     attention: bool = False
     """The session has or had clients or pending messages: there is something to look at between steps."""
 
@@ -54,7 +56,10 @@ select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, 
  t.input_tokens, t.output_tokens, t.cache_read_tokens, t.deadline_at is not null,
  exists (select 1 from sessions_app_toolcall c where c.turn_id = t.id),
  exists (select 1 from sessions_app_optionvalue o where o.session_id = s.id),
- t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention
+ t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention,
+ case when t.step > 0 then (select coalesce(sum({octets}(cast(m.content as {octets_type}))
+  + coalesce({octets}(cast(m.provider_data as {octets_type})), 0)), 0)
+  from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end
 from sessions_app_turn t
 join sessions_app_session s on s.id = t.session_id
 join sessions_app_agentdefinition d on d.id = t.definition_id
@@ -90,7 +95,7 @@ def load_one(claimed: Claimed) -> Loaded:
 
 def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Loaded:
     (_, public_id, session, run, step, parts, definition, digest, tool_refs, client_tools, *rest) = row
-    (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key, approval, attention) = rest
+    (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key, approval, attention, stored) = rest
     return Loaded(
         public_id=public_id,
         session_public_id=session,
@@ -106,6 +111,7 @@ def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Lo
         has_calls=bool(has_calls),
         budget=quotas.token_budget(claimed.tenant, of_tenant, key, of_key),
         approval=approval,
+        stored=int(stored),
         attention=bool(attention),
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from django.conf import settings
 
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
@@ -12,6 +14,7 @@ from agents_app.runtime import loop
 from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import Change
 from agents_app.runtime.messages import ToolSchema
+from agents_app.runtime.room import Room
 from agents_app.spec import AgentSpec
 from sessions_app.core import clients
 from sessions_app.core.loading import Loaded
@@ -45,12 +48,13 @@ def make(
     enabled = loaded.settings.enabled | loaded.own_tools
     brought = loaded.settings.client_schemas() if spec.client_tools else []
     assembled = assemble(spec, loaded.options, enabled, pool, fair_key, brought, loaded.session_public_id)
-    return assembled.plan(
+    plan = assembled.plan(
         why_free=decided.why_free,
         client_tools=_owners(spec, decided),
         provider_failed=provider_failed,
         titles=_titles(spec, decided),
     )
+    return replace(plan, room=Room(settings.AGENTHOST_MESSAGE_BYTES, settings.AGENTHOST_TURN_BYTES - loaded.stored))
 
 
 def change(spec: AgentSpec, decided: Decided, plan: loop.Plan) -> Change:

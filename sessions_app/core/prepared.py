@@ -35,6 +35,8 @@ _WORDS = {
         "moment": "statement_timestamp() + %s * interval '1 second'",
         "for_change": "for no key update",
         "for_change_of_turn": "for no key update of t skip locked",
+        "octets": "octet_length",
+        "octets_type": "text",
         "among": "= any(%s::bigint[])",
         "among_texts": "= any(%s::text[])",
     },
@@ -43,6 +45,8 @@ _WORDS = {
         "moment": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %s || ' seconds')",
         "for_change": "",
         "for_change_of_turn": "",
+        "octets": "length",
+        "octets_type": "blob",
         "among": "in (select value from json_each(%s))",
         "among_texts": "in (select value from json_each(%s))",
     },
@@ -59,7 +63,8 @@ def _written(sql: str, vendor: str) -> str:
 def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows of the answer. ``{now}``, ``{moment}`` (seconds from now) and locks are put in the database's words.
 
-    ``{among}`` compares with a list of numbers, ``{among_texts}`` with one of texts.
+    ``{among}`` compares with a list of numbers, ``{among_texts}`` with one of texts;
+    ``{octets}(cast(… as {octets_type}))`` is a text's bytes.
     """
     if connection.vendor == "postgresql":
         return _run(sql, params).fetchall()

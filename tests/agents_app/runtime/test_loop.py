@@ -20,6 +20,7 @@ from agents_app.runtime.interface import (
     FormAnswer,
     Limits,
     ModelRequest,
+    Opaque,
     ProviderEvent,
     TextDelta,
     ThinkingDelta,
@@ -27,6 +28,7 @@ from agents_app.runtime.interface import (
     Usage,
 )
 from agents_app.runtime.messages import Content, Message, ToolSchema
+from agents_app.runtime.room import Filling, Full, Room
 
 Step = list[Any]
 """What the model says to one request: provider events, an exception, or something to be awaited."""
@@ -430,3 +432,79 @@ async def test_a_cancel_at_the_moment_of_any_news_is_not_lost(news: str, moment:
 
 def test_a_plan_shows_no_secret() -> None:
     assert "sk-secret" not in repr(plan(Provider()))
+
+
+# --- how much is stored ---
+
+
+@pytest.mark.rule("A86", "A100")
+async def test_a_message_without_end_is_cut_and_its_provider_closed() -> None:
+    """1,500 deltas of 60 KB: nobody holds, stores or shows more of them than a message may have."""
+    host = Host()
+    provider = Provider([*([TextDelta("é" * 30_000)] * 1_500), Finish("stop")])
+    await loop.run(plan(provider, room=Room(message=1_000_000)), host, 0)
+    assert host.said[-1] == ("message_done", "max_tokens", "")
+    (message,) = host.messages
+    assert 999_000 < len(message.text.encode()) <= 1_000_000
+    assert "".join(fact[2] for fact in host.said if fact[0] == "delta") == message.text
+    assert provider.closed == 1
+    assert message.broken
+
+
+@pytest.mark.rule("A86")
+@pytest.mark.parametrize(
+    "step",
+    [
+        [TextDelta("a"), *([asked("t", "c", 0, '{"x":"' + "y" * 5_000)] * 30), Finish("tool_calls")],
+        [TextDelta("a"), *(asked("t", f"c{number}", number) for number in range(2_000)), Finish("tool_calls")],
+        [TextDelta("a"), *([ThinkingDelta("x"), TextDelta("")] * 1), *([Opaque("p", "z" * 5_000)] * 30), Finish("stop")],
+        [TextDelta("a"), *([ThinkingDelta("b"), TextDelta("a")] * 5_000), Finish("stop")],
+    ],
+    ids=["arguments", "calls", "opaque parts", "parts"],
+)
+async def test_whatever_a_message_grows_by_is_counted(step: Step) -> None:
+    host, provider = Host(), Provider(step)
+    await loop.run(plan(provider, Tools(t=nothing), room=Room(message=100_000)), host, 0)
+    assert host.said[-1] == ("message_done", "max_tokens", "")
+    (message,) = host.messages
+    assert message.text.startswith("a")
+    assert message.calls == []
+    assert len(message.parts) < 300
+    assert host.results == {}
+    assert provider.closed == 1
+
+
+@pytest.mark.rule("A87")
+async def test_a_turn_ends_with_error_where_its_messages_have_its_size() -> None:
+    host = Host()
+    call = [TextDelta("x" * 40_000), asked("t", "a"), Finish("tool_calls")]
+    provider = Provider(call, [TextDelta("y" * 80_000), Finish("stop")])
+    await loop.run(plan(provider, Tools(t=nothing), room=Room(left=100_000)), host, 0)
+    assert host.said[-1] == ("message_done", "error", "turn_too_large")
+    assert len(host.messages[0].text) + len(host.messages[1].text) <= 100_000
+    assert host.messages[1].text.startswith("y" * 50_000)
+    assert provider.closed == 2
+
+
+@pytest.mark.rule("A72", "A87")
+async def test_a_result_that_is_larger_than_what_is_left_of_its_turn_is_not_stored() -> None:
+    async def large() -> str:
+        return "x" * 60_000
+
+    host = Host()
+    calls = [asked("large", "a", 0), asked("large", "b", 1), Finish("tool_calls")]
+    provider = Provider(calls, [TextDelta("never"), Finish("stop")])
+    await loop.run(plan(provider, Tools(large=large), room=Room(left=100_000)), host, 0)
+    assert sorted(map(str, host.results.values()))[0].startswith("Tool execution failed: its result is larger")
+    assert sorted(map(len, host.results.values())) == [len(loop.NO_ROOM), 60_000]
+    assert host.said[-1] == ("end", "error", "turn_too_large")
+    assert len(provider.requests) == 1
+
+
+def test_text_is_cut_between_characters_and_never_beyond_the_limit() -> None:
+    filling = Filling(Room(message=7))
+    assert filling.fit("éé") == "éé"
+    assert filling.fit("👩x") == ""
+    with pytest.raises(Full) as full:
+        filling.check()
+    assert full.value.bound == "message"

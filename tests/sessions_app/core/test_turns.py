@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.utils import timezone
+from pytest_django import Settings
 
 from agents_app import exact_json
 from agents_app.runtime.interface import Limits
@@ -275,6 +276,43 @@ def test_too_many_steps_end_with_error(alice: World, start_worker: Callable[[], 
     turn = wait_for_state(alice.say(session, script), "error")
     assert (turn.error, turn.step) == ("too_many_steps", 6)
     assert len(tools.runs) == 6
+
+
+@pytest.mark.rule("A86", "A100")
+def test_an_answer_without_end_is_cut_at_the_limit_and_the_session_goes_on(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Settings
+) -> None:
+    limit = settings.AGENTHOST_MESSAGE_BYTES = 600_000
+    start_worker()
+    session = alice.session()
+    script = model.script([text(*["x" * 60_000] * 300)])
+    turn = wait_for_state(alice.say(session, script), "done")
+    assert turn.stop_reason == "max_tokens"
+    said = str(full(session)[-1][1])
+    assert limit - 1_000 < len(said) <= limit
+    # Its deltas, and the text once more as a whole.
+    stored = sum(len(event.data) for event in journal.read_session(session.tenant_id, session.pk, 0, limit=10_000).events)
+    assert stored < 2.1 * limit
+    assert model.wait_ended(model.wait_request(script)) == "closed"
+    wait_for_state(alice.say(session, model.script([text("again")])), "done")
+
+
+@pytest.mark.rule("A87")
+def test_a_turns_size_counts_over_its_runs_and_its_end_says_so(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Settings
+) -> None:
+    settings.AGENTHOST_TURN_BYTES = 100_000
+    start_worker()
+    session = alice.session()
+    overrides = Overrides(client_tools=[READ_LOG])
+    script = model.script([text("x" * 60_000), call("read_log", id="a")], [text("y" * 60_000)])
+    accepted = alice.say(session, script, overrides=overrides)
+    wait_for_state(accepted, "waiting")
+    turn = wait_for_state(alice.answer(session, ClientResult(0, "a", "calm")), "error")
+    assert (turn.error, turn.stop_reason) == ("turn_too_large", "error")
+    assert sum(len(str(content)) for role, content in full(session) if role == "assistant") < 100_500
+    settings.AGENTHOST_TURN_BYTES = 10_000_000
+    wait_for_state(alice.say(session, model.script([text("again")])), "done")
 
 
 # --- the provider ---

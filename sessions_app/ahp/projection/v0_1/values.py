@@ -17,6 +17,7 @@ _ERRORS: Mapping[str, str] = {
     "provider_limit_reached": "The model's provider reports that the limit of this session's own key is reached.",
     "provider_model_unknown": "The model's provider does not know the model that this session has chosen.",
     "too_many_steps": "The agent took more steps than it may.",
+    "turn_too_large": "The turn has reached the size that a turn may have.",
     "interrupted": "The run was interrupted and could not be continued.",
     "limit": "The run took longer than its agent allows.",
     "quota_tokens": "The tokens of the day are used up.",
