@@ -6,6 +6,7 @@ skips kinds it does not know, so a newer release may run beside this one. Ids in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -97,6 +98,14 @@ class Happening:
     @property
     def durable(self) -> bool:
         return self.kind not in STREAM_KINDS
+
+    def continues(self, before: Happening) -> bool:
+        """Whether this is a piece of the same part as its neighbour: the two are one event."""
+        return self.join is not None and self.join == before.join and self.kind is before.kind
+
+    def joined(self, texts: Sequence[str]) -> Happening:
+        """The one event of several pieces, of which this is the first."""
+        return Happening(self.kind, {**self.payload, "delta": "".join(texts)}, self.join)
 
     def data(self) -> str:
         if self.durable:

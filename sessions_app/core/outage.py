@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError
 
-from sessions_app.core import database
+from sessions_app.core import database, faults
 from sessions_app.core.errors import NotReady
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,11 @@ def is_away(error: BaseException) -> bool:
     if isinstance(error, OperationalError | InterfaceError | NotReady):
         return True
     return isinstance(error, DatabaseError) and getattr(error.__cause__, "sqlstate", None) == _READ_ONLY
+
+
+def described(error: BaseException) -> str:
+    """For the log: of an outage the error's class alone, because every run reports it."""
+    return type(error).__name__ if is_away(error) else faults.described(error)
 
 
 async def outlast(call: Callable[[], Awaitable[T]]) -> T:

@@ -377,7 +377,7 @@ class Worker:
             if not live.stopped:
                 raise
         except DatabaseError as error:
-            log.error("the database failed under turn %s, which will be taken over: %s", claimed.turn_id, faults.described(error))
+            log.error("the database failed under turn %s, which will be taken over: %s", claimed.turn_id, outage.described(error))
             return
         except Exception as error:
             log.error("turn %s failed inside the server: %s", claimed.turn_id, faults.described(error))
@@ -388,7 +388,7 @@ class Worker:
                 await outage.run_for(claimed.tenant, turns.stop, claimed.turn_id, failed, fence=claimed.fence)
             await database.run(turns.provider_closed, claimed)
         except Exception as error:
-            log.error("the end of a run of turn %s could not be stored: %s", claimed.turn_id, faults.described(error))
+            log.error("the end of a run of turn %s could not be stored: %s", claimed.turn_id, outage.described(error))
 
     # --- sweeping ---
 

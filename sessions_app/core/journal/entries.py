@@ -20,6 +20,19 @@ class Ready:
 
 READY = Ready()
 
+_EVENT_SIZE = 64
+"""Approximate bytes of an event beside its text."""
+
+
+def size_of(unit: Unit) -> int:
+    """The approximate bytes of what a unit stores; texts are counted by their characters."""
+    size = 0
+    for happening in unit.happenings:
+        size += _EVENT_SIZE + sum(len(value) for value in happening.payload.values() if isinstance(value, str))
+    for statement in unit.statements:
+        size += sum(len(value) for value in statement.params if isinstance(value, str))
+    return size
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -37,6 +50,28 @@ class Entry:
     @property
     def run(self) -> tuple[int, int]:
         return (self.unit.session, self.unit.fence)
+
+    def can_join(self, after: Entry) -> bool:
+        """Whether ``after``, the next of the session, is one more piece of what this ends with, and nobody waits for either."""
+        mine, other = self.unit, after.unit
+        return (
+            self.future is after.future is None
+            and self.durable == after.durable
+            and mine.fence == other.fence
+            and not mine.statements
+            and not other.statements
+            and len(other.happenings) == 1
+            and bool(mine.happenings)
+            and other.happenings[0].continues(mine.happenings[-1])
+        )
+
+    def join(self, after: Entry) -> int:
+        """Take the piece in; the bytes that it adds."""
+        *before, last = self.unit.happenings
+        text = after.unit.happenings[0].payload["delta"]
+        self.unit.happenings = [*before, last.joined([last.payload["delta"], text])]
+        self.size += len(text)
+        return len(text)
 
 
 @dataclass(slots=True, eq=False)

@@ -51,13 +51,12 @@ class _Joined:
 
     def takes(self, happening: Happening, fence: int) -> bool:
         """Neighbouring deltas of one part are one event."""
-        mine = self.happening
-        return mine.join is not None and mine.join == happening.join and mine.kind is happening.kind and self.fence == fence
+        return self.fence == fence and happening.continues(self.happening)
 
     def text(self) -> str:
         if len(self.texts) == 1:
             return text_of(self.happening)
-        return text_of(Happening(self.happening.kind, {**self.happening.payload, "delta": "".join(self.texts)}))
+        return text_of(self.happening.joined(self.texts))
 
 
 def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) -> Layout:

@@ -4,6 +4,9 @@ Idle, a unit is flushed at once; while a flush is under way units collect, and t
 Flushes of nothing but deltas keep a few milliseconds apart, because under load a flush costs more than
 what it carries; whatever somebody waits for goes at once (docs/decisions/0007).
 
+A flush is bounded in bytes, and tenants have equal shares of it (line.py). What waits is bounded too: a run whose
+unsent text is too long waits for room, and so holds its model's stream back.
+
 Order within a session is the order in which units came. What is durable is announced and answered after
 a barrier, which runs beside the next flush; deltas are announced as soon as they are stored, unless their
 session has something waiting for the barrier.
@@ -26,9 +29,10 @@ from django.db import connections
 
 from sessions_app.core import broadcast
 from sessions_app.core.errors import NotReady
-from sessions_app.core.journal.entries import READY, Entry, Record
+from sessions_app.core.journal.entries import READY, Entry, Record, size_of
 from sessions_app.core.journal.errors import BadUnit, WriterClosed
 from sessions_app.core.journal.layout import Layout, lay_out
+from sessions_app.core.journal.line import Line
 from sessions_app.core.journal.postgres_store import PostgresStore
 from sessions_app.core.journal.rows import announcements
 from sessions_app.core.journal.sqlite_store import SqliteStore
@@ -39,8 +43,12 @@ logger = logging.getLogger(__name__)
 
 UNSENT_BYTES = 256 * 1024
 """How much of one session may wait to be stored before its run is asked to wait."""
+UNSENT_BYTES_IN_ALL = 64 * 1024 * 1024
+"""How much of all sessions: where many wait, each may have less than ``UNSENT_BYTES``."""
 
 _MOST_UNITS = 2000
+_FLUSH_BYTES = 256 * 1024
+"""A flush of this size takes some 10 ms, for which everybody's next delta waits. Only its last unit may exceed it."""
 _CLOSE_SECONDS = 10.0
 _SPACING = 0.005
 """Seconds from one flush to the next, if that one would hold nothing but deltas."""
@@ -53,9 +61,6 @@ _UNCONFIRMED_SECONDS = 0.5
 # The groups of a flush, in the order of their numbers: sessions with something durable; those with
 # nothing durable now but something still waiting for the barrier; the rest.
 _DURABLE, _FOLLOWING, _FREE = range(3)
-
-_SIZE = 64
-"""What an event takes beside its text, roughly."""
 
 
 def _store() -> Store:
@@ -70,7 +75,7 @@ class Writer:
         self._all_durable: bool = settings.AGENTHOST_DURABLE_DELTAS
         self._era: int | None = None
         self._tickets = itertools.count()
-        self._queue: deque[Entry] = deque()
+        self._queue = Line()
         self._parked: list[Entry] = []
         self._parked_sessions: dict[int, int] = {}
         self._park_pause = _FIRST_PAUSE
@@ -83,7 +88,7 @@ class Writer:
         self._told_of_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._last_flush = 0.0
+        self._last_flush = float("-inf")
         self._confirm = asyncio.Event()
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._look_again = False
@@ -119,7 +124,7 @@ class Writer:
     def put(self, unit: Unit) -> Awaitable[None]:
         """Store deltas some time soon. The answer is ready when the session's unsent text is small enough."""
         self._take(unit, None)
-        if self._closed or self._unsent.get(unit.session, 0) < UNSENT_BYTES:
+        if self._closed or self._unsent.get(unit.session, 0) < self._most_unsent():
             return READY
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room.setdefault(unit.session, []).append(room)
@@ -154,20 +159,18 @@ class Writer:
     # --- the queue ---
 
     def _take(self, unit: Unit, future: asyncio.Future[Outcome] | None) -> None:
-        size, durable = 0, self._all_durable or bool(unit.statements)
+        durable = self._all_durable or bool(unit.statements)
         # A part's first word is what a reader waits for; those behind it only keep coming.
         opens = False
         for happening in unit.happenings:
             opens = opens or happening.join is None
-            size += _SIZE + len(happening.payload.get("delta", ""))
             durable = durable or happening.durable
-        entry = Entry(unit, size, durable, next(self._tickets), future)
+        entry = Entry(unit, size_of(unit), durable, next(self._tickets), future)
         if self._closed:
             self._fail(entry, WriterClosed())
             return
         session = unit.session
-        self._unsent[session] = self._unsent.get(session, 0) + size
-        self._queue.append(entry)
+        self._unsent[session] = self._unsent.get(session, 0) + self._queue.add(entry)
         if opens or entry.future is not None:
             self._hurry.set()
         self._wake.set()
@@ -180,8 +183,11 @@ class Writer:
             self._unsent[session] = left
         else:
             self._unsent.pop(session, None)
-        if left < UNSENT_BYTES and session in self._room:
+        if session in self._room and left < self._most_unsent():
             self._make_room(session)
+
+    def _most_unsent(self) -> int:
+        return min(UNSENT_BYTES, UNSENT_BYTES_IN_ALL // max(1, len(self._unsent)))
 
     def _make_room(self, session: int) -> None:
         for room in self._room.pop(session, ()):
@@ -208,21 +214,16 @@ class Writer:
 
     def _unpark(self) -> None:
         parked, self._parked, self._parked_sessions = self._parked, [], {}
-        self._requeue(parked)
+        self._queue.put_back(parked)
         self._wake.set()
 
     def _stays_behind(self, entry: Entry) -> bool:
         parked = self._parked_sessions.get(entry.unit.session)
         return parked is not None and parked < entry.ticket
 
-    def _requeue(self, entries: Iterable[Entry]) -> None:
-        """Back into the line, each at its place."""
-        self._queue = deque(sorted([*entries, *self._queue], key=lambda entry: entry.ticket))
-
     def _next_batch(self) -> list[Entry]:
         batch: list[Entry] = []
-        while self._queue and len(batch) < _MOST_UNITS:
-            entry = self._queue.popleft()
+        for entry in self._queue.take(_MOST_UNITS, _FLUSH_BYTES):
             if self._stays_behind(entry):
                 self._park([entry])
             else:
@@ -240,12 +241,10 @@ class Writer:
                 if self._look_again:
                     self._look_again = False
                     await self._store.look()
-                    self._requeue(await self._reclaim())
+                    self._queue.put_back(await self._reclaim())
                 await self._keep_apart()
-                batch = self._next_batch()
-                if not batch:
-                    break
-                await self._flush(batch)
+                if batch := self._next_batch():
+                    await self._flush(batch)
             self._busy = False
             self._quiet.set()
 
@@ -297,14 +296,14 @@ class Writer:
                     self._break(entries[0], error.code)
                 continue
             except Away:
-                self._requeue([*entries, *itertools.chain.from_iterable(companies)])
+                self._queue.put_back([*entries, *itertools.chain.from_iterable(companies)])
                 await asyncio.sleep(_AWAY_PAUSE)
                 return
             again = self._settle(entries, written)
             if self._store.era != self._era:
                 # What a crash has lost comes before whatever was to follow it.
                 lost = await self._reclaim()
-                self._requeue([*lost, *again, *itertools.chain.from_iterable(companies)])
+                self._queue.put_back([*lost, *again, *itertools.chain.from_iterable(companies)])
                 return
             if again:
                 companies.appendleft(again)

@@ -15,6 +15,7 @@ from django.utils import timezone
 from sessions_app.core import journal, prepared
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal import writer as writer_module
+from sessions_app.core.journal.entries import READY
 from sessions_app.core.journal.types import Announcement, Event, Stored, Unit
 from sessions_app.core.prepared import Statement
 from sessions_app.models import Session, ToolCall, Turn
@@ -472,3 +473,45 @@ def test_what_came_before_the_close_is_stored_and_what_comes_after_is_refused(wr
     (refused,) = writer.submit(run.commit(2))
     assert isinstance(refused, journal.WriterClosed)
     assert run.said == [("text_delta", "a"), ("step_done", "1")]
+
+
+# --- shares of a flush ---
+
+
+def test_a_tenant_that_stores_megabytes_delays_anothers_delta_by_one_flush(
+    writer: InLoop, make_run: MakeRun, announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The small delta came last, and is announced with the first flush."""
+    quiet = make_run()
+    tenant = make_run().tenant
+    loud = [make_run(tenant) for _ in range(20)]
+    announced.lists.clear()
+    writer.put(*(run.delta("x" * 60_000) for run in loud), quiet.delta("hello"))
+    announced.wait(lambda: all(events_of(announced.all, run.session) for run in [*loud, quiet]))
+    assert [event.data for event in events_of(announced.lists[0], quiet.session)] == ['{"part":"p1","delta":"hello"}']
+    for flush in announced.lists:
+        assert sum(len(event.data) for each in flush for item in each.items for event in item.events) < 400_000
+    assert all(run.said == [("text_delta", "x" * 60_000)] for run in loud)
+
+
+def test_a_unit_larger_than_a_flush_is_stored(writer: InLoop, make_run: MakeRun) -> None:
+    run = make_run()
+    assert writer.submit(run.delta("x" * 1_000_000), run.commit(1)) == ["stored", "stored"]
+    assert run.said == [("text_delta", "x" * 1_000_000), ("step_done", "1")]
+
+
+def test_runs_wait_for_room_sooner_where_many_have_text_that_waits(
+    writer: InLoop, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process keeps is bounded however many runs it has."""
+    monkeypatch.setattr(writer_module, "UNSENT_BYTES_IN_ALL", 10_000)
+    runs = [make_run() for _ in range(4)]
+
+    async def put() -> list[bool]:
+        rooms = [writer.writer.put(run.delta("x" * 3_000)) for run in runs]
+        waits = [room is not READY for room in rooms]
+        for room in rooms:
+            await room
+        return waits
+
+    assert writer.do(put()) == [False, False, False, True]

@@ -1,0 +1,93 @@
+"""The units that wait for a flush: each session's in order, the tenants in fair shares of bytes.
+
+Deficit round robin: in its round a tenant earns ``_ROUND`` bytes and sends what it has earned, so megabytes of one
+tenant do not wait in front of another's small delta, and a unit of any size is sent in the end. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import merge
+
+from sessions_app.core.journal.entries import Entry
+
+_ROUND = 16 * 1024
+_LONGEST_JOINED = 16 * 1024
+"""Deltas that wait are joined up to this length: a run that waits long keeps few objects, and a flush stays small."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A tenant's entries by ticket, and the bytes that it has earned."""
+
+    entries: deque[Entry] = field(default_factory=deque)
+    earned: int = 0
+
+
+class Line:
+    def __init__(self) -> None:
+        self._lanes: dict[int, _Lane] = {}
+        """The tenants in the order of their next rounds."""
+        self._newest: dict[int, Entry] = {}
+        """By session."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Entry]:
+        for lane in self._lanes.values():
+            yield from lane.entries
+
+    def add(self, entry: Entry) -> int:
+        """A new entry; the bytes that it takes here. A delta is joined with the one before it."""
+        newest = self._newest.get(entry.unit.session)
+        if newest is not None and newest.size < _LONGEST_JOINED and newest.can_join(entry):
+            return newest.join(entry)
+        self._lane(entry).entries.append(entry)
+        self._newest[entry.unit.session] = entry
+        self._count += 1
+        return entry.size
+
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Each at its place, by its ticket."""
+        by_tenant: dict[int, list[Entry]] = {}
+        for entry in sorted(entries, key=_ticket):
+            by_tenant.setdefault(entry.unit.tenant, []).append(entry)
+            newest = self._newest.get(entry.unit.session)
+            if newest is None or newest.ticket < entry.ticket:
+                self._newest[entry.unit.session] = entry
+            self._count += 1
+        for back in by_tenant.values():
+            lane = self._lane(back[0])
+            lane.entries = deque(merge(back, lane.entries, key=_ticket))
+
+    def take(self, most_units: int, most_bytes: int) -> list[Entry]:
+        """The next entries, by ticket. More than ``most_bytes`` only by the last one of them."""
+        taken: list[Entry] = []
+        left = most_bytes
+        while self._lanes and left > 0 and len(taken) < most_units:
+            tenant = next(iter(self._lanes))
+            lane = self._lanes.pop(tenant)
+            lane.earned += _ROUND
+            while lane.entries and lane.entries[0].size <= lane.earned and left > 0 and len(taken) < most_units:
+                entry = lane.entries.popleft()
+                lane.earned -= entry.size
+                left -= entry.size
+                taken.append(entry)
+                if self._newest.get(entry.unit.session) is entry:
+                    del self._newest[entry.unit.session]
+            if lane.entries:
+                self._lanes[tenant] = lane
+        self._count -= len(taken)
+        taken.sort(key=_ticket)
+        return taken
+
+    def _lane(self, entry: Entry) -> _Lane:
+        return self._lanes.setdefault(entry.unit.tenant, _Lane())
+
+
+def _ticket(entry: Entry) -> int:
+    return entry.ticket
