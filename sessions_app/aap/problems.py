@@ -123,6 +123,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.SessionNotFound: _always(404, "There is no such session."),
     errors.HistoryKindUndeclared: _history_kind_undeclared,
     errors.AgentGone: _agent_gone,
+    errors.SessionFull: lambda error: Problem(422, _sentence(str(error))),
     errors.TurnAlreadyRunning: _always(409, "A turn is already running in this session."),
     errors.AgentUnknown: _always(422, "There is no agent with this name."),
     errors.AddressTaken: _always(409, "A session with this URI exists."),

@@ -55,6 +55,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.TurnUnknown: _always(jsonrpc.INVALID_PARAMS, "The session has no such turn."),
     errors.NotPossible: lambda error: jsonrpc.invalid_params(error.reason),
     errors.QuotaExceeded: _quota,
+    errors.SessionFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}."),
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, _NOT_NOW),
     errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is not valid any more."),
     errors.ScopeMissing: _always(Code.PERMISSION_DENIED, "The key of this connection may not do this."),

@@ -167,6 +167,19 @@ class QuotaExceeded(DomainError):
         super().__init__(f"over the quota {quota} of {limit} for this {'key' if of_key else 'tenant'}")
 
 
+class SessionFull(DomainError):
+    """The session has as many bytes stored as one may have: it can be read, cut back, cancelled and deleted, not continued."""
+
+    code = "session_full"
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"This session has {limit:,} bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES);"
+            " it can be read and deleted, but not continued"
+        )
+
+
 class NotReady(DomainError):
     """The server cannot do this now; the caller may try again."""
 

@@ -129,6 +129,11 @@ def remove_session(session: int) -> bool:
                 )
                 if cursor.rowcount < BATCH:
                     break
+        cursor.execute(
+            "delete from sessions_app_usagetotal where measure = 'session' and key_id = %s"
+            " and tenant_id = (select tenant_id from sessions_app_session where id = %s)",
+            [session, session],
+        )
     journal.forget_session(session)
     Session.with_deleted.filter(pk=session, deleted_at__isnull=False).delete()
     return True

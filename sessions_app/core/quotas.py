@@ -26,7 +26,7 @@ from django.utils import timezone
 
 from sessions_app.core import prepared, rates
 from sessions_app.core.caller import Caller, Limits
-from sessions_app.core.errors import Fault, InvalidInput, QuotaExceeded
+from sessions_app.core.errors import Fault, InvalidInput, QuotaExceeded, SessionFull
 from sessions_app.core.prepared import Statement
 from sessions_app.models import STANDING, ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 
@@ -294,10 +294,12 @@ _ENTRY = "insert into sessions_app_usageentry (tenant_id, key_id, measure, day, 
 
 
 def stored(tenant: int, session: int, amount: int) -> Statement:
-    """Bytes that a session has more of (or less). They are its creator's."""
+    """Bytes that a session has more of (or less). They are its creator's, and count for the session itself."""
+    day = STANDING.isoformat()
     return Statement(
-        f"{_ENTRY} (%s, coalesce((select created_by_id from sessions_app_session where id = %s), 0), 'bytes', %s, %s)",
-        (tenant, session, STANDING.isoformat(), amount),
+        f"{_ENTRY} (%s, coalesce((select created_by_id from sessions_app_session where id = %s), 0), 'bytes', %s, %s),"
+        " (%s, %s, 'session', %s, %s)",
+        (tenant, session, day, amount, tenant, session, day, amount),
     )
 
 
@@ -315,14 +317,35 @@ def size(*texts: str | None) -> int:
 
 
 def enter(session: Session, measure: Measure, amount: int) -> None:
-    """An entry of a session's creator, in the open transaction."""
-    if amount:
-        prepared.execute([entry(session.tenant_id, session.created_by_id, measure, amount)])
+    """An entry of a session's creator, in the open transaction; bytes are the session's own too."""
+    if not amount:
+        return
+    of_key = (session.tenant_id, session.created_by_id or 0, measure.value, STANDING.isoformat(), amount)
+    if measure is not Measure.BYTES:
+        prepared.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", of_key)])
+        return
+    of_session = (session.tenant_id, session.pk, Measure.OF_SESSION.value, STANDING.isoformat(), amount)
+    prepared.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)", (*of_key, *of_session))])
 
 
-def entry(tenant: int, key: int | None, measure: Measure, amount: int) -> Statement:
-    """What there is more of (or less), all days together."""
-    return Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", (tenant, key or 0, measure.value, STANDING.isoformat(), amount))
+_OF_SESSION = "tenant_id = %s and measure = 'session' and day = '1970-01-01' and key_id = %s"
+SESSION_BYTES = (
+    f"(select coalesce(sum(amount), 0) from sessions_app_usagetotal where {_OF_SESSION})"
+    f" + (select coalesce(sum(amount), 0) from sessions_app_usageentry where {_OF_SESSION})"
+)
+"""An expression over tenant and session, twice: what the session has stored. One statement, as in ``used``."""
+
+
+def bytes_of_session(session: Session) -> int:
+    """What the session has stored: messages, tools, options, what its clients have left in it."""
+    row = prepared.row(f"select {SESSION_BYTES}", (session.tenant_id, session.pk) * 2)
+    return 0 if row is None else int(row[0])
+
+
+def admit_into(stored: int) -> None:
+    """``SessionFull`` if a session with so many bytes may not be continued."""
+    if stored >= settings.AGENTHOST_SESSION_BYTES:
+        raise SessionFull(settings.AGENTHOST_SESSION_BYTES)
 
 
 def bytes_of_settings(session: Session) -> int:
@@ -371,10 +394,15 @@ class Growth:
 
 @contextmanager
 def counting_guests(session: Session) -> Iterator[Growth]:
-    """Enter what clients leave in the session, or take out of it, within the block; the session is locked."""
+    """Enter what clients leave in the session, or take out of it, within the block; the session is locked.
+
+    ``SessionFull`` if there is no room for what they leave.
+    """
     growth, before = Growth(), bytes_of_guests(session)
     yield growth
     growth.bytes = bytes_of_guests(session) - before
+    if growth.bytes > 0:
+        admit_into(bytes_of_session(session))
     enter(session, Measure.BYTES, growth.bytes)
 
 
@@ -382,7 +410,10 @@ def session_made(session: Session, *, bare: bool) -> Statement:
     """After everything of it is written, in its transaction. ``bare``: it has no options and no history to be counted."""
     taken = size(session.client_tools, session.tool_refs) if bare else bytes_of_settings(session) + bytes_of_history(session)
     one = (session.tenant_id, session.created_by_id or 0, STANDING.isoformat())
-    return Statement(f"{_ENTRY} (%s, %s, 'sessions', %s, 1), (%s, %s, 'bytes', %s, %s)", (*one, *one, taken))
+    own = (session.tenant_id, session.pk, STANDING.isoformat(), taken)
+    return Statement(
+        f"{_ENTRY} (%s, %s, 'sessions', %s, 1), (%s, %s, 'bytes', %s, %s), (%s, %s, 'session', %s, %s)", (*one, *one, taken, *own)
+    )
 
 
 def session_gone(session: Session) -> int:

@@ -18,6 +18,8 @@ class Measure(models.TextChoices):
     SESSIONS = "sessions"
     BYTES = "bytes"
     TOKENS = "tokens"
+    OF_SESSION = "session", "bytes of one session"
+    """In place of a key these rows have the session's number."""
 
 
 class UsageEntry(models.Model):

@@ -31,6 +31,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.AgentUnknown: _always("there is no such agent"),
     errors.AddressTaken: _always("a session with this URI exists"),
     errors.QuotaExceeded: _quota,
+    errors.SessionFull: str,
     errors.NotAuthenticated: _always("the key of this connection is not valid any more"),
     errors.ScopeMissing: _always("this key may only read"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sessions_app.core import access, definitions, journal, prepared
+from sessions_app.core import access, definitions, journal, prepared, quotas
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import TurnAlreadyRunning
 from sessions_app.core.events import Happening
@@ -18,16 +18,25 @@ from sessions_app.models import Session, ToolCall, Turn, TurnState
 
 Looked = list[tuple[Any, ...]]
 
-_ANYTHING_OPEN = """
+_ANYTHING_OPEN = f"""
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
  exists (select 1 from sessions_app_toolcall where session_id = %s
-  and state in ('pending', 'granted', 'running', 'review'))
+  and state in ('pending', 'granted', 'running', 'review')), {quotas.SESSION_BYTES}
 """
 
 
 def lock_and_look(caller: Caller, session: Session) -> tuple[Session, Looked]:
-    """The session as it is now, locked, and whether anything is open in it: one round trip."""
-    return access.lock_session_and(caller, session, Statement(_ANYTHING_OPEN, (session.pk, session.pk)))
+    """The session as it is now, locked, whether anything is open in it, and its bytes: one round trip."""
+    return access.lock_session_and(caller, session, _question(session))
+
+
+def _question(session: Session) -> Statement:
+    return Statement(_ANYTHING_OPEN, (session.pk, session.pk) + (session.tenant_id, session.pk) * 2)
+
+
+def admit_into(looked: Looked) -> None:
+    """``SessionFull`` if the session that was looked at may not be continued."""
+    quotas.admit_into(int(looked[0][2]))
 
 
 def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn | None, list[ToolCall]]:
@@ -37,8 +46,9 @@ def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn |
     the session is locked no turn begins, and without a turn no call is made.
     """
     if looked is None:
-        looked = prepared.rows(_ANYTHING_OPEN, (session.pk, session.pk))
-    ((any_turn, any_call),) = looked
+        question = _question(session)
+        looked = prepared.rows(question.sql, question.params)
+    ((any_turn, any_call, _bytes),) = looked
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
         raise TurnAlreadyRunning(session.public_id)

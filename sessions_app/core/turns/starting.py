@@ -24,7 +24,7 @@ from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns.closing import close_calls, void_forms
 from sessions_app.core.turns.deferred import take_deferred
-from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, lock_and_look, what_is_open
+from sessions_app.core.turns.opening import accepted_before, admit_into, append_all, insert_turn, lock_and_look, what_is_open
 from sessions_app.core.turns.values import Accepted
 from sessions_app.core.user_messages import UserMessage, title_of
 from sessions_app.models import Origin, Session, ToolCall, Turn, TurnState
@@ -57,6 +57,7 @@ def start(
         if (earlier := idempotency.recall(caller, once)) is not None:
             return accepted_before(session, earlier)
         dispatches.remember(caller, dispatched)
+        admit_into(looked)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
         live, calls = what_is_open(session, looked)

@@ -152,3 +152,15 @@ def test_every_quota_has_words_and_fields_that_can_be_parsed(alice: Person) -> N
         assert found.headers["RateLimit-Policy"].startswith(f'"{quota}";q=999999999999999')
     standing = Standing(Quota.TURNS_PER_MINUTE, of_key=False, limit=2**62, left=2**62, seconds=1, window=60)
     assert ";r=999999999999999;t=1" in ratelimit.of_standings([standing])["RateLimit"]
+
+
+@pytest.mark.rule("A6", "A7")
+def test_a_session_that_is_full_takes_no_turn_and_can_be_read_and_deleted(alice: Person, settings: Any) -> None:
+    settings.AGENTHOST_SESSION_BYTES = 2_000
+    session = alice.create(messages=[{"role": "user", "content": "x" * 2_000}])
+    detail = problem(alice.turn(session), 422)["detail"]
+    assert "2,000 bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES)" in detail
+    assert len(alice.history(session)) == 1
+    assert Turn.objects.count() == 0
+    assert alice.turn(alice.create()).status_code == 200
+    assert alice.delete(f"/sessions/{session}").status_code == 204

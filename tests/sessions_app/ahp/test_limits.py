@@ -25,7 +25,7 @@ from sessions_app.core import connections, database, draining, prepared, tenants
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.models import ApiKey, ClientPresence
 from tests.cast import Cast
-from tests.e2e.ahp_scenes import made, new_uri, refused
+from tests.e2e.ahp_scenes import made, new_uri, refused, starting
 from tests.e2e.ahp_watcher import Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -276,3 +276,15 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
     assert await asyncio.to_thread(ended.wait, 60)
     assert asked_for < len(uris)
     await maker.close()
+
+
+@pytest.mark.rule("R83")
+async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, cast: Cast, settings: Settings) -> None:
+    client = Watcher(host, cast.alice.key, "writer")
+    await client.open()
+    await client.initialize()
+    uri = await made(client, "echo")
+    settings.AGENTHOST_SESSION_BYTES = 1
+    reason = await refused(client, starting(uri, "hello"))
+    assert "1 bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES)" in reason
+    await client.close()

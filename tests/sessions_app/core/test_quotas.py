@@ -17,12 +17,13 @@ from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import access, housekeeping, keys, prepared, quotas, rates, sessions, tenants, turns
+from sessions_app.core import access, history, housekeeping, inbox, keys, prepared, quotas, rates, sessions, tenants, turns
 from sessions_app.core.caller import Limits
-from sessions_app.core.errors import InvalidInput, QuotaExceeded, TurnAlreadyRunning
+from sessions_app.core.errors import InvalidInput, QuotaExceeded, SessionFull, TurnAlreadyRunning
 from sessions_app.core.idempotency import Once
 from sessions_app.core.session_settings import Overrides
 from sessions_app.core.turns import ClientResult
+from sessions_app.core.user_messages import UserMessage
 from sessions_app.core.worker import Worker
 from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 from tests.fakes.model_server import ModelServer
@@ -279,7 +280,7 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     alice_says = Overrides(options={"tone": "x" * 100, "key": ""}, client_tools=[], tool_refs=[])
     wait_for_state(alice.say(session, model.script([text("again")]), alice_says), "done")
     assert used(alice, Measure.BYTES) == bytes_there(alice) > 0
-    assert used(alice, Measure.BYTES, of_key=True) == bytes_there(alice)
+    assert used(alice, Measure.BYTES, of_key=True) == quotas.bytes_of_session(session) == bytes_there(alice)
     cut = alice.say(session, model.script([text("partly "), gate("hold"), text("never")]))
     model.wait_gate("hold")
     wait_for(lambda: turn_of(cut).state == "running", "running")
@@ -290,8 +291,39 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     wait_for(lambda: turn_of(running).state == "running", "running")
     sessions.delete(alice.caller, session)
     model.open_gate("more")
-    assert used(alice, Measure.BYTES) == 0
+    assert used(alice, Measure.BYTES) == quotas.bytes_of_session(session) == 0
     assert used(alice, Measure.SESSIONS) == 0
+    quotas.fold(1000)
+    housekeeping.remove_session(session.pk)
+    assert not UsageTotal.objects.filter(measure=Measure.OF_SESSION, key_id=session.pk).exists()
+
+
+@pytest.mark.rule("A6", "A7")
+def test_a_session_that_is_full_is_not_continued_but_read_cancelled_and_deleted(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
+) -> None:
+    settings.AGENTHOST_SESSION_BYTES = 5_000
+    start_worker()
+    session, other = alice.session(), alice.session()
+    # A turn under way goes on.
+    waiting = alice.say(
+        session, model.script([text("x" * 6_000), call("add_one", {"n": 1}, id="a")]), Overrides(tool_refs=[{"name": "add_one"}])
+    )
+    wait_for_state(waiting, "waiting")
+    said = UserMessage("next")
+    for folded in (False, True):
+        if folded:
+            quotas.fold(1000)
+        before = (Message.objects.count(), Turn.objects.count(), used(alice, Measure.BYTES))
+        with pytest.raises(SessionFull, match="5,000 bytes stored or more"):
+            alice.say(session, "more")
+        with pytest.raises(SessionFull):
+            inbox.put(alice.caller, session, "queued", "m1", said, dispatched=None)
+        assert (Message.objects.count(), Turn.objects.count(), used(alice, Measure.BYTES)) == before
+    assert turns.cancel(alice.caller, session, "").cancelled
+    assert len(history.read(session, "full")) == 3
+    wait_for_state(alice.say(other, model.script([text("fine")])), "done")
+    sessions.delete(alice.caller, session)
 
 
 # --- tokens ---
@@ -499,15 +531,16 @@ def test_sizes_are_bytes_as_the_database_counts_them(alice: World) -> None:
 
 
 def test_what_was_stored_before_anything_was_counted_is_counted_by_the_migration(alice: World, bob: World) -> None:
-    migration = import_module("sessions_app.migrations.0005_count_what_is_there")
     for world in (alice, bob):
         seed = [{"role": "user", "content": "é🎈" * 50}]
         world.say(world.session(seed=seed, client_tools=[READ_LOG], options={"key": "sk-mine", "tone": "göntly"}), "hello")
         sessions.delete(world.caller, world.session(seed=seed))
-    worlds = [(world, measure, of_key) for world in (alice, bob) for measure in Measure for of_key in (False, True)]
+    counted = [each for each in Measure if each is not Measure.OF_SESSION]
+    worlds = [(world, measure, of_key) for world in (alice, bob) for measure in counted for of_key in (False, True)]
     before = [used(world, measure, of_key=of_key) for world, measure, of_key in worlds]
     UsageEntry.objects.all().delete()
     UsageTotal.objects.all().delete()
-    migration.count(None, SimpleNamespace(connection=connection))
+    for name in ("0005_count_what_is_there", "0018_bytes_of_sessions"):
+        import_module(f"sessions_app.migrations.{name}").count(None, SimpleNamespace(connection=connection))
     assert [used(world, measure, of_key=of_key) for world, measure, of_key in worlds] == before
     assert used(alice, Measure.BYTES) == bytes_there(alice) > 0
