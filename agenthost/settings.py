@@ -135,6 +135,8 @@ _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
 # libpq's: a server that vanished without a word is given up after some seconds, not after the system's two hours, so
 # that a worker reaches the server that took its place before its leases run out.
 _NOTICE_SILENCE = {"keepalives_idle": "4", "keepalives_interval": "2", "keepalives_count": "2", "tcp_user_timeout": "8000"}
+# Read by migrate alone: the role to which it gives what the other processes need.
+AGENTHOST_RUNTIME_ROLE = env.text("AGENTHOST_RUNTIME_ROLE")
 
 
 def _postgres(database: env.Database) -> dict[str, Any]:

@@ -46,6 +46,14 @@ def names_a_host(image: str) -> bool:
     return bool(slash) and ("." in first or ":" in first or first == "localhost")
 
 
+def digest_faults(image: str) -> list[str]:
+    """A digest beside the tag, as `ops/lock --images` writes it, or none."""
+    name, at, digest = image.partition("@")
+    if at and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        return [f"{image}: its digest is none"]
+    return [] if ":" in name else [f"{image}: it has no tag"]
+
+
 def copies(stage: list[Instruction]) -> list[tuple[str, str]]:
     """Source and target of everything that comes from the checkout."""
     found = []
@@ -75,6 +83,7 @@ def dockerfile_faults(text: str, let_in: set[str]) -> list[str]:
             image = re.sub(r"\$\{(\w+)\}", lambda match: arguments.get(match[1], ""), one.rest.split()[0])
             if not image or names_a_host(image):
                 faults.append(f"FROM {one.rest}: a base image without a registry's host is wanted")
+            faults += digest_faults(image)
         if one.name == "ADD":
             faults.append("ADD fetches and unpacks; COPY is meant")
         if one.name == "RUN" and "pip install" in one.rest and "--require-hashes" not in one.rest:
@@ -103,6 +112,7 @@ def compose_faults(text: str) -> list[str]:
     for name, service in services.items():
         if names_a_host(service.get("image", "")):
             faults.append(f"{name}: its image names a registry's host")
+        faults += [f"{name}: {fault}" for fault in (*digest_faults(service.get("image", "")), *confinement_faults(service))]
         if "build" in service and service.get("command") not in [[role] for role in ROLES]:
             faults.append(f"{name}: its command is not a role")
         if str(service.get("user", "")).split(":")[0] in ("root", "0") or service.get("privileged"):
@@ -116,6 +126,8 @@ def compose_faults(text: str) -> list[str]:
         faults += [f"{name}: the secret {one} is not defined" for one in service.get("secrets", []) if one not in secrets]
         for mount in service.get("volumes", []):
             volume = mount.partition(":")[0]
+            if volume.startswith(".") and not (ROOT / "ops" / volume).is_file():
+                faults.append(f"{name}: mounts {volume}, which is not there")
             if not volume.startswith((".", "/")) and volume not in volumes:
                 faults.append(f"{name}: the volume {volume} is not defined")
         if "build" in service:
@@ -124,7 +136,40 @@ def compose_faults(text: str) -> list[str]:
                     faults.append(f"{name}: {variable} is no setting")
                 if variable.endswith("_FILE") and Path(value).name not in service.get("secrets", []):
                     faults.append(f"{name}: {variable} names no secret of this service")
+                if "://" in str(value):
+                    faults.append(f"{name}: {variable} is written down; a password belongs into a secret")
+    faults += role_faults(services)
+    if "requirepass" not in str(services.get("redis", {}).get("command")):
+        faults.append("redis: it asks for no password")
     return [f"ops/compose.yaml: {fault}" for fault in faults]
+
+
+def confinement_faults(service: dict[str, Any]) -> list[str]:
+    """What a container may take from its machine, and do to it, has limits."""
+    limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
+    faults = [f"no limit on {what}" for what in ("memory", "cpus", "pids") if not limits.get(what)]
+    if "no-new-privileges:true" not in service.get("security_opt", []):
+        faults.append("its processes may gain privileges")
+    if "build" in service and not (service.get("read_only") and service.get("cap_drop") == ["ALL"]):
+        faults.append("its root must be read-only, and it needs no capability")
+    faults += [f"the port {port} is open to other machines" for port in service.get("ports", []) if not is_local(str(port))]
+    return faults
+
+
+def is_local(port: str) -> bool:
+    return port.startswith("127.0.0.1:")
+
+
+def role_faults(services: dict[str, dict[str, Any]]) -> list[str]:
+    """One role of Postgres migrates and owns, another one runs."""
+    urls = {
+        name: service.get("environment", {}).get("DATABASE_URL_FILE") for name, service in services.items() if "build" in service
+    }
+    owner = urls.pop("migrate", None)
+    faults = [f"{name}: it runs as the role that migrates" for name, url in urls.items() if url == owner]
+    if not services.get("migrate", {}).get("environment", {}).get("AGENTHOST_RUNTIME_ROLE"):
+        faults.append("migrate: AGENTHOST_RUNTIME_ROLE names no role to run as")
+    return faults
 
 
 def lay_out(text: str, app: Path) -> None:

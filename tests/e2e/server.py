@@ -119,6 +119,8 @@ class Server:
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
     redis: Redis | None = None
+    owner: dict[str, str] = field(default_factory=dict)
+    """Production: what ``migrate`` gets instead of the other processes' address of the database."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _clients: list[Client] = field(default_factory=list)
 
@@ -230,7 +232,7 @@ class Server:
 
     def database(self) -> psycopg.Connection[tuple[object, ...]]:
         """Postgres, beside the server's own connections."""
-        return psycopg.connect(self.environment["DATABASE_URL"], autocommit=True, application_name="the test")
+        return psycopg.connect(self.owner["DATABASE_URL"], autocommit=True, application_name="the test")
 
 
 def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
@@ -275,10 +277,9 @@ def running(
         server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools)
         if shape == "production":
             server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))
-        subprocess_environment = server.environment
         migrated = subprocess.run(
             [str(ROOT / "ops" / "entrypoint"), "migrate"],
-            env=subprocess_environment,
+            env={**server.environment, **server.owner},
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -301,10 +302,12 @@ def own_services(server: Server, given: str) -> Iterator[dict[str, str]]:
     """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
     server.redis = Redis(server.directory)
     server.redis.start()
-    with own_database(given) as url:
+    with own_role(given) as role, own_database(given) as url:
+        server.owner = {"DATABASE_URL": url, "AGENTHOST_RUNTIME_ROLE": role}
         try:
             yield {
-                "DATABASE_URL": url,
+                # As in production, the processes run as another role than the one that owns the tables.
+                "DATABASE_URL": as_role(url, role),
                 "REDIS_URL": server.redis.url(),
                 "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
                 "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
@@ -325,6 +328,27 @@ def own_database(given: str) -> Iterator[str]:
     finally:
         with psycopg.connect(given, autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+ROLE_PASSWORD = "only-for-tests"
+
+
+@contextlib.contextmanager
+def own_role(given: str) -> Iterator[str]:
+    """A role that owns nothing; dropped at the end, when its database is gone."""
+    name = f"test_agenthost_{secrets.token_hex(6)}"
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD '{ROLE_PASSWORD}'")
+    try:
+        yield name
+    finally:
+        with psycopg.connect(given, autocommit=True) as connection:
+            connection.execute(f'DROP ROLE "{name}"')
+
+
+def as_role(url: str, role: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{role}:{ROLE_PASSWORD}@{rest.rpartition('@')[2]}"
 
 
 def shapes() -> Sequence[str]:

@@ -47,6 +47,18 @@ def test_a_mistake_in_the_dockerfile_is_named(old: str, new: str, word: str) -> 
         ("AGENTHOST_KEY_RING_FILE", "AGENTHOST_KEY_RINGS_FILE", "AGENTHOST_KEY_RINGS_FILE"),
         ("    - key_ring\n", "    - key_rings\n", "key_ring"),
         ("postgres:/var/lib", "pgdata:/var/lib", "pgdata"),
+        ("image: redis:7", "image: redis:7@sha256:abc", "digest"),
+        ("image: redis:7", "image: redis", "tag"),
+        ("          memory: ${WEB_MEMORY:-1g}\n", "", "web: no limit on memory"),
+        ('          cpus: "${REDIS_CPUS:-1}"\n', "", "redis: no limit on cpus"),
+        ("          pids: 300\n", "", "postgres: no limit on pids"),
+        ("requirepass", "#", "password"),
+        ("REDIS_URL_FILE: /run/secrets/redis_url", "REDIS_URL: redis://:hush@redis:6379/0", "REDIS_URL is written down"),
+        ("/run/secrets/database_url_owner", "/run/secrets/database_url_run", "role that migrates"),
+        ("      AGENTHOST_RUNTIME_ROLE: agenthost_run\n", "", "AGENTHOST_RUNTIME_ROLE"),
+        ("./compose-roles.sh", "./compose-rolls.sh", "compose-rolls.sh"),
+        ('"127.0.0.1:8000:8000"', '"8000:8000"', "open to other machines"),
+        ("  read_only: true\n  tmpfs:\n    - /tmp", "  tmpfs:\n    - /tmp", "read-only"),
     ],
 )
 def test_a_mistake_in_the_compose_file_is_named(old: str, new: str, word: str) -> None:

@@ -1,14 +1,19 @@
-"""Django's migrate, which refuses a database that is not ours to migrate and marks the one it has migrated."""
+"""Django's migrate, which refuses a database that is not ours to migrate and marks the one it has migrated.
+
+With AGENTHOST_RUNTIME_ROLE it ends by giving that role what the server's processes need.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 
 from agenthost import start
+from agenthost.postgres import roles
 from sessions_app.core import installation
 
 
@@ -21,5 +26,7 @@ class Command(migrate.Command):
             super().handle(*args, **options)
             if installation.schema_fault() is None:
                 start.check()
+            if settings.AGENTHOST_RUNTIME_ROLE:
+                roles.grant(settings.AGENTHOST_RUNTIME_ROLE)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from None

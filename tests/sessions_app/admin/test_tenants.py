@@ -57,7 +57,7 @@ def test_a_tenant_is_suspended_after_being_asked_and_resumed(eve: Client, acme: 
     assert "Resume acme?" in html(eve.get(url("tenant", "resume", acme)))
     eve.post(url("tenant", "resume", acme))
     assert keys.authenticate(issued.raw).tenant == acme.pk
-    acts = AuditRecord.objects.filter(actor="admin:eve").order_by("id").values_list("action", "address")
+    acts = AuditRecord.objects.filter(tenant=acme, actor="admin:eve").order_by("id").values_list("action", "address")
     assert list(acts) == [("tenant_suspended", "10.0.0.9"), ("tenant_resumed", "10.0.0.9")]
 
 

@@ -1,0 +1,80 @@
+"""What migrate gives the running role, and to whom it refuses to give it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import connection
+from pytest_django import Settings
+
+from agenthost.postgres import roles
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="only Postgres has roles"),
+]
+
+
+@pytest.fixture
+def runner(transactional_db: None) -> Iterator[str]:
+    name = f'test runner "{secrets.token_hex(4)}"'
+    quoted = name.replace('"', '""')
+    with connection.cursor() as cursor:
+        cursor.execute(f'CREATE ROLE "{quoted}"')
+    yield name
+    with connection.cursor() as cursor:
+        cursor.execute(f'DROP OWNED BY "{quoted}"')
+        cursor.execute(f'DROP ROLE "{quoted}"')
+
+
+def holds(role: str, table: str, right: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT has_table_privilege(%s, %s, %s)", [role, table, right])
+        return bool(cursor.fetchone()[0])
+
+
+def test_each_migration_gives_what_running_takes_and_takes_back_what_is_more(settings: Settings, runner: str) -> None:
+    settings.AGENTHOST_RUNTIME_ROLE = runner
+    call_command("migrate", verbosity=0)
+    assert all(holds(runner, "sessions_app_session", right) for right in roles.ALL)
+    assert all(holds(runner, "axes_accessattempt", right) for right in roles.ALL)
+    with connection.cursor() as cursor:
+        quoted = runner.replace('"', '""')
+        cursor.execute(f'GRANT ALL ON sessions_app_auditrecord, sessions_app_session TO "{quoted}"')
+    call_command("migrate", verbosity=0)
+    for right, held in {"SELECT": True, "INSERT": True, "UPDATE": False, "DELETE": False, "TRUNCATE": False}.items():
+        assert holds(runner, "sessions_app_auditrecord", right) is held, right
+    assert not holds(runner, "sessions_app_session", "TRUNCATE")
+    assert not holds(runner, "django_migrations", "INSERT")
+
+
+def test_a_role_that_no_grant_limits_is_refused(settings: Settings, runner: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="CREATE ROLE"):
+        roles.grant("nobody knows")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user")
+        (owner,) = cursor.fetchone()
+    with pytest.raises(ImproperlyConfigured, match="superuser"):
+        roles.grant(owner)
+    settings.AGENTHOST_RUNTIME_ROLE = "nobody knows"
+    with pytest.raises(CommandError, match="AGENTHOST_RUNTIME_ROLE"):
+        call_command("migrate", verbosity=0)
+
+
+def test_a_member_of_the_owner_is_refused(runner: str) -> None:
+    quoted = runner.replace('"', '""')
+    with connection.cursor() as cursor:
+        cursor.execute(f'CREATE ROLE "{quoted} owner"')
+        try:
+            cursor.execute(f'GRANT "{quoted} owner" TO "{quoted}"')
+            cursor.execute(f'SET ROLE "{quoted} owner"')
+            with pytest.raises(ImproperlyConfigured, match="owns the tables"):
+                roles.grant(runner)
+        finally:
+            cursor.execute("RESET ROLE")
+            cursor.execute(f'DROP ROLE "{quoted} owner"')
