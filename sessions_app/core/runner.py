@@ -219,9 +219,7 @@ class Run:
             outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
             if outcome == "stale":
                 raise RunLost
-            if outcome == "answered" and not await outage.run_for(
-                self.claimed.tenant, turns.finish, self.claimed, happenings, statements
-            ):
+            if outcome == "answered" and not await self._database(turns.finish, self.claimed, happenings, statements):
                 raise RunLost
         finally:
             # Whoever sweeps in this very moment finds a run without a turn, and stops it: the row tells what became of it.
@@ -384,9 +382,7 @@ class Run:
             self._with_forms.discard(call.call_id)
             if (opening := self._opening.pop(call.call_id, None)) is not None:
                 await asyncio.wait({opening})
-            for closed, closing in await outage.run_for(
-                self.claimed.tenant, forms.given_up, self.claimed.turn_id, turn, call.call_id, now
-            ):
+            for closed, closing in await self._database(forms.given_up, self.claimed.turn_id, turn, call.call_id, now):
                 await self._commit([closed], [closing])
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
@@ -496,9 +492,7 @@ class Run:
         place = self._place(self._step)
         position = self._conversation.next_position()
         images = self._loaded.spec.images
-        taken = await outage.run_for(
-            self.claimed.tenant, turns.take_steering, self.claimed, place, position, self._loaded.public_id, images
-        )
+        taken = await self._database(turns.take_steering, self.claimed, place, position, self._loaded.public_id, images)
         if taken is not None:
             self._conversation.remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
 

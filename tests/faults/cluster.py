@@ -17,6 +17,8 @@ from tests.e2e.server import Process, Server
 TIMES = {
     "AGENTHOST_LEASE_SECONDS": "5",
     "AGENTHOST_RENEW_SECONDS": "0.5",
+    # On a machine under pressure an outage of some seconds may become one of minutes.
+    "AGENTHOST_DATABASE_OUTAGE_SECONDS": "180",
     "AGENTHOST_WORKER_GRACE_SECONDS": "1",
     "AGENTHOST_DRAIN_SECONDS": "150",
 }

@@ -1,4 +1,4 @@
-"""A TCP proxy in bad weather: it holds back, stalls and cuts what goes through it, by a seed."""
+"""TCP proxies between the servers and what they need: bad weather by a seed, and a link that a test holds or cuts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ import contextlib
 import random
 import threading
 from types import TracebackType
+from typing import Self
 
 
-class Weather:
-    """Stands between the servers and Redis, in a thread of its own. Calm until ``storm`` is set."""
+class Proxy:
+    """Forwards to a port of this machine, in a thread of its own."""
 
-    def __init__(self, target: int, seed: int) -> None:
+    def __init__(self, target: int) -> None:
         self.target = target
         self.port = 0
-        self.storm = threading.Event()
-        self.cut = 0
-        self.held = 0
-        self._chance = random.Random(seed)
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._end: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._run, name="weather", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
-    def __enter__(self) -> Weather:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(10)
         return self
@@ -71,14 +68,79 @@ class Weather:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if self.storm.is_set():
-                    luck = self._chance.random()
-                    if luck < 0.01:
-                        # What was read and not handed on is lost, and so is whatever is said until they connect again.
-                        self.cut += 1
-                        return
-                    if luck < 0.3:
-                        self.held += 1
-                        await asyncio.sleep(self._chance.uniform(0.01, 0.4))
+                if not await self._may_pass():
+                    # What was read and not handed on is lost, and so is whatever is said until they connect again.
+                    return
                 writer.write(data)
                 await writer.drain()
+
+    async def _may_pass(self) -> bool:
+        """Return when the next piece may go on; False to cut its connection."""
+        return True
+
+
+class Weather(Proxy):
+    """Delays, stalls and cuts what goes through, by chance. Calm until ``storm`` is set."""
+
+    def __init__(self, target: int, seed: int) -> None:
+        super().__init__(target)
+        self.storm = threading.Event()
+        self.cut = 0
+        self.held = 0
+        self._chance = random.Random(seed)
+
+    async def _may_pass(self) -> bool:
+        if self.storm.is_set():
+            luck = self._chance.random()
+            if luck < 0.01:
+                self.cut += 1
+                return False
+            if luck < 0.3:
+                self.held += 1
+                await asyncio.sleep(self._chance.uniform(0.01, 0.4))
+        return True
+
+
+class Link(Proxy):
+    """A network between two machines, which a test takes away and gives back."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__(target)
+        self._open = asyncio.Event()
+        self._open.set()
+        self._is_cut = False
+        self._connections: set[asyncio.Task[None]] = set()
+
+    def hold(self) -> None:
+        """Packets are lost: connections stay open, and nothing goes through them until ``restore``."""
+        self._loop.call_soon_threadsafe(self._open.clear)
+
+    def cut(self) -> None:
+        """Connections are reset, new ones too, until ``restore``."""
+
+        def cut() -> None:
+            self._is_cut = True
+            for each in self._connections:
+                each.cancel()
+
+        self._loop.call_soon_threadsafe(cut)
+
+    def restore(self) -> None:
+        def restore() -> None:
+            self._is_cut = False
+            self._open.set()
+
+        self._loop.call_soon_threadsafe(restore)
+
+    async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.close()
+            return
+        task = asyncio.create_task(super()._through(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        await asyncio.wait([task])
+
+    async def _may_pass(self) -> bool:
+        await self._open.wait()
+        return True

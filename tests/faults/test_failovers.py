@@ -1,0 +1,200 @@
+"""Postgres goes away for longer than leases last, for all or for one worker: answers go on whole, and none comes twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.services import Postgres
+from tests.e2e.client import turn_body, user
+from tests.fakes import steps
+from tests.fakes.model_server import ModelServer, attempts
+from tests.faults.cluster import Cluster, wait_for, wait_log
+from tests.faults.crowd import Person, Run, Told
+from tests.faults.proxy import Link
+
+STREAMS = 50
+Away = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def words(seconds: float) -> list[Any]:
+    """What a model says in this time, two words a second."""
+    return [each for number in range(int(seconds * 2)) for each in (steps.text(f"{number} "), steps.pause(0.5))]
+
+
+def text_of(said: list[Any]) -> str:
+    return "".join(f"{number} " for number in range(len(said) // 2))
+
+
+def begun(person: Person, prompt: str) -> Run:
+    """A turn in a new session, to be sent and read."""
+    return Run(person, person.create(), turn_body(prompt, stream="delta"))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextlib.contextmanager
+def stopped(postgres: Postgres) -> Iterator[None]:
+    postgres.stop()
+    try:
+        yield
+    finally:
+        postgres.start()
+
+
+@contextlib.contextmanager
+def frozen(postgres: Postgres) -> Iterator[None]:
+    """As a machine whose disk hangs: connections stay open, and nobody answers."""
+    assert postgres.pid is not None
+    os.kill(postgres.pid, signal.SIGSTOP)
+    processes = [postgres.pid, *children(postgres.pid)]
+    for pid in processes[1:]:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in reversed(processes):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def cut(link: Link) -> Iterator[None]:
+    link.cut()
+    try:
+        yield
+    finally:
+        link.restore()
+
+
+@pytest.fixture
+def link(cluster: Cluster) -> Iterator[Link]:
+    """What a test starts with the address of ``behind(link)`` reaches Postgres through it."""
+    with Link(cluster.postgres.port) as link:
+        yield link
+
+
+def behind(cluster: Cluster, link: Link) -> str:
+    return cluster.server.environment["DATABASE_URL"].replace(f":{cluster.postgres.port}/", f":{link.port}/")
+
+
+@pytest.fixture
+def away(cluster: Cluster, link: Link, request: pytest.FixtureRequest) -> Iterator[Away]:
+    if request.param == "stopped":
+        yield lambda: stopped(cluster.postgres)
+    elif request.param == "frozen":
+        if not Path("/proc").exists():
+            pytest.skip("finding the backends of a server needs /proc")
+        yield lambda: frozen(cluster.postgres)
+    else:
+        direct = cluster.server.environment["DATABASE_URL"]
+        cluster.server.environment["DATABASE_URL"] = behind(cluster, link)
+        cluster.restart_all()
+        try:
+            yield lambda: cut(link)
+        finally:
+            cluster.server.environment["DATABASE_URL"] = direct
+            cluster.restart_all()
+
+
+@pytest.mark.slow
+@pytest.mark.rule("A78", "A6")
+@pytest.mark.parametrize("away", ["stopped", "frozen", "cut"], indirect=True)
+def test_fifty_streams_outlast_twenty_seconds_without_postgres(cluster: Cluster, model: ModelServer, away: Away) -> None:
+    """Each reader gets every word of its answer over the one stream it opened, and no turn ends with an error."""
+    away_gate, back_gate = (f"{name} {secrets.token_hex(3)}" for name in ("away", "back"))
+    said = words(20)
+    script = model.script([steps.text("begin "), steps.gate(away_gate), *said, steps.gate(back_gate), steps.text("end")])
+    told = Told()
+    runs = [begun(Person(cluster.server, told), script) for _ in range(STREAMS)]
+    with ThreadPoolExecutor(STREAMS) as threads:
+        ends = [threads.submit(run.finish) for run in runs]
+        wait_for(lambda: all(run.text == "begin " for run in runs), "everybody reads")
+        with away():
+            model.open_gate(away_gate)
+            model.wait_gate(back_gate, times=STREAMS, timeout=150)
+        model.open_gate(back_gate)
+        for end in ends:
+            end.result(120)
+    assert told.stops == {"end_turn": STREAMS}
+    assert told.came_again == told.lost_positions == 0, told
+    for run in runs:
+        assert run.text == f"begin {text_of(said)}end"
+        assert run.person.history(run.session) == [user(script), {"role": "assistant", "content": run.text}]
+        run.person.close()
+    assert len(model.requests_of(script)) == STREAMS
+    assert cluster.ask(
+        "select count(*) from sessions_app_turn where takeovers > 0 and created_at > now() - interval '5 min'"
+    ) == [(0,)]
+
+
+@pytest.fixture
+def cut_off(cluster: Cluster, link: Link) -> Iterator[Link]:
+    """Worker 0 reaches Postgres through the link, and is alone."""
+    old = cluster.server.workers
+    for worker in old:
+        worker.kill()
+    cluster.server.workers[0] = cluster.server._start("worker", DATABASE_URL=behind(cluster, link))
+    wait_log(cluster.server.workers[0], "is ready")
+    yield link
+    link.restore()
+    cluster.server.workers[0].kill()
+
+
+@pytest.mark.slow
+@pytest.mark.rule("A78")
+@pytest.mark.parametrize("how", ["hold", "cut"])
+def test_a_worker_that_alone_is_cut_off_for_forty_seconds_says_nothing_twice(
+    cluster: Cluster, model: ModelServer, cut_off: Link, how: str
+) -> None:
+    """Another worker takes its turns over; the first finds out when it is back, closes its calls and stores nothing."""
+    away_gate, back_gate, never = (f"{name} {secrets.token_hex(3)}" for name in ("away", "back", "never"))
+    said = words(40)
+    speaking = model.script([steps.text("begin "), steps.gate(away_gate), *said, steps.gate(back_gate), steps.gate(never)])
+    first = [steps.gate(away_gate), steps.pause(2.0), steps.text("said "), *said, steps.gate(back_gate), steps.gate(never)]
+    # A script each: what differs from request to request is counted for the script.
+    silent = [model.script(attempts(first, [steps.text("said by another")])) for _ in range(5)]
+    told, prompts = Told(), [speaking] * 5 + silent
+    people = [Person(cluster.server, told) for _ in prompts]
+    runs = [
+        Run(person, person.create(), turn_body(prompt, stream="delta")) for person, prompt in zip(people, prompts, strict=True)
+    ]
+    of_speaking, of_silent = runs[:5], runs[5:]
+    with ThreadPoolExecutor(len(runs)) as threads:
+        ends = [threads.submit(run.finish) for run in runs]
+        wait_for(lambda: all(run.text == "begin " for run in of_speaking), "everybody reads")
+        model.wait_gate(away_gate, times=10)
+        told_of = model.requests_of(speaking)
+        untold = [model.wait_request(prompt) for prompt in silent]
+        getattr(cut_off, how)()
+        cluster.server.workers[1] = cluster.server._start("worker")
+        model.open_gate(away_gate)
+        for end in ends:
+            end.result(120)
+        # Redis is there, and brings the end of a turn. A run that another goes on with is not announced.
+        assert [model.wait_ended(request) for request in told_of] == ["closed"] * 5
+        model.wait_gate(back_gate, times=5, timeout=150)
+        assert [request.state for request in untold] == ["open"] * 5
+        cut_off.restore()
+        model.open_gate(back_gate)
+        assert [model.wait_ended(request) for request in untold] == ["closed"] * 5
+    for run in of_speaking:
+        assert (run.stop, run.text) == ("error", "begin ")
+    for run in of_silent:
+        assert (run.stop, run.text) == ("end_turn", "said by another")
+    for run, prompt in zip(runs, prompts, strict=True):
+        assert run.person.history(run.session) == [user(prompt), {"role": "assistant", "content": run.text}]
+        # What would come after the end, comes before this turn's.
+        assert run.person.turn(run.session, "and now?").text == "echo: and now?"
+        run.person.close()
+    assert told.stops == {"error": 5, "end_turn": 15}
