@@ -130,6 +130,7 @@ AGENTHOST_DATABASE_POOL_WAIT = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 4.0,
 _connect_timeout = env.duration("AGENTHOST_DATABASE_CONNECT_TIMEOUT", 5.0, least=1.0)
 _idle_in_transaction = env.duration("AGENTHOST_DATABASE_IDLE_IN_TRANSACTION", 30.0, least=1.0)
 _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
+_WORKER_LOCK_TIMEOUT = 0.5
 
 
 # libpq's: a server that vanished without a word is given up after some seconds, not after the system's two hours, so
@@ -146,8 +147,11 @@ def _postgres(database: env.Database) -> dict[str, Any]:
         "-c plan_cache_mode=force_generic_plan",
     ]
     if AGENTHOST_ROLE in ("web", "embedded"):
-        # Somebody waits for the answer. A worker's statements and migrations wait as long as they must.
+        # Somebody waits for the answer. Migrations wait as long as they must.
         parameters.append(f"-c lock_timeout={int(_lock_timeout * 1000)}")
+    elif AGENTHOST_ROLE == "worker":
+        # Whatever finds a lock in its way is tried again, and holds neither thread nor connection meanwhile.
+        parameters.append(f"-c lock_timeout={int(min(_lock_timeout, _WORKER_LOCK_TIMEOUT) * 1000)}")
     options = dict(database.options)
     options["options"] = " ".join([*parameters, options.get("options", "")]).strip()
     options.setdefault("connect_timeout", str(int(_connect_timeout)))

@@ -24,7 +24,7 @@ async def body(
     quiet_until = now() + keep_alive
     reason: str | None = None
     if not accepted.start:
-        reason = await database.run(turns.reason_of_run, accepted.turn_id, accepted.run)
+        reason = await database.run_for(tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
     while reason is None:
         entered = False
         try:
@@ -39,8 +39,8 @@ async def body(
         except PositionPruned:
             # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
             if not entered and accepted.repeated:
-                reason = await database.run(turns.reason_of_run, accepted.turn_id, accepted.run)
+                reason = await database.run_for(tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
             if not entered and reason is None:
                 raise
-    lines = await database.run(history.of_run, accepted.turn_id, accepted.run)
+    lines = await database.run_for(tenant, history.of_run, accepted.turn_id, accepted.run)
     yield exact_json.dumps(answer(reason, lines)).encode()

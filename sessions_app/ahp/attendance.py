@@ -103,7 +103,7 @@ class _Watch:
     async def _show(self, tenants: Sequence[int]) -> None:
         try:
             for tenant in tenants:
-                await database.run(listings.show, tenant)
+                await database.run_for(tenant, listings.show, tenant)
         except (DatabaseError, NotReady) as error:
             log.warning("tenants could not be shown other agents, the next look tries again: %s", error)
         finally:

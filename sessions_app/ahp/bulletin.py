@@ -108,11 +108,11 @@ class Bulletin:
             redefined, self._redefined = self._redefined, set()
             try:
                 if redefined:
-                    for key in await database.run(summaries.sessions_of, self._tenant, redefined):
+                    for key in await database.run_for(self._tenant, summaries.sessions_of, self._tenant, redefined):
                         self._changed.setdefault(key, set()).add("model")
                     redefined = set()
                 wanted = [*self._added, *(key for key in self._changed if key not in self._added)][:_MANY]
-                found = await database.run(summaries.of, self._tenant, wanted)
+                found = await database.run_for(self._tenant, summaries.of, self._tenant, wanted)
             except (DatabaseError, NotReady) as error:
                 if not failing:
                     log.warning("summaries of tenant %s could not be read: %s", self._tenant, error)

@@ -59,7 +59,7 @@ class Switchboard:
 
     async def open(self) -> None:
         # Before anybody asks what was missed: another process may have shown this tenant other agents.
-        await database.run(listings.show, self.tenant)
+        await database.run_for(self.tenant, listings.show, self.tenant)
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
         self._stack.callback(self._bulletin.close)
 

@@ -58,14 +58,14 @@ class Condenser:
 
     # --- beside the runs ---
 
-    def ask(self, turn: int) -> None:
+    def ask(self, tenant: int, turn: int) -> None:
         """The turn has ended, if its row says so, and the next input will be long. Nobody waits for what comes of it."""
-        task = asyncio.get_running_loop().create_task(self._attempt(self._ask(turn)), name=f"ask after turn {turn}")
+        task = asyncio.get_running_loop().create_task(self._attempt(self._ask(tenant, turn)), name=f"ask after turn {turn}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _ask(self, turn: int) -> None:
-        await database.run(condensing.ask, turn)
+    async def _ask(self, tenant: int, turn: int) -> None:
+        await database.keep_trying(tenant, condensing.ask, turn)
         await self._look()
 
     async def _attempt(self, what: Coroutine[Any, Any, None]) -> None:
@@ -131,14 +131,14 @@ class Condenser:
 
     async def _make_of(self, taken: Taken) -> None:
         with logcontext.about(tenant=taken.tenant):
-            of = await database.run(condensing.about, taken.session)
-            if of is None or (of.budget is not None and await database.run(of.budget.overdrawn) is not None):
-                await database.run(condensing.drop, self._worker, taken.session)
+            of = await database.run_for(taken.tenant, condensing.about, taken.session)
+            if of is None or (of.budget is not None and await database.run_for(of.tenant, of.budget.overdrawn) is not None):
+                await database.keep_trying(taken.tenant, condensing.drop, self._worker, taken.session)
                 return
             logcontext.bind(session=of.public_id)
-            made_of = await database.run(condensing.base, taken.session)
+            made_of = await database.run_for(taken.tenant, condensing.base, taken.session)
             if (older := of.older(made_of.messages)) is None:
-                await database.run(condensing.drop, self._worker, taken.session)
+                await database.keep_trying(taken.tenant, condensing.drop, self._worker, taken.session)
             else:
                 await self._summarised(taken, of, made_of, older, SECONDS_BESIDE)
 
@@ -164,17 +164,17 @@ class Condenser:
             await self._close(condensing.failed, of, model, used, taken.session, taken.attempts)
             return None
         summary = compaction.summary(text, older.through)
-        if await database.run(condensing.store, made_of, of, summary, model, used):
+        if await database.keep_trying(of.tenant, condensing.store, made_of, of, summary, model, used):
             log.info("a summary stands for %d messages", len(older.messages))
             return Found(older.through, summary)
         log.info("a summary came too late: what it was made of has changed")
-        await database.run(condensing.give_back, self._worker, taken.session)
+        await database.keep_trying(taken.tenant, condensing.give_back, self._worker, taken.session)
         return None
 
     async def _close(self, close: Any, of: About, model: str, used: Sequence[Usage], *more: int) -> None:
         try:
-            await database.run(close, self._worker, *more)
-            await database.run(condensing.book, of, model, used)
+            await database.keep_trying(of.tenant, close, self._worker, *more)
+            await database.keep_trying(of.tenant, condensing.book, of, model, used)
         except DatabaseError as error:
             self._doubt()
             log.error("the end of a summary could not be stored: %s", faults.described(error))
@@ -204,15 +204,15 @@ class Condenser:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SECONDS_IN_A_RUN
         while (left := deadline - loop.time()) > 0:
-            made_of = await database.run(condensing.base, of.session)
+            made_of = await database.run_for(of.tenant, condensing.base, of.session)
             if made_of.through >= oldest:
                 return Found(made_of.through, made_of.standing)
-            state = await database.run(condensing.state, of.session)
+            state = await database.run_for(of.tenant, condensing.state, of.session)
             if state.resting or (older := of.older(made_of.messages)) is None:
                 return None
-            if of.budget is not None and await database.run(of.budget.overdrawn) is not None:
+            if of.budget is not None and await database.run_for(of.tenant, of.budget.overdrawn) is not None:
                 return None
-            taken = None if state.in_progress else await database.run(condensing.take, self._worker, of.session)
+            taken = None if state.in_progress else await database.run_for(of.tenant, condensing.take, self._worker, of.session)
             if taken is None:
                 # Somebody is at it: two would be paid for, and one stored.
                 await asyncio.sleep(_LOOK_AGAIN)

@@ -142,8 +142,11 @@ def give_back(worker: str, session: int) -> None:
 
 
 def give_back_all_but(worker: str, sessions: Collection[int]) -> None:
-    """What this worker is said to be at, and is not."""
-    sql = "update sessions_app_duesummary set worker = '' where worker = %s and not session_id {among}"
+    """What this worker is said to be at, and is not. A row that somebody holds is left for the next time."""
+    sql = (
+        "update sessions_app_duesummary set worker = '' where id in (select t.id from sessions_app_duesummary t"
+        " where t.worker = %s and not t.session_id {among} {for_change_of_turn})"
+    )
     prepared.execute([Statement(sql, (worker, list(sessions)))])
 
 

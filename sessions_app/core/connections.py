@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 from django.conf import settings
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -54,10 +55,17 @@ def _life(tenant: int, client: str) -> str | None:
 
 
 def renew(connections: Collection[str]) -> set[str]:
-    """Say that these are there still. Answers those that were taken for gone: they have to be ``connected`` again."""
+    """Say that these are there still. Answers those that were taken for gone: they have to be ``connected`` again.
+
+    A row that somebody holds is left for the next time: the presence of all other tenants' clients must not wait for it.
+    """
     wanted = list(connections)
     rows = ClientPresence.objects.filter(pk__in=wanted)
-    if rows.update(seen_at=Now()) == len(wanted):
+    skips = connection.features.has_select_for_update_skip_locked
+    with transaction.atomic():
+        free = list(rows.select_for_update(no_key=skips, skip_locked=skips).values_list("pk", flat=True))
+        ClientPresence.objects.filter(pk__in=free).update(seen_at=Now())
+    if len(free) == len(wanted):
         return set()
     return set(wanted) - set(rows.values_list("pk", flat=True))
 

@@ -82,7 +82,7 @@ class Conversation:
         if not compaction.is_due(messages, plan.instructions, plan.tool_schemas, limit):
             return
         if self._about(plan, None).older(messages) is not None:
-            self._condenser.ask(self._claimed.turn_id)
+            self._condenser.ask(self._claimed.tenant, self._claimed.turn_id)
 
     def _about(self, plan: Plan, running_turn: int | None) -> About:
         return About(

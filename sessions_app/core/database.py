@@ -1,21 +1,23 @@
 """The one door between asyncio loops and the ORM.
 
-Loops call ``run_for`` in the name of a tenant, and ``run`` for the process's own work; the threads are bounded and given
-out in fair shares, and the connection goes back after each call, so two hundred waiting streams hold no connection.
+Loops call ``run_for`` or ``keep_trying`` for a tenant, and ``run`` for the process's own work. The threads are bounded
+and given out in fair shares, and the connection goes back after each call, so two hundred waiting streams hold none.
 A server hands whole requests to ``serve``, which has threads of its own: requests may wait for each other's locks, and
 streams must not wait for them. Nothing else in the project leaves a loop for the ORM.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Hashable
 from contextvars import Context
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+import psycopg
 from django.conf import settings
-from django.db import close_old_connections, connection, connections
+from django.db import OperationalError, close_old_connections, connection, connections
 
 from agents_app.fair.threads import FairPool
 
@@ -26,6 +28,10 @@ UNKNOWN = "unknown"
 """The owner of requests whose key has not been looked up, and of those without one. No tenant's name."""
 _UNKNOWN_SHARE = 8
 """It has one thread in so many: wrong keys, however many, keep no tenant waiting."""
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+"""Seconds between two tries of what found a lock in its way."""
 
 
 class _Threads:
@@ -91,6 +97,28 @@ async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call ``fn`` in a thread of the tenant's share."""
     return await _calls.pool().run(tenant, partial(_call_and_release, partial(fn, *args, **kwargs)))
+
+
+async def keep_trying(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``run_for`` until no lock is in the way of ``fn``, which is one transaction and has done nothing when it fails for one.
+
+    A row of the tenant that somebody holds for long so costs the tenant a try now and then, and no thread for the whole time.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await run_for(tenant, fn, *args, **kwargs)
+        except OperationalError as error:
+            if not is_lock_refused(error):
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def is_lock_refused(error: BaseException) -> bool:
+    """Whether a statement failed because another transaction holds what it needs. Its own is rolled back."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected)
 
 
 async def serve(

@@ -63,5 +63,5 @@ async def outlast(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``database.run_for`` that outlasts an outage."""
-    return await outlast(partial(database.run_for, tenant, fn, *args, **kwargs))
+    """``database.keep_trying`` that outlasts an outage."""
+    return await outlast(partial(database.keep_trying, tenant, fn, *args, **kwargs))

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -386,7 +387,7 @@ class Worker:
         try:
             if failed is not None:
                 await outage.run_for(claimed.tenant, turns.stop, claimed.turn_id, failed, fence=claimed.fence)
-            await database.run(turns.provider_closed, claimed)
+            await database.keep_trying(claimed.tenant, turns.provider_closed, claimed)
         except Exception as error:
             log.error("the end of a run of turn %s could not be stored: %s", claimed.turn_id, outage.described(error))
 
@@ -465,7 +466,12 @@ class Worker:
             self._drop(live)
         if silent:
             await asyncio.wait([live.task for live in silent], timeout=_STOP_PATIENCE)
-            await database.run(turns.give_back, [live.claimed for live in silent if live.task.done()])
+            done = [live.claimed for live in silent if live.task.done()]
+            # Each by itself: a turn that somebody has locked is left to its lease.
+            backs = (partial(database.keep_trying, each.tenant, turns.give_back, [each]) for each in done)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_PATIENCE):
+                    await asyncio.gather(*(self._attempt(back) for back in backs))
 
 
 _current: Worker | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -140,10 +141,12 @@ def test_production_is_postgres_with_a_pool_and_redis_for_both_carriers(tmp_path
     assert "idle_in_transaction_session_timeout=30000" in options["options"]
 
 
-def test_only_those_whom_somebody_waits_for_give_up_on_locks(tmp_path: Path) -> None:
-    options = loaded(tmp_path, **PRODUCTION, AGENTHOST_ROLE="worker")["options"]
+@pytest.mark.parametrize(("role", "milliseconds"), [("web", "5000"), ("worker", "500"), ("migrate", None), ("beat", None)])
+def test_only_migrations_wait_for_locks_as_long_as_it_takes(tmp_path: Path, role: str, milliseconds: str | None) -> None:
+    options = loaded(tmp_path, **PRODUCTION, AGENTHOST_ROLE=role)["options"]
     assert isinstance(options, dict)
-    assert "lock_timeout" not in options["options"]
+    given = re.search(r"lock_timeout=(\d+)", options["options"])
+    assert (given and given[1]) == milliseconds
 
 
 def test_a_broker_of_its_own_is_taken_before_the_redis(tmp_path: Path) -> None:

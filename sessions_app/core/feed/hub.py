@@ -49,7 +49,7 @@ class Hub:
         try:
             await feed.joined()
             if not feed.is_founded:
-                counters = await database.run(journal.counters, [tenant])
+                counters = await database.run_for(tenant, journal.counters, [tenant])
                 feed.found(counters.get(tenant, 0))
             follower.begin(feed)
         except BaseException:

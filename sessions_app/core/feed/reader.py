@@ -66,7 +66,9 @@ class SessionReader:
         """Queue what the journal has, or the first page of it. Nothing may be queued when this is called."""
         self._chain.begin_read()
         try:
-            page = await database.run(journal.read_session, self._feed.tenant, self.session, self._chain.position, limit=_PAGE)
+            page = await database.run_for(
+                self._feed.tenant, journal.read_session, self._feed.tenant, self.session, self._chain.position, limit=_PAGE
+            )
         except BaseException:
             self._chain.abandon_read()
             raise

@@ -242,11 +242,11 @@ class TenantFeed:
         more = True
         while more:
             after = order.position
-            page = await database.run(journal.read_tenant, self.tenant, after, limit=_PAGE)
+            page = await database.run_for(self.tenant, journal.read_tenant, self.tenant, after, limit=_PAGE)
             if page.upto >> _ERA_BITS != after >> _ERA_BITS:
                 shown = [reader.given for reader in self._all_readers()] + [each.position for each in self._followers]
                 lowest = min(shown, default=after)
-                gaps = await database.run(journal.gaps, self.tenant, lowest - 1)
+                gaps = await database.run_for(self.tenant, journal.gaps, self.tenant, lowest - 1)
                 for reader in self._all_readers():
                     reader.close_inside(gaps)
                 for follower in self._followers:
