@@ -7,7 +7,7 @@ import sys
 from django.http import HttpRequest, HttpResponse
 
 from agenthost.guard import told
-from sessions_app.aap.problems import FAILED, Problem, problem_of
+from sessions_app.aap.problems import FAILED, NOTHING_HERE, Problem, problem_of
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - Django's signature
@@ -19,7 +19,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - Django's signature
-    return _answer(request, Problem(404, "There is nothing at this address."))
+    return _answer(request, NOTHING_HERE)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -1,7 +1,7 @@
-"""The ASGI layer before Django: what can be decided about a request without its body or the database.
+"""The ASGI layer before Django: what can be decided about a request without its body.
 
-Django reads a whole body before any view runs. So whoever has no key, sends too much or too slowly is
-answered here, in the protocol's words; and what every answer carries (A95, A122) is added here, because
+Django reads a whole body before any view runs. So a client that has no key or a wrong one, sends too much or too
+slowly is answered here, in the protocol's words; and what every answer carries (A95, A122) is added here, because
 Django's own errors and streams pass by too. It knows headers and paths; what they mean is the faces' business.
 """
 
@@ -20,6 +20,7 @@ from django.http.request import split_domain_port, validate_host
 
 from agenthost import cors
 from agenthost.cors import Headers
+from agenthost.edge import proxies
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core import logcontext
@@ -30,6 +31,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Judge = Callable[[Scope], Awaitable[Problem | None]]
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
@@ -37,6 +39,10 @@ access_log = logging.getLogger("agenthost.access")
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 WEBSOCKET_PATHS = frozenset({"/ahp"})
 LINGER_SECONDS = 5.0
+PAGE_BODY_BYTES = 256 * 1024
+"""The largest body for pages: a form of the admin, or a sign-in by nobody who is known yet."""
+_STRANGER_BYTES = 1024 * 1024
+"""What is read and dropped of a body whose sender is refused."""
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _META_PATH = re.compile(r"/aap/v\d+/meta")
@@ -62,43 +68,60 @@ def is_protocol(path: str) -> bool:
 
 
 class Guard:
-    """Wraps an ASGI application that answers HTTP requests."""
+    """Wraps an ASGI application that answers HTTP requests.
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    ``judge`` decides about a program's key before its body is read; without it, a well-formed key is good enough here.
+    """
+
+    def __init__(self, application: Application, judge: Judge | None = None) -> None:
+        self._application, self._judge = application, judge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = _one(scope, b"x-request-id") or ""
         request_id = given if sane_request_id(given) else new_request_id()
-        scope["agenthost"] = {"request_id": request_id}
+        scope["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
         logcontext.bind(request=request_id)
         answer = _Answer(send, _headers_of_every_answer(scope, request_id), scope["method"])
-        body = _Body(receive)
+        body = _Body(receive, settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES)
         began = time.monotonic()
         try:
-            refusal = _refusal(scope)
-            if refusal is None and scope["method"] == "OPTIONS":
-                await answer.whole(204, cors.of_preflight(scope["path"], _one(scope, b"origin")), b"")
-            else:
-                if refusal is None:
-                    try:
-                        await self._application(scope, body, answer)
-                    except Exception:
-                        if answer.status:
-                            raise
-                        log.exception("a request failed")
-                        refusal = problems.FAILED
-                    if not answer.status:
-                        # The body was refused on its way; the application took that for a client gone.
-                        refusal = refusal or body.refusal
-                if refusal is not None:
-                    await _refuse(refusal, scope, request_id, answer, body)
+            with proxies.counted(scope) as admitted:
+                await self._answer(scope, request_id, answer, body, admitted=admitted)
         finally:
             if scope["path"] not in HEALTH_PATHS:
                 # The path alone: a query may carry a token.
                 access_log.info(
                     "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, (time.monotonic() - began) * 1000
                 )
+
+    async def _answer(self, scope: Scope, request_id: str, answer: _Answer, body: _Body, *, admitted: bool) -> None:
+        refusal = _refusal(scope) if admitted else problems.TOO_MANY_FROM_ADDRESS
+        if refusal is None and scope["method"] == "OPTIONS":
+            await answer.whole(204, cors.of_preflight(scope["path"], _one(scope, b"origin")), b"")
+            return
+        if refusal is None:
+            try:
+                refusal = await self._serve(scope, body, answer)
+            except Exception:
+                if answer.status:
+                    raise
+                log.exception("a request failed")
+                refusal = problems.FAILED
+        if refusal is not None:
+            await _refuse(refusal, scope, request_id, answer, body)
+
+    async def _serve(self, scope: Scope, body: _Body, answer: _Answer) -> Problem | None:
+        if self._judge is not None and is_protocol(scope["path"]):
+            refusal = await self._judge(scope)
+            if refusal is not None:
+                return refusal
+        body.sender_is_known()
+        refusal = _body_refusal(scope, body.most)
+        if refusal is not None:
+            return refusal
+        await self._application(scope, body, answer)
+        # The body may have been refused on its way; the application took that for a client gone.
+        return None if answer.status else body.refusal
 
 
 class _Body:
@@ -108,8 +131,10 @@ class _Body:
     application give up reading.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
+        self.most = most
+        self._discarded = min(2 * most, _STRANGER_BYTES)
         self._deadline = asyncio.get_running_loop().time() + settings.AGENTHOST_BODY_SECONDS
         self._received = 0
         self.complete = False
@@ -131,17 +156,21 @@ class _Body:
             return message
         self._received += len(message.get("body", b""))
         self.complete = not message.get("more_body", False)
-        if self._received > settings.AGENTHOST_MAX_BODY_BYTES:
-            self.refusal = problems.too_large(settings.AGENTHOST_MAX_BODY_BYTES)
+        if self._received > self.most:
+            self.refusal = problems.too_large(self.most)
             return {"type": "http.disconnect"}
         return message
+
+    def sender_is_known(self) -> None:
+        """From here on more of the body is read and dropped if it is refused, so that the client reads the answer."""
+        self._discarded = 2 * self.most
 
     async def discard(self) -> None:
         """Takes what still comes, for a moment and up to a bound.
 
         Closing on a client that is still sending resets its connection, and it never sees the answer.
         """
-        left = 2 * int(settings.AGENTHOST_MAX_BODY_BYTES)
+        left = self._discarded
         try:
             async with asyncio.timeout(LINGER_SECONDS):
                 while not self.complete and left > 0:
@@ -199,18 +228,18 @@ def _refusal(scope: Scope) -> Problem | None:
         return None
     if path in WEBSOCKET_PATHS:
         return problems.NOT_WEBSOCKET
-    if is_protocol(path):
-        refusal = _key_refusal(scope)
-        if refusal is not None:
-            return refusal
+    return _key_refusal(scope) if is_protocol(path) else None
+
+
+def _body_refusal(scope: Scope, most: int) -> Problem | None:
     if not _has_body(scope):
         return None
     codings = {coding.strip().lower() for value in _all(scope, b"content-encoding") for coding in value.split(b",")}
     if codings - {b"", b"identity"}:
         return problems.ENCODED
     length = _one(scope, b"content-length")
-    if length is not None and length.isdecimal() and int(length) > settings.AGENTHOST_MAX_BODY_BYTES:
-        return problems.too_large(settings.AGENTHOST_MAX_BODY_BYTES)
+    if length is not None and length.isdecimal() and int(length) > most:
+        return problems.too_large(most)
     return None
 
 
@@ -223,6 +252,11 @@ def _key_refusal(scope: Scope) -> Problem | None:
     if len(given) > 1 or scheme.lower() != "bearer" or not looks_like_key(key.strip()):
         return problems.MALFORMED_KEY
     return None
+
+
+def shown_key(scope: Scope) -> str:
+    """The key of a request that the guard let pass; "" for what is public."""
+    return (_one(scope, b"authorization") or "").strip().partition(" ")[2].strip()
 
 
 def _is_our_host(scope: Scope) -> bool:

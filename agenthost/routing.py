@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import copy_context
+from http import HTTPStatus
 from typing import Any, cast
 
 from channels.routing import ProtocolTypeRouter
@@ -23,13 +24,14 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, told
+from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, shown_key, told
 from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
 from sessions_app.aap import problems
+from sessions_app.aap.problems import Problem
 from sessions_app.ahp.consumer import Consumer
 from sessions_app.core import admission, database, logcontext
-from sessions_app.core.errors import NotAuthenticated, NotReady
+from sessions_app.core.errors import DomainError, NotReady
 
 
 class HealthHandler(ASGIHandler):
@@ -72,13 +74,13 @@ class ProtocolHandler(BaseHandler):
     async def _admitted(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """The response; 503 if there was no thread of its tenant's share for as long as a request waits for a connection."""
         context, patience = copy_context(), settings.AGENTHOST_DATABASE_POOL_WAIT
+        owner = scope["agenthost"].get("owner", database.UNKNOWN)
         try:
-            owner = await _owner(scope, patience)
             response = await database.serve(owner, patience, context, self._respond, scope, body)
-        except (NotAuthenticated, OperationalError, InterfaceError) as error:
-            return _refused(scope, error)
         except TimeoutError:
-            return _refused(scope, NotReady())
+            return _not_ready(scope)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            admission.forget(shown_key(scope))
         logcontext.adopt(context)
         return response
 
@@ -87,16 +89,22 @@ class ProtocolHandler(BaseHandler):
         return self.get_response(ASGIRequest(cast(Any, scope), io.BytesIO(body)))
 
 
-async def _owner(scope: Scope, patience: float) -> Hashable:
-    """Whose share a request belongs to. NotAuthenticated if its key is no good."""
-    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    # The guard has judged the header's form, and lets nothing without a key pass but what is public.
-    key = given.decode("latin-1").strip().partition(" ")[2].strip()
-    return await admission.tenant_of(key, patience) if key else database.UNKNOWN
+async def judge(scope: Scope) -> Problem | None:
+    """Find the tenant of a request's key, before its body is read. The view authenticates again: nothing is allowed here."""
+    key, patience = shown_key(scope), settings.AGENTHOST_DATABASE_POOL_WAIT
+    if not key:
+        return None
+    try:
+        scope["agenthost"]["owner"] = await admission.tenant_of(key, scope["agenthost"]["address"], patience)
+    except (DomainError, OperationalError, InterfaceError) as error:
+        return problems.problem_of(error)
+    except TimeoutError:
+        return problems.problem_of(NotReady())
+    return None
 
 
-def _refused(scope: Scope, error: Exception) -> HttpResponse:
-    problem = problems.problem_of(error)
+def _not_ready(scope: Scope) -> HttpResponse:
+    problem = problems.problem_of(NotReady())
     assert problem is not None
     content_type, content = told(problem, scope["path"], scope["agenthost"]["request_id"])
     return HttpResponse(content, status=problem.status, content_type=content_type, headers=dict(problem.headers))
@@ -171,5 +179,5 @@ async def live(_scope: Scope, receive: Receive, send: Send) -> None:
 
 
 application = ProtocolTypeRouter(
-    {"http": Guard(ByAudience()), "websocket": SocketGuard({"/ahp": Consumer.as_asgi()}), "lifespan": live}
+    {"http": Guard(ByAudience(), judge), "websocket": SocketGuard({"/ahp": Consumer.as_asgi()}), "lifespan": live}
 )

@@ -14,7 +14,10 @@ from typing import Any
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from agenthost.edge import proxies
 from agenthost.guard import Application, Message, Receive, Scope, Send, new_request_id, sane_request_id
+from sessions_app.aap import problems
+from sessions_app.aap.problems import Problem
 from sessions_app.core import logcontext
 
 log = logging.getLogger(__name__)
@@ -32,7 +35,7 @@ class SocketGuard:
         scope["query_string"] = b""
         given = _one(scope, b"x-request-id")
         request_id = given if sane_request_id(given) else new_request_id()
-        inner["agenthost"] = {"request_id": request_id}
+        inner["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
         began = time.monotonic()
         status = 0
 
@@ -48,26 +51,31 @@ class SocketGuard:
                 message = {**message, "headers": headers}
             await send(message)
 
-        with logcontext.about(request=request_id):
+        with logcontext.about(request=request_id), proxies.counted(scope) as admitted:
             try:
                 application = self._applications.get(scope["path"])
-                if not _is_our_host(scope):
-                    await _refuse(inner, receive, noting, 400)
+                if not admitted:
+                    await _refuse(inner, receive, noting, problems.TOO_MANY_FROM_ADDRESS)
+                elif not _is_our_host(scope):
+                    await _refuse(inner, receive, noting, problems.UNKNOWN_HOST)
                 elif application is None:
-                    await _refuse(inner, receive, noting, 404)
+                    await _refuse(inner, receive, noting, problems.NOTHING_HERE)
                 else:
                     await application(inner, receive, noting)
             finally:
                 access_log.info("WebSocket %s %d %.0f ms", scope["path"], status, (time.monotonic() - began) * 1000)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, status: int) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
     await receive()
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008})
         return
-    await send({"type": "websocket.http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "websocket.http.response.body", "body": b""})
+    content = problems.document(problem, scope["agenthost"]["request_id"])
+    headers = [(b"content-type", problems.CONTENT_TYPE.encode()), (b"content-length", b"%d" % len(content))]
+    headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+    await send({"type": "websocket.http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": content})
 
 
 def _is_our_host(scope: Scope) -> bool:

@@ -174,6 +174,9 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     definitions = sys.modules.get("sessions_app.core.definitions")
     if definitions is not None:
         definitions.forget()
+    admission = sys.modules.get("sessions_app.core.admission")
+    if admission is not None:
+        admission.forget_all()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ _IPV6_NETWORK = 64
 _LONGEST_NAME = 64
 
 
+@functools.lru_cache(maxsize=4096)
 def group_of(host: str) -> str:
     """The name under which an address is counted: an IPv4 address, or the /64 network of an IPv6 address.
 
@@ -26,7 +28,7 @@ def group_of(host: str) -> str:
 
 
 class Slots:
-    """At most ``most()`` at the same time for each name. Keeps nothing about names that have none."""
+    """At most ``most()`` for each name at the same time. Keeps nothing about names that have none."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         self._most = most

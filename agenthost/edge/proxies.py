@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,9 @@ from django.conf import settings
 # Private there, but whom uvicorn's middleware believes and whom we do not limit must be the same peers.
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
-from agenthost.edge.addresses import group_of
+from agenthost.edge.addresses import Slots, group_of
+
+_in_flight = Slots(lambda: int(settings.AGENTHOST_CONNECTIONS_PER_ADDRESS))
 
 
 @functools.lru_cache(maxsize=8)
@@ -30,8 +33,22 @@ def client_of(scope: Mapping[str, Any]) -> str:
     return group_of(client[0]) if client else ""
 
 
-def is_limited(scope: Mapping[str, Any]) -> bool:
-    """Whether a request counts for its address. A proxy's own address stands for clients that it does not report."""
+@contextmanager
+def counted(scope: Mapping[str, Any]) -> Iterator[bool]:
+    """Count a request or WebSocket for its address; False if the address has as many as it may.
+
+    A proxy's own address is not counted: it stands for clients that it does not report.
+    """
     client = scope.get("client")
     trusted = _trusted(settings.AGENTHOST_PROXIES)
-    return client is not None and (trusted.always_trust or client[0] not in trusted)
+    if client is None or (client[0] in trusted and not trusted.always_trust):
+        yield True
+        return
+    address = group_of(client[0])
+    if not _in_flight.take(address):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        _in_flight.give_back(address)

@@ -108,6 +108,11 @@ def _quota_exceeded(error: errors.QuotaExceeded) -> Problem:
     return Problem(429, detail, headers=ratelimit.of_refusal(error))
 
 
+def _too_many_wrong_keys(error: errors.TooManyWrongKeys) -> Problem:
+    detail = "Too many wrong keys came from this address; this one was not looked up."
+    return Problem(429, detail, headers={"Retry-After": str(error.retry_after)})
+
+
 def _not_ready(error: errors.NotReady) -> Problem:
     return Problem(503, "The server cannot do this right now.", headers={"Retry-After": str(error.retry_after)})
 
@@ -137,6 +142,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.PositionPruned: _always(
         410, "The events after this position are no longer kept. The session's history has what they came to."
     ),
+    errors.TooManyWrongKeys: _too_many_wrong_keys,
     errors.NotReady: _not_ready,
 }
 
@@ -149,7 +155,7 @@ def problem_of(error: Exception) -> Problem | None:
         log.error("the database failed a request", exc_info=error)
         return _not_ready(errors.NotReady())
     if isinstance(error, Http404 | rest.NotFound):
-        return Problem(404, "There is nothing at this address.")
+        return NOTHING_HERE
     if isinstance(error, RequestDataTooBig):
         return Problem(413, BodyTooLarge.default_detail)
     if isinstance(error, SuspiciousOperation):
@@ -165,6 +171,7 @@ NO_KEY = Problem(401, "A key is needed: Authorization: Bearer KEY.", headers={"W
 MALFORMED_KEY = Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
 ENCODED = Problem(415, "A body must come as it is: no Content-Encoding other than identity is taken.")
 TOO_SLOW = Problem(408, "The body did not arrive in time.")
+NOTHING_HERE = Problem(404, "There is nothing at this address.")
 TOO_MANY_FROM_ADDRESS = Problem(429, "This address has too many requests or connections open.", headers={"Retry-After": "5"})
 NOT_WEBSOCKET = Problem(
     426,
@@ -225,4 +232,4 @@ def _sentence(text: str) -> str:
 @csrf_exempt
 def not_found(request: HttpRequest) -> HttpResponse:
     """Whatever else is asked for below /aap."""
-    return response(Problem(404, "There is nothing at this address."), request)
+    return response(NOTHING_HERE, request)

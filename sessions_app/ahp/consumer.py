@@ -21,7 +21,7 @@ from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import board_of
 from sessions_app.core import admission, draining, logcontext, quotas
 from sessions_app.core.caller import READ
-from sessions_app.core.errors import NotAuthenticated, NotReady
+from sessions_app.core.errors import NotAuthenticated, NotReady, TooManyWrongKeys
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,8 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
     if raw is None:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer"))
     try:
-        caller = await admission.authenticate(raw, settings.AGENTHOST_DATABASE_POOL_WAIT)
+        address = scope.get("agenthost", {}).get("address", "")
+        caller = await admission.authenticate(raw, address, settings.AGENTHOST_DATABASE_POOL_WAIT)
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
         board = await stack.enter_async_context(board_of(caller.tenant))
@@ -82,6 +83,9 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         await board.add(connection)
     except NotAuthenticated:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
+    except TooManyWrongKeys as error:
+        detail = "Too many wrong keys came from this address; this one was not looked up."
+        raise Refused(429, detail, (b"retry-after", b"%d" % error.retry_after)) from None
     except (OperationalError, InterfaceError, NotReady, TimeoutError):
         raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
     return connection

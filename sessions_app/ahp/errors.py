@@ -70,6 +70,7 @@ OF_ANOTHER_FACE: frozenset[type[errors.DomainError]] = frozenset(
         errors.PositionPruned,
         errors.IdempotencyKeyReused,
         errors.DispatchedBefore,
+        errors.TooManyWrongKeys,
     }
 )
 """Errors about things that commands have no words for, or that their handlers deal with themselves."""

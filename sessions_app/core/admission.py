@@ -1,37 +1,106 @@
 """Per-tenant admission control, shared by both protocols.
 
 A tenant has at most half of the threads that a web process has for requests, whatever its requests wait for. What is over
-its share waits in the loop, with neither a thread nor a connection to the database.
+its share waits in the loop, with neither a thread nor a connection to the database. Keys that are not known yet share one
+small account, and an address that shows wrong ones is soon told to wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import copy_context
+
+from django.conf import settings
 
 from sessions_app.core import database, keys
 from sessions_app.core.caller import Caller
+from sessions_app.core.errors import NotAuthenticated, NotReady, TooManyWrongKeys
+from sessions_app.core.wrong_keys import WrongKeys
 
 _MOST_REMEMBERED = 10_000
+_MOST_LOOKUPS = 100
+"""Unknown keys that are or wait to be looked up; for further ones the server is not ready."""
+_SLOWED_SECONDS = 1.0
+_MOST_SLOWED = 1000
 
 _tenants: dict[str, int] = {}
-"""The tenants of keys that were good once, by the key's digest: one may have been revoked since."""
+"""The tenants of keys that were good when they were last seen, by the key's digest."""
+_wrong = WrongKeys(lambda: int(settings.AGENTHOST_WRONG_KEYS_PER_MINUTE))
+_lookups = 0
+_slowed = 0
 
 
-async def tenant_of(raw: str, patience: float) -> int:
-    """The tenant of a key, looked up when it is first seen. NotAuthenticated if the key is no good then."""
+async def tenant_of(raw: str, address: str, patience: float) -> int:
+    """The tenant of a key, looked up when it is first seen; raises what ``authenticate`` raises."""
     known = _tenants.get(keys.digest_of(raw))
-    return (await authenticate(raw, patience)).tenant if known is None else known
+    return (await authenticate(raw, address, patience)).tenant if known is None else known
 
 
-async def authenticate(raw: str, patience: float) -> Caller:
+async def authenticate(raw: str, address: str, patience: float) -> Caller:
     """The caller with this key; an unknown key is looked up at the expense of all unknown keys, not of any tenant.
 
-    NotAuthenticated if the key is no good, TimeoutError if it could not be looked up within ``patience`` seconds.
+    NotAuthenticated if the key is no good, TooManyWrongKeys if ``address`` showed too many such ones, TimeoutError if the
+    key could not be looked up within ``patience`` seconds.
     """
+    if not keys.looks_like_key(raw):
+        raise NotAuthenticated
     digest = keys.digest_of(raw)
-    owner = _tenants.get(digest, database.UNKNOWN)
-    caller = await database.serve(owner, patience, copy_context(), keys.authenticate, raw)
+    tenant = _tenants.get(digest)
+    if tenant is None:
+        return await _look_up(raw, digest, address, patience)
+    try:
+        return await database.serve(tenant, patience, copy_context(), keys.authenticate, raw)
+    except NotAuthenticated:
+        forget(raw)
+        raise
+
+
+def forget(raw: str) -> None:
+    """A key that was good is refused now: it was revoked or has expired, or its tenant is suspended."""
+    _tenants.pop(keys.digest_of(raw), None)
+
+
+def forget_all() -> None:
+    """For tests: as in a new process."""
+    _tenants.clear()
+    _wrong.clear()
+
+
+async def _look_up(raw: str, digest: str, address: str, patience: float) -> Caller:
+    global _lookups
+    try:
+        _wrong.before_lookup(digest, address)
+    except TooManyWrongKeys:
+        await _slow_down()
+        raise
+    if _lookups >= _MOST_LOOKUPS:
+        _wrong.give_back(address)
+        raise NotReady
+    _lookups += 1
+    try:
+        caller = await database.serve(database.UNKNOWN, patience, copy_context(), keys.authenticate, raw)
+    except NotAuthenticated:
+        _wrong.remember(digest)
+        raise
+    except BaseException:
+        _wrong.give_back(address)
+        raise
+    finally:
+        _lookups -= 1
+    _wrong.give_back(address)
     while len(_tenants) >= _MOST_REMEMBERED:
         _tenants.pop(next(iter(_tenants)), None)
     _tenants[digest] = caller.tenant
     return caller
+
+
+async def _slow_down() -> None:
+    """Delay a refusal. A client that tries again after each answer would otherwise keep the process busy with refusing."""
+    global _slowed
+    if _slowed >= _MOST_SLOWED:
+        return
+    _slowed += 1
+    try:
+        await asyncio.sleep(_SLOWED_SECONDS)
+    finally:
+        _slowed -= 1

@@ -180,6 +180,16 @@ class SessionFull(DomainError):
         )
 
 
+class TooManyWrongKeys(DomainError):
+    """The address showed too many keys that no tenant has."""
+
+    code = "too_many_wrong_keys"
+
+    def __init__(self, retry_after: int) -> None:
+        self.retry_after = retry_after
+        super().__init__("too many wrong keys from this address")
+
+
 class NotReady(DomainError):
     """The server cannot do this now; the caller may try again."""
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
 from pytest_django import Settings
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from agenthost.guard import Guard
+from agenthost.guard import PAGE_BODY_BYTES, Guard, Receive, Scope, Send
+from sessions_app.aap.problems import Problem
 from tests.agenthost.serving import Answer, Connection, Recorder, serving
 
 KEY = "ah_" + "k" * 43
@@ -336,3 +340,76 @@ def test_the_access_log_has_no_query(client: Connection, caplog: pytest.LogCaptu
     assert len(lines) == 1
     assert lines[0].startswith("GET /aap/v3/sessions 200 ")
     assert "hush" not in lines[0]
+
+
+# --- before the body ---
+
+
+WRONG = Problem(401, "A valid key is needed.")
+
+
+async def nobody(_scope: Scope) -> Problem | None:
+    return WRONG
+
+
+async def anybody(_scope: Scope) -> Problem | None:
+    return None
+
+
+@pytest.mark.rule("A2")
+def test_a_wrong_key_is_refused_before_its_body_is_read(behind: Recorder, settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    with serving(Guard(behind, nobody)) as port, Connection(port) as client:
+        client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="8000000")
+        client.send(b"x" * 1000)
+        is_problem(client.answer(), 401)
+        assert not behind.asked.is_set()
+
+
+@pytest.mark.rule("A2")
+def test_little_is_read_of_a_body_whose_sender_is_refused(behind: Recorder, settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    with serving(Guard(behind, nobody)) as port, Connection(port) as client:
+        client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="800000000")
+        is_problem(client.answer(), 401)
+        # One megabyte is dropped, some more fits into the buffers between, and then the connection is closed.
+        with pytest.raises(ConnectionError):
+            client.send(b"x" * 100_000_000)
+
+
+def test_one_address_has_a_bounded_number_of_requests_at_once_also_behind_a_proxy(
+    settings: Settings,
+) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.AGENTHOST_PROXIES = "127.0.0.1"
+    settings.AGENTHOST_CONNECTIONS_PER_ADDRESS = 2
+    entered, may_end = threading.Semaphore(0), threading.Event()
+
+    async def slow(_scope: Scope, receive: Receive, send: Send) -> None:
+        entered.release()
+        await asyncio.to_thread(may_end.wait, 60)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    with serving(Guard(slow, anybody), proxy_headers=True, forwarded_allow_ips="127.0.0.1") as port, ExitStack() as stack:
+        first, second, third, other, proxy = (stack.enter_context(Connection(port)) for _ in range(5))
+        for client in (first, second):
+            client.head("GET", "/aap/v3/meta", authorization=BEARER, x_forwarded_for="198.51.100.4")
+            assert entered.acquire(timeout=10)
+        answer = third.ask("GET", "/aap/v3/meta", authorization=BEARER, x_forwarded_for="198.51.100.4")
+        is_problem(answer, 429)
+        assert int(answer.headers["retry-after"]) > 0
+        # Another address, and a proxy that reports none.
+        other.head("GET", "/aap/v3/meta", authorization=BEARER, x_forwarded_for="198.51.100.4, 198.51.100.5")
+        proxy.head("GET", "/aap/v3/meta", authorization=BEARER)
+        assert entered.acquire(timeout=10)
+        assert entered.acquire(timeout=10)
+        may_end.set()
+        assert [client.answer().status for client in (first, second, other, proxy)] == [200] * 4
+        assert third.ask("GET", "/aap/v3/meta", authorization=BEARER, x_forwarded_for="198.51.100.4").status == 200
+
+
+def test_a_page_takes_a_form_and_no_more(client: Connection, settings: Settings) -> None:
+    settings.AGENTHOST_MAX_BODY_BYTES = 64 * 1024 * 1024
+    client.head("POST", "/admin/login/", content_length=str(PAGE_BODY_BYTES + 1))
+    assert client.answer().status == 413

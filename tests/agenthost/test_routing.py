@@ -35,6 +35,10 @@ def client(port: int) -> Iterator[Connection]:
         yield connection
 
 
+def refuse(_raw: str) -> None:
+    raise NotAuthenticated
+
+
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key was good when it was last seen."""
@@ -95,7 +99,7 @@ def test_a_request_that_waits_too_long_behind_others_is_503(
 
     monkeypatch.setattr(keys, "authenticate", look)
     with ThreadPoolExecutor(1) as other:
-        standing = other.submit(asyncio.run, admission.authenticate(KEY, 60))
+        standing = other.submit(asyncio.run, admission.authenticate(KEY, "", 60))
         try:
             assert looking.wait(60)
             answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
@@ -105,6 +109,43 @@ def test_a_request_that_waits_too_long_behind_others_is_503(
     database.shut_down()
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert answer.headers["retry-after"].isdecimal()
+
+
+@pytest.mark.rule("A2")
+def test_a_wrong_key_is_answered_while_its_body_is_held_back(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "authenticate", refuse)
+    client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_type="application/json", content_length="8000000")
+    client.send(b"x" * 100_000)
+    answer = client.answer()
+    assert (answer.status, answer.headers["content-type"]) == (401, "application/problem+json")
+    assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.rule("A2")
+@pytest.mark.usefixtures("known")
+def test_a_key_that_was_revoked_is_judged_before_its_next_body(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "authenticate", refuse)
+    assert client.ask("POST", "/aap/v3/sessions", b"{}", authorization=BEARER, content_type="application/json").status == 401
+    client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_type="application/json", content_length="8000000")
+    assert client.answer().status == 401
+
+
+@pytest.mark.rule("A6")
+def test_wrong_keys_of_one_address_are_429_over_both_protocols(
+    client: Connection, port: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_WRONG_KEYS_PER_MINUTE = 3
+    monkeypatch.setattr(keys, "authenticate", refuse)
+    monkeypatch.setattr(admission, "_SLOWED_SECONDS", 0.0)
+    wrong = [f"Bearer ah_{letter * 43}" for letter in "abcd"]
+    answers = [client.ask("GET", "/aap/v3/meta", authorization=each) for each in wrong]
+    assert [answer.status for answer in answers] == [401, 401, 401, 429]
+    assert answers[-1].headers["content-type"] == "application/problem+json"
+    assert int(answers[-1].headers["retry-after"]) > 0
+    with pytest.raises(InvalidStatus) as refused, connect(f"ws://127.0.0.1:{port}/ahp?token={KEY}", proxy=None):
+        pass
+    assert refused.value.response.status_code == 429
+    assert int(refused.value.response.headers["retry-after"]) > 0
 
 
 @pytest.mark.usefixtures("known")
