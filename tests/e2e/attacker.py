@@ -1,0 +1,94 @@
+"""Somebody without a key, in a process of its own: ``python -m tests.e2e.attacker KIND PORT``. Ends when it is killed.
+
+It uses its connections as hard as a probe would, and comes back when one is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Awaitable, Callable
+
+BODY_BYTES = 8 * 1024 * 1024
+
+
+def wrong_key() -> str:
+    return f"ah_{secrets.token_urlsafe(32)}"
+
+
+async def hold_back(port: int) -> None:
+    """A request with a well-formed key and all of its body but the last byte; then silence."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        head = f"POST /aap/v3/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wrong_key()}\r\n"
+        writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {BODY_BYTES}\r\n\r\n".encode())
+        for _ in range(BODY_BYTES // 65536 - 1):
+            writer.write(b" " * 65536)
+            await writer.drain()
+        writer.write(b" " * 65535)
+        await reader.read()
+    finally:
+        writer.close()
+    await asyncio.sleep(0.5)
+
+
+async def endless_headers(port: int) -> None:
+    _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        while True:
+            writer.write(b"a: b\r\n" * 200)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+async def silence(port: int) -> None:
+    """A connection that says nothing, or not enough."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(secrets.choice([b"", b"GET / HTTP/1.1\r\nHost:"]))
+        await reader.read()
+    finally:
+        writer.close()
+
+
+async def wrong_keys(port: int) -> None:
+    """One wrong key after the other, each as soon as the last one is answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while True:
+            writer.write(f"GET /aap/v3/meta HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wrong_key()}\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+    finally:
+        writer.close()
+
+
+KINDS: dict[str, tuple[Callable[[int], Awaitable[None]], int]] = {
+    "bodies": (hold_back, 40),
+    "headers": (endless_headers, 1),
+    "silence": (silence, 400),
+    "keys": (wrong_keys, 50),
+}
+
+
+async def main(kind: str, port: int) -> None:
+    attack, times = KINDS[kind]
+
+    async def again_and_again() -> None:
+        while True:
+            try:
+                await attack(port)
+            except (OSError, asyncio.IncompleteReadError):
+                await asyncio.sleep(0.05)
+
+    tasks = [asyncio.create_task(again_and_again()) for _ in range(times)]
+    print("attacking", flush=True)  # noqa: T201
+    await asyncio.gather(*tasks)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
