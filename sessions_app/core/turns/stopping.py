@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from django.db import connection
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, broadcast, dispatches, history, journal, prepared, quotas
+from sessions_app.core import access, broadcast, dispatches, held, history, journal, prepared, quotas, rounds
 from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import NotPossible
@@ -206,10 +206,12 @@ def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = 
     """Stop this one turn, never the next; None if it had ended already.
 
     ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
-    Unless ``waiting`` it is also left alone while somebody else holds its rows; CounterHeld if that is its tenant's counter.
+    Unless ``waiting`` it is also left alone while somebody else holds its session or turn; Held if it is another row of
+    it, or its tenant's counter.
     """
-    skipping = not waiting and connection.features.has_select_for_update_skip_locked
-    with journal.transaction(waiting=waiting) as tx:
+    skipping = not waiting and held.skip_locked()
+    transaction = journal.transaction(waiting=waiting)
+    with transaction if waiting else held.briefly(transaction) as tx:
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
@@ -278,26 +280,18 @@ def stop_overdue() -> int:
     A worker watches its own runs' deadlines; this finds those that no worker is driving.
     """
     overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
-    found = list(overdue.order_by("deadline_at").values_list("pk", flat=True)[:100])
-    return _stop_those_that_can_be(found, Stop(cause="deadline", reason="error"))
+    return _stop_each(overdue, Stop(cause="deadline", reason="error"))
 
 
 def stop_suspended() -> int:
     """Stop turns that were accepted while their tenant's suspension was being written; nobody claims them."""
     left = Turn.objects.filter(state=TurnState.QUEUED, tenant__suspended_at__isnull=False)
-    found = list(left.values_list("pk", flat=True)[:100])
-    return _stop_those_that_can_be(found, Stop(cause="suspended", reason="error"))
+    return _stop_each(left, Stop(cause="suspended", reason="error"))
 
 
-def _stop_those_that_can_be(found: Sequence[int], how: Stop) -> int:
-    """All but those whose tenant somebody is writing for just now: they are found again, and nobody waits for them."""
-    stopped = 0
-    for turn_id in found:
-        try:
-            stopped += stop(turn_id, how, waiting=False) is not None
-        except journal.CounterHeld:
-            continue
-    return stopped
+def _stop_each(found: QuerySet[Turn], how: Stop) -> int:
+    """A round that waits for nobody: what is held is found again by the next one."""
+    return rounds.each(rounds.fairly(found), lambda turn: stop(turn, how, waiting=False) is not None)
 
 
 def provider_closed(claimed: Claimed) -> None:
