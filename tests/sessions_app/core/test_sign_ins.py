@@ -90,6 +90,12 @@ def test_a_network_of_ipv6_is_one_address() -> None:
     assert not is_refused("eve", "2001:db8:1:3::1")
 
 
+def test_the_port_that_a_proxy_reports_makes_no_new_address() -> None:
+    for port in range(5):
+        fail("eve", f"{HERE}:{50000 + port}")
+    assert is_refused("eve", f"{HERE}:40000")
+
+
 @pytest.mark.parametrize("address", ["", "unix:", "testclient"])
 def test_without_an_address_there_is_a_limit_too(address: str) -> None:
     fail("eve", address, 5)
