@@ -228,7 +228,14 @@ def _write(name: str, value: str) -> None:
 
 
 def _has_table(name: str) -> bool:
-    return name in connection.introspection.table_names()
+    """Asked until it is there: tables stay."""
+    known = (connection.settings_dict["NAME"], name)
+    if known not in _tables and name in connection.introspection.table_names():
+        _tables.add(known)
+    return known in _tables
+
+
+_tables: set[tuple[str, str]] = set()
 
 
 def _some(names: list[str]) -> str:
