@@ -43,6 +43,7 @@ _SAMPLES: Mapping[type[errors.DomainError], Callable[[], errors.DomainError]] = 
     errors.HistoryKindUndeclared: lambda: errors.HistoryKindUndeclared("compacted"),
     errors.AgentGone: lambda: errors.AgentGone("demo"),
     errors.TurnAlreadyRunning: lambda: errors.TurnAlreadyRunning("sess_"),
+    errors.SessionFull: lambda: errors.SessionFull(268_435_456),
     errors.QuotaExceeded: lambda: errors.QuotaExceeded(Quota.TURNS_PER_MINUTE, 60, 12, window=60),
 }
 """How to make those errors that carry facts."""
