@@ -1,12 +1,8 @@
-"""Client addresses: how they are grouped, and how much one of them may use at the same time."""
+"""How much one client address may use at the same time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from sessions_app.core.networks import group_of
-
-__all__ = ["Slots", "group_of"]
 
 
 class Slots:

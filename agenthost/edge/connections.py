@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from agenthost.edge.addresses import Slots, group_of
+from agenthost.edge.addresses import Slots
+from sessions_app.core.networks import group_of
 
 RESERVE = 32
 """Connections beyond the limit that are still told about it, before further ones are dropped without an answer."""

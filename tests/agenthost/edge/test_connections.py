@@ -2,26 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from agenthost.edge.addresses import Slots, group_of
+from agenthost.edge.addresses import Slots
 from agenthost.edge.connections import RESERVE, Admission, Connections, Limits
-
-
-@pytest.mark.parametrize(
-    ("host", "group"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("unknown", "unknown"),
-        ("x" * 5000, "x" * 64),
-    ],
-)
-def test_an_ipv6_client_counts_as_its_network(host: str, group: str) -> None:
-    assert group_of(host) == group
 
 
 def test_slots_are_kept_apart_by_name_and_forgotten_when_given_back() -> None:
