@@ -161,6 +161,7 @@ def _limits() -> Limits:
         per_address=settings.AGENTHOST_CONNECTIONS_PER_ADDRESS,
         head_bytes=settings.AGENTHOST_HEADER_BYTES,
         head_seconds=settings.AGENTHOST_HEADER_SECONDS,
+        send_seconds=settings.AGENTHOST_SEND_SECONDS,
     )
 
 

@@ -27,6 +27,7 @@ class Limits:
     per_address: int = 256
     head_bytes: int = 32768
     head_seconds: float = 10.0
+    send_seconds: float = 60.0
 
 
 @dataclass(slots=True)

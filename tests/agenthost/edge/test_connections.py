@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agenthost.edge.addresses import Slots
+from agenthost.edge.bodies import Bodies
 from agenthost.edge.connections import RESERVE, Admission, Connections, Limits
 
 
@@ -32,3 +33,15 @@ def test_a_full_server_tells_some_and_drops_the_rest() -> None:
     connections = Connections(Limits(connections=3, per_address=1))
     outcomes = [connections.enter(None)[0] for _ in range(3 + RESERVE + 2)]
     assert outcomes == [Admission.ADMITTED] * 3 + [Admission.SERVER_IS_FULL] * RESERVE + [Admission.DROPPED] * 2
+
+
+def test_one_sender_holds_at_most_half_of_the_bytes_of_bodies() -> None:
+    bodies = Bodies(lambda: 100)
+    assert [bodies.take("a", 30), bodies.take("a", 20), bodies.take("a", 1)] == [True, True, False]
+    assert [bodies.take("b", 40), bodies.take("c", 11), bodies.take("c", 10)] == [True, False, True]
+    bodies.give_back("a", 30)
+    assert bodies.take("c", 30)
+    for owner, size in (("a", 20), ("b", 40), ("c", 40), ("d", 0)):
+        bodies.give_back(owner, size)
+    assert bodies.held == 0
+    assert bodies.take("a", 50)
