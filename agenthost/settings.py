@@ -344,6 +344,7 @@ LOGGING = {
     "filters": {
         "context": {"()": "agenthost.observability.ContextFilter"},
         "masking": {"()": "agenthost.observability.MaskingFilter"},
+        "attempts": {"()": "agenthost.observability.AttemptsFilter"},
     },
     "formatters": {
         "json": {"()": "agenthost.observability.JsonFormatter"},
@@ -378,7 +379,6 @@ LOGGING = {
         # It would write what servers answer; what is wrong with one is said by agents_app.mcp.
         "mcp": {"level": "CRITICAL"},
         "client": {"level": "CRITICAL"},
-        # It would write a line for each attempt; agenthost.postgres writes one when a server is away and one when it is back.
-        "psycopg.pool": {"level": "ERROR"},
+        "psycopg.pool": {"level": "WARNING", "filters": ["attempts"]},
     },
 }

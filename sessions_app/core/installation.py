@@ -139,7 +139,8 @@ def key_faults() -> list[Fault]:
             Fault(
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
-                "Set the former one. To change it on purpose: python manage.py accept_keys --secret-key",
+                "Set the former one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
+                " To change it on purpose: python manage.py accept_keys --secret-key",
             )
         )
     return found
