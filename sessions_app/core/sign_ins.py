@@ -31,7 +31,7 @@ from sessions_app.models import AuditRecord
 log = logging.getLogger(__name__)
 
 ANYBODY = "anonymous"
-"""The actor of a failure: nobody has shown to be the owner of the account."""
+"""The actor of a failed sign-in: its client is not authenticated."""
 
 _KNOWN_FOR = timedelta(days=30)
 _KNOWN_ADDRESSES = 100
@@ -41,7 +41,7 @@ _NO_ADDRESS = "::"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Somebody who tries to sign in to ``account`` from ``address``."""
+    """An attempt to sign in to ``account`` from ``address``."""
 
     account: str
     address: str

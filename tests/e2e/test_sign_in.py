@@ -1,4 +1,4 @@
-"""The admin's door over HTTP, behind a proxy that tells where people are."""
+"""Admin sign-in over HTTP, behind a proxy that reports client addresses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sign_in(server: Server, name: str, password: str, address: str) -> httpx.Res
         return send(person, "/admin/login/", username=name, password=password)
 
 
-def test_guesses_at_the_admins_door_are_limited_and_recorded(server: Server) -> None:
+def test_password_guesses_are_limited_and_recorded(server: Server) -> None:
     name = f"eve-{server.shape}"
     server.manage(name, RIGHT, code=MAKE_OPERATOR)
     attacker, owner = "192.0.2.66", "198.51.100.7"
