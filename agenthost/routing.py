@@ -29,6 +29,7 @@ from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
+from sessions_app.aap.views import Streamed
 from sessions_app.ahp.consumer import Consumer
 from sessions_app.core import admission, database, logcontext
 from sessions_app.core.errors import DomainError, NotReady
@@ -64,6 +65,14 @@ class ProtocolHandler(BaseHandler):
         if body is None:
             return
         response = await self._admitted(scope, body)
+        try:
+            await self._send(response, receive, send)
+        finally:
+            if isinstance(response, Streamed):
+                await response.end()
+
+    @staticmethod
+    async def _send(response: HttpResponseBase, receive: Receive, send: Send) -> None:
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if isinstance(response, StreamingHttpResponse):

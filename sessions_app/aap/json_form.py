@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from agents_app import exact_json
-from sessions_app.aap.stream import stop_reason
-from sessions_app.core import database, feed, history, turns
+from sessions_app.aap.stream import may_end_key, stop_reason
+from sessions_app.core import database, feed, history, key_watch, turns
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.history import Line
+from sessions_app.core.key_watch import Slot
 from sessions_app.core.turns import Accepted
 
 KEEP_ALIVE = b"\n"
 
 
 async def body(
-    tenant: int, session: int, accepted: Accepted, answer: Callable[[str, list[Line]], dict[str, Any]], keep_alive: float
-) -> AsyncIterator[bytes]:
-    """``answer`` makes the object of the stop reason and what the server made in this run."""
+    slot: Slot, session: int, accepted: Accepted, answer: Callable[[str, list[Line]], dict[str, Any]], keep_alive: float
+) -> AsyncGenerator[bytes]:
+    """``answer`` makes the object of the stop reason and what the server made in this run.
+
+    If the caller's key ends first there is no object.
+    """
     now = asyncio.get_running_loop().time
     quiet_until = now() + keep_alive
     reason: str | None = None
-    if not accepted.start:
-        reason = await database.run_for(tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
-    while reason is None:
-        entered = False
-        try:
-            async with feed.follow(tenant, session, accepted.start) as reader:
-                while reason is None:
-                    events = await reader.next(timeout=max(0.0, quiet_until - now()))
-                    entered = True
-                    reason = next((found for event in events or [] if (found := stop_reason(event)) is not None), None)
-                    if now() >= quiet_until:
-                        yield KEEP_ALIVE
-                        quiet_until = now() + keep_alive
-        except PositionPruned:
-            # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
-            if not entered and accepted.repeated:
-                reason = await database.run_for(tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
-            if not entered and reason is None:
-                raise
-    lines = await database.run_for(tenant, history.of_run, accepted.turn_id, accepted.run)
-    yield exact_json.dumps(answer(reason, lines)).encode()
+    with key_watch.watching(slot) as key:
+        if not accepted.start:
+            reason = await database.run_for(slot.caller.tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
+        while reason is None:
+            entered = False
+            try:
+                async with feed.follow(slot.caller.tenant, session, accepted.start) as reader:
+                    key.on_end(reader.interrupt)
+                    while reason is None:
+                        events = await reader.next(timeout=max(0.0, quiet_until - now()))
+                        entered = True
+                        if any(may_end_key(event) for event in events or []):
+                            await key.look()
+                        if key.ended:
+                            return
+                        reason = next((found for event in events or [] if (found := stop_reason(event)) is not None), None)
+                        if now() >= quiet_until:
+                            yield KEEP_ALIVE
+                            quiet_until = now() + keep_alive
+            except PositionPruned:
+                # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
+                if not entered and accepted.repeated:
+                    reason = await database.run_for(slot.caller.tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
+                if not entered and reason is None:
+                    raise
+        lines = await database.run_for(slot.caller.tenant, history.of_run, accepted.turn_id, accepted.run)
+        if not key.ended:
+            yield exact_json.dumps(answer(reason, lines)).encode()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from sessions_app.core.errors import QuotaExceeded
 from sessions_app.core.quotas import Quota, Standing
 
+_AT_ONCE = (Quota.TURNS_AT_ONCE, Quota.STREAMS_AT_ONCE, Quota.CONNECTIONS_AT_ONCE)
 _LARGEST = 999_999_999_999_999
 """A structured field's integer has at most 15 digits."""
 
@@ -30,7 +31,7 @@ def of_standings(standings: Iterable[Standing]) -> dict[str, str]:
 
 def of_refusal(error: QuotaExceeded) -> dict[str, str]:
     name = _name(error.quota, error.of_key)
-    unit = ';qu="concurrent-requests"' if error.quota == Quota.TURNS_AT_ONCE else ""
+    unit = ';qu="concurrent-requests"' if error.quota in _AT_ONCE else ""
     window = "" if error.window is None else f";w={error.window}"
     return {
         "Retry-After": str(error.retry_after),

@@ -3,45 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
-from sessions_app.aap.stream import KEEP_ALIVE, RunEnd, SSEEncoder
-from sessions_app.core import draining, feed
+from sessions_app.aap.stream import KEEP_ALIVE, KEY_ENDED, RunEnd, SSEEncoder, may_end_key
+from sessions_app.core import draining, feed, key_watch
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.journal.types import Event
+from sessions_app.core.key_watch import Slot
 
 _DRAIN_LOOK = 1.0
 """How long a stream without an end of its own takes to notice that its process is going away."""
 
 
 async def body(
-    tenant: int, session: int, after: int, encoder: SSEEncoder, end: RunEnd, keep_alive: float, opening: bytes = b""
-) -> AsyncIterator[bytes]:
+    slot: Slot, session: int, after: int, encoder: SSEEncoder, end: RunEnd, keep_alive: float, opening: bytes = b""
+) -> AsyncGenerator[bytes]:
     """``opening`` goes out at once, then the events after ``after``, all that have arrived as one chunk.
 
     After ``keep_alive`` seconds without a word a comment goes out. A position that is lost under way ends the
-    stream without a ``turn_stop``: the client joins again and is told.
+    stream without a ``turn_stop``: the client joins again and is told. So does the end of the caller's key.
     """
-    if opening:
-        yield opening
     now = asyncio.get_running_loop().time
-    quiet_until = now() + keep_alive
-    try:
-        async with feed.follow(tenant, session, after) as reader:
-            over = False
-            while not over:
-                patience = max(0.0, quiet_until - now())
-                events = await reader.next(timeout=min(patience, _DRAIN_LOOK) if end.follows else patience)
-                chunk, over = _encoded(events or [], encoder, end)
-                # A stream that waits for turns to come would hold up this process' end.
-                over = over or (end.follows and not end.inside and draining.begun())
-                if not chunk and not over and now() >= quiet_until:
-                    chunk = KEEP_ALIVE
-                if chunk:
-                    yield chunk
-                    quiet_until = now() + keep_alive
-    except PositionPruned:
-        return
+    with key_watch.watching(slot) as key:
+        if opening:
+            yield opening
+        quiet_until = now() + keep_alive
+        try:
+            async with feed.follow(slot.caller.tenant, session, after) as reader:
+                key.on_end(reader.interrupt)
+                over = False
+                while not over:
+                    patience = max(0.0, quiet_until - now())
+                    events = await reader.next(timeout=min(patience, _DRAIN_LOOK) if end.follows else patience)
+                    if any(may_end_key(event) for event in events or []):
+                        await key.look()
+                    if key.ended:
+                        yield KEY_ENDED
+                        return
+                    chunk, over = _encoded(events or [], encoder, end)
+                    # A stream that waits for turns to come would hold up this process' end.
+                    over = over or (end.follows and not end.inside and draining.begun())
+                    if not chunk and not over and now() >= quiet_until:
+                        chunk = KEEP_ALIVE
+                    if chunk:
+                        yield chunk
+                        quiet_until = now() + keep_alive
+        except PositionPruned:
+            return
 
 
 def _encoded(events: list[Event], encoder: SSEEncoder, end: RunEnd) -> tuple[bytes, bool]:

@@ -21,6 +21,8 @@ StopReason = str
 
 KEEP_ALIVE = b": keep-alive\n"
 """A comment line alone: a parser that splits at empty lines meets no empty event."""
+KEY_ENDED = b": this key is no longer valid\n"
+"""The last line of a stream whose key has ended (A2)."""
 
 
 def stop_reason(event: Event) -> StopReason | None:
@@ -34,6 +36,11 @@ def stop_reason(event: Event) -> StopReason | None:
                 return None
             return "error" if event.kind == Kind.TURN_FAILED else payload["reason"]
     return None
+
+
+def may_end_key(event: Event) -> bool:
+    """Whether the turn was stopped because a key or a tenant may do nothing any more: the reader's own, perhaps."""
+    return event.kind == Kind.TURN_CANCELLED and orjson.loads(event.data)["cause"] in ("revoked", "suspended")
 
 
 class SSEEncoder:

@@ -7,9 +7,10 @@ Synchronous: the database work is done and its connection given back before a st
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import quote
 
 from django.conf import settings
@@ -29,10 +30,12 @@ from sessions_app.aap.body import read_object
 from sessions_app.aap.dialect import Dialect, Document
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
-from sessions_app.core import access, agents, database, history, journal, logcontext, quotas, sessions, turns
+from sessions_app.core import access, agents, database, history, journal, key_watch, logcontext, quotas, sessions, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentGone, HistoryKindUndeclared, PositionPruned
 from sessions_app.core.history import Line
+from sessions_app.core.key_watch import Slot
+from sessions_app.core.quotas import Quota
 from sessions_app.core.turns import Accepted
 from sessions_app.models import Session
 
@@ -150,15 +153,16 @@ class Turns(Endpoint):
         body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
         wanted = v3.turn(self.lifted(body), session.agent_name, agents.for_turn(caller, session))
-        if wanted.content is not None:
-            accepted = turns.start(
-                caller, session, content=wanted.content, overrides=wanted.overrides, once=once, deadline=deadline
-            )
-        else:
-            accepted = turns.answer(
-                caller, session, answers=wanted.answers, overrides=wanted.overrides, once=once, deadline=deadline
-            )
-        return answer_to_turn(caller, session, wanted.mode, accepted)
+        with stream_slot(caller) as slot:
+            if wanted.content is not None:
+                accepted = turns.start(
+                    caller, session, content=wanted.content, overrides=wanted.overrides, once=once, deadline=deadline
+                )
+            else:
+                accepted = turns.answer(
+                    caller, session, answers=wanted.answers, overrides=wanted.overrides, once=once, deadline=deadline
+                )
+            return answer_to_turn(slot, session, wanted.mode, accepted)
 
 
 class EventStream(Endpoint):
@@ -168,6 +172,10 @@ class EventStream(Endpoint):
         caller = caller_of(request)
         session = session_of(caller, session_id)
         mode = v3.joining_mode(request.GET, _spec_if_any(caller, session))
+        with stream_slot(caller) as slot:
+            return self._joined(request, slot, session, mode)
+
+    def _joined(self, request: Request, slot: Slot, session: Session, mode: Mode) -> HttpResponseBase:
         follows = v3.follows(request.GET)
         given = request.headers.get("Last-Event-ID") or request.GET.get("after")
         # Read in this order, a run that begins meanwhile is either seen or still to come.
@@ -182,7 +190,7 @@ class EventStream(Endpoint):
                     return no_content()
             else:
                 # Raises now, while there still is a status to say it with, if these events are gone.
-                journal.read_session(caller.tenant, session.pk, after, limit=1)
+                journal.read_session(session.tenant_id, session.pk, after, limit=1)
         elif before_run is not None:
             after, starts = before_run + 1, True
         elif follows:
@@ -197,7 +205,7 @@ class EventStream(Endpoint):
             end = RunEnd(before_run + 1, inside=after > before_run)
         if request.method == "HEAD":
             return HttpResponse(content_type="text/event-stream", headers=_UNBUFFERED)
-        return _events(session, mode, after, end, starts=starts)
+        return _events(slot, session, mode, after, end, starts=starts)
 
     @staticmethod
     def _anything_to_show(session: Session, mode: Mode, after: int) -> bool:
@@ -252,28 +260,33 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
     return v3.history(kind, history.read(session, kind))
 
 
+def stream_slot(caller: Caller) -> AbstractContextManager[Slot]:
+    """A place among the caller's open streams, taken before anything is stored or read for one."""
+    return key_watch.slot(Quota.STREAMS_AT_ONCE, caller)
+
+
 def answer_to_turn(
-    caller: Caller,
+    slot: Slot,
     session: Session,
     mode: StreamMode,
     accepted: Accepted,
     *,
     document: Callable[[str, Sequence[Line]], Document] = v3.turn_answer,
     first: tuple[bytes, Document] | None = None,
-) -> StreamingHttpResponse:
+) -> Streamed:
     """What was accepted, in the form that was asked for.
 
     ``document`` makes the JSON form's object; ``first`` is an event that stands before the stream's ``turn_start``.
     """
     logcontext.bind(turn=accepted.public_id)
     if mode == "none":
-        body = json_form.body(caller.tenant, session.pk, accepted, document, settings.AGENTHOST_KEEPALIVE_SECONDS)
+        body = json_form.body(slot.keep(), session.pk, accepted, document, settings.AGENTHOST_KEEPALIVE_SECONDS)
         answer = _streaming(body, "application/json")
     else:
         if accepted.repeated:
-            _require_events(caller, session, accepted.start)
+            _require_events(session, accepted.start)
         end = RunEnd(accepted.start, inside=True)
-        answer = _events(session, mode, accepted.start, end, starts=True, first=first)
+        answer = _events(slot, session, mode, accepted.start, end, starts=True, first=first)
     # A client of the other protocol may have chosen it.
     answer["X-Turn-Id"] = quote(accepted.public_id, safe="")
     for name, value in ratelimit.of_standings(accepted.standings).items():
@@ -281,11 +294,11 @@ def answer_to_turn(
     return answer
 
 
-def _require_events(caller: Caller, session: Session, start: int) -> None:
+def _require_events(session: Session, start: int) -> None:
     """PositionPruned now, while there still is a status to say it with, if a run's events are kept no longer."""
     if not start:
         raise PositionPruned
-    journal.read_session(caller.tenant, session.pk, start, limit=1)
+    journal.read_session(session.tenant_id, session.pk, start, limit=1)
 
 
 def _signing_key() -> bytes:
@@ -297,8 +310,15 @@ def _encoder(session: Session, mode: Mode) -> SSEEncoder:
 
 
 def _events(
-    session: Session, mode: Mode, after: int, end: RunEnd, *, starts: bool, first: tuple[bytes, Document] | None = None
-) -> StreamingHttpResponse:
+    slot: Slot,
+    session: Session,
+    mode: Mode,
+    after: int,
+    end: RunEnd,
+    *,
+    starts: bool,
+    first: tuple[bytes, Document] | None = None,
+) -> Streamed:
     """``starts``: the event at ``after`` itself is the run's ``turn_start`` and is shown first, or right after ``first``."""
     encoder = _encoder(session, mode)
     opening = encoder.opening(after) if starts else b""
@@ -306,13 +326,25 @@ def _events(
         # Whoever joins after it gets all that follows: it has the position before the turn's start.
         name, data = first
         opening = encoder.framed(after - 1, name, exact_json.dumps(data).encode()) + opening
-    body = sse.body(session.tenant_id, session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
+    body = sse.body(slot.keep(), session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
     return _streaming(body, "text/event-stream")
 
 
-def _streaming(body: Any, content_type: str) -> StreamingHttpResponse:
+class Streamed(StreamingHttpResponse):
+    """An answer whose body goes on after its view has returned."""
+
+    def __init__(self, body: AsyncGenerator[bytes], content_type: str) -> None:
+        super().__init__(body, content_type=content_type, headers=_UNBUFFERED)
+        self._body = body
+
+    async def end(self) -> None:
+        """End the body wherever it is. Closing what wraps it only lets go of it, and the collector may come late."""
+        await self._body.aclose()
+
+
+def _streaming(body: AsyncGenerator[bytes], content_type: str) -> Streamed:
     database.release()
-    return StreamingHttpResponse(body, content_type=content_type, headers=_UNBUFFERED)
+    return Streamed(body, content_type)
 
 
 def json_answer(value: Document, status: int = 200) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Middleware that names the signed-in operator as the actor of audit records written during a request."""
+"""Middleware: what happens during a person's request is recorded as done by that person."""
 
 from __future__ import annotations
 

@@ -261,7 +261,8 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         return self.confirm(
             request,
             title=f"Revoke {rows[0].prefix}…?" if len(rows) == 1 else f"Revoke {len(rows)} keys?",
-            text="From then on it is refused, for good. To exchange a key without a gap, rotate it.",
+            text="From then on it is refused, for good; its streams end and the runs it began are stopped. "
+            "To exchange a key without a gap, rotate it.",
             rows=[_line(row) for row in rows],
             button="Revoke",
             danger=True,

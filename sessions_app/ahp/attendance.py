@@ -1,4 +1,4 @@
-"""Who is connected: keys are looked at again every second, presence is renewed, for all of a loop's connections at once.
+"""Presence of clients: renewed for all of a loop's connections at once.
 
 Also what their tenants are shown of the operator's agents: it changes without anybody asking.
 """
@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from sessions_app.core import connections, database, keys, listings, supervision
-from sessions_app.core.caller import READ, WRITE
+from sessions_app.core import connections, database, listings
+from sessions_app.core.caller import WRITE
 from sessions_app.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REVOKED = 1008
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 _RENEWALS = 3
 """How often presence is renewed in the time after which it would have ended."""
 
@@ -44,7 +43,7 @@ class _Watch:
     def enter(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
         if self._watching is None:
-            self._watching = supervision.task(self._watch(), "connections-watch")
+            self._watching = asyncio.create_task(self._watch())
 
     def leave(self, board: Switchboard) -> None:
         self._boards[board] -= 1
@@ -56,21 +55,15 @@ class _Watch:
 
     async def _watch(self) -> None:
         failing = False
-        clock = asyncio.get_running_loop().time
         every = settings.AGENTHOST_AHP_PRESENCE_SECONDS / _RENEWALS
-        renewed = clock()
         while True:
-            await asyncio.sleep(min(_LOOK_SECONDS, every))
+            await asyncio.sleep(min(_RETRY_SECONDS, every) if failing else every)
             try:
-                await self._look()
-                if clock() - renewed >= every:
-                    await self._renew()
-                    await self._look_at_listings()
-                    renewed = clock()
+                await self._renew()
+                await self._look_at_listings()
             except (DatabaseError, NotReady) as error:
-                # Keys stay as good as they were: without the database nothing can be done with them either.
                 if not failing:
-                    log.warning("the connections' keys could not be looked at: %s", error)
+                    log.warning("presence_not_renewed error=%s", error)
                 failing = True
             else:
                 failing = False
@@ -119,16 +112,6 @@ class _Watch:
             log.warning("a connection could not be entered anew, the next look tries again: %s", error)
         finally:
             del self._entering[connection.id]
-
-    async def _look(self) -> None:
-        watched = self._connections
-        callers = await database.run(keys.callers, {connection.caller.key for connection in watched})
-        for connection in watched:
-            caller = callers.get(connection.caller.key)
-            if caller is None or not caller.may(READ):
-                connection.close(REVOKED)
-            else:
-                connection.caller = caller
 
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()

@@ -24,6 +24,7 @@ from sessions_app.ahp.wire.v0_1 import commands as wire
 from sessions_app.core import database
 from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.identifiers import new_id
+from sessions_app.core.key_watch import Slot, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +45,11 @@ _VERSION_WITHOUT_ONE = "0.1"
 
 
 class Connection:
-    """``close_code``: it is to be closed with this. ``client``: set by the handshake; "" before it."""
+    """``key``: whose it is. ``close_code``: it is to be closed with this. ``client``: set by the handshake; "" before it."""
 
-    def __init__(self, caller: Caller, switchboard: Switchboard) -> None:
+    def __init__(self, key: Watched | Slot, switchboard: Switchboard) -> None:
         self.id = new_id("conn")
-        self.caller = caller
+        self._key = key
         self.switchboard = switchboard
         self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news)
         self.subscriptions: dict[int, str] = {}
@@ -64,6 +65,11 @@ class Connection:
         self._waiting = 0
         self._came = asyncio.Event()
         self._allowance = Allowance(settings.AGENTHOST_AHP_DISPATCHES_PER_SECOND)
+
+    @property
+    def caller(self) -> Caller:
+        """With the limits that the key has now."""
+        return self._key.caller
 
     @property
     def is_open(self) -> bool:

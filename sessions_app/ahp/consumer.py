@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from channels.consumer import AsyncConsumer
@@ -19,13 +20,16 @@ from django.db import InterfaceError, OperationalError
 from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - commands register themselves
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import board_of
-from sessions_app.core import admission, draining, logcontext, quotas
+from sessions_app.core import admission, draining, key_watch, logcontext, quotas
 from sessions_app.core.caller import READ
-from sessions_app.core.errors import NotAuthenticated, NotReady, TooManyWrongKeys
+from sessions_app.core.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
+from sessions_app.core.key_watch import Slot
+from sessions_app.core.quotas import Quota
 
 log = logging.getLogger(__name__)
 
 BINARY = 1003
+KEY_ENDED = 1008
 TOO_BIG = 1009
 FAILED = 1011
 _CLOSING_SECONDS = 5.0
@@ -75,9 +79,9 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
         board = await stack.enter_async_context(board_of(caller.tenant))
-        if len(board.connections) >= settings.AGENTHOST_AHP_CONNECTIONS:
-            raise Refused(429, "This tenant has as many connections as it may.", (b"retry-after", b"5"))
-        connection = Connection(caller, board)
+        key = stack.enter_context(key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, caller)))
+        connection = Connection(key, board)
+        key.on_end(partial(connection.close, KEY_ENDED))
         stack.push_async_callback(attendance.gone, connection)
         stack.callback(board.remove, connection)
         await board.add(connection)
@@ -86,6 +90,10 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
     except TooManyWrongKeys as error:
         detail = "Too many wrong keys came from this address; this one was not looked up."
         raise Refused(429, detail, (b"retry-after", b"%d" % error.retry_after)) from None
+    except QuotaExceeded as full:
+        whose = "key" if full.of_key else "tenant"
+        detail = f"This {whose} may have {full.limit} connections open at once, not more."
+        raise Refused(429, detail, (b"retry-after", b"%d" % full.retry_after)) from None
     except (OperationalError, InterfaceError, NotReady, TimeoutError):
         raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
     return connection

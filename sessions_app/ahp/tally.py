@@ -32,7 +32,7 @@ class Tally:
 
     async def _begin(self, caller: Caller) -> None:
         # Events that come meanwhile are kept: the number read may or may not tell of them.
-        self._base, self._count = await database.run(listings.standing, caller)
+        self._base, self._count = await database.run_for(caller.tenant, listings.standing, caller)
         early, self._early = self._early, []
         for seq, change in early:
             self._add(seq, change)

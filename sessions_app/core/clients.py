@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
@@ -162,7 +161,7 @@ def left(
     """Write that a client has left; the session is locked."""
     happening = Happening(Kind.CLIENT_LEFT, {"client": None if there is None else there.client, "cause": cause})
     if there is not None:
-        SessionClient.objects.filter(pk=there.pk).update(left_at=Now())
+        SessionClient.objects.filter(pk=there.pk).update(left_at=timezone.now())
         draw_attention(session.pk)
     tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
     if there is not None:

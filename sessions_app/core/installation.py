@@ -139,8 +139,7 @@ def key_faults() -> list[Fault]:
             Fault(
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
-                "Set the former one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
-                " To change it on purpose: python manage.py accept_keys --secret-key",
+                "Set the former one. To change it on purpose: python manage.py accept_keys --secret-key",
             )
         )
     return found
@@ -229,14 +228,7 @@ def _write(name: str, value: str) -> None:
 
 
 def _has_table(name: str) -> bool:
-    """Asked until it is there: tables stay."""
-    known = (connection.settings_dict["NAME"], name)
-    if known not in _tables and name in connection.introspection.table_names():
-        _tables.add(known)
-    return known in _tables
-
-
-_tables: set[tuple[str, str]] = set()
+    return name in connection.introspection.table_names()
 
 
 def _some(names: list[str]) -> str:

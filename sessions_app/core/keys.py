@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -189,12 +190,37 @@ def set_limits(key: ApiKey, limits: Limits, *, actor: str, address: str = "") ->
 
 
 def revoke(key: ApiKey, *, actor: str, address: str = "") -> bool:
-    """Refuse the key from now on. False: it had been revoked already."""
-    with transaction.atomic():
-        if not ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()):
-            return False
-        audit.record(actor=actor, address=address, action=audit.Action.KEY_REVOKED, target=_named(key), tenant=key.tenant)
+    """Refuse the key from now on, then stop the runs that it began. False: it had been revoked already.
+
+    Its open streams and connections end by themselves (``key_watch``). Not to be called within a transaction: the key must
+    be refused before its turns are looked at, or one could start between. Calling it again is safe.
+    """
+    from sessions_app.core import turns
+
+    with transaction.atomic(durable=True):
+        changed = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
+        if changed:
+            audit.record(actor=actor, address=address, action=audit.Action.KEY_REVOKED, target=_named(key), tenant=key.tenant)
     key.refresh_from_db(fields=["revoked_at"])
+    turns.cancel_key(key.pk)
+    return bool(changed)
+
+
+def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:
+    """Let the key expire now: what it began runs on. False: it had ended already."""
+    with transaction.atomic():
+        live = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), pk=key.pk, revoked_at=None)
+        if not live.update(expires_at=Now()):
+            return False
+        audit.record(
+            actor=actor,
+            address=address,
+            action=audit.Action.KEY_CHANGED,
+            target=_named(key),
+            tenant=key.tenant,
+            detail="expires now",
+        )
+    key.refresh_from_db(fields=["expires_at"])
     return True
 
 

@@ -33,7 +33,10 @@ class ApiKey(Limited):
     class Meta:
         ordering = ["-created_at", "-id"]
         verbose_name = "API key"
-        indexes = [models.Index(fields=["line"], condition=models.Q(line__isnull=False), name="keys_of_line")]
+        indexes = [
+            models.Index(fields=["line"], condition=models.Q(line__isnull=False), name="keys_of_line"),
+            models.Index(fields=["revoked_at"], condition=models.Q(revoked_at__isnull=False), name="keys_revoked"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.name})"

@@ -1,4 +1,4 @@
-"""Grants to the running role, and roles that migrate refuses."""
+"""What migrate gives the running role, and to whom it refuses to give it."""
 
 from __future__ import annotations
 

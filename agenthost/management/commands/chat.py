@@ -66,7 +66,7 @@ chat demo --once 'What is 17 * 23?' --allow calculator
             )
         finally:
             if issued is not None:
-                self._revoke(issued)
+                self._end(issued)
         if code == KEY_REFUSED and issued is not None:
             self.explain("That server works on another database than this command: see DATABASE_URL and AGENTHOST_VAR_DIR.")
         sys.exit(code)
@@ -105,13 +105,14 @@ chat demo --once 'What is 17 * 23?' --allow calculator
         listed = ", ".join(tenant.slug for tenant in found[:10]) + (", …" if len(found) > 10 else "")
         raise CommandError(f"Whose key? Give --tenant, one of {listed}; or a key of your own in {command.KEY_VARIABLE}.")
 
-    def _revoke(self, issued: Issued) -> None:
+    def _end(self, issued: Issued) -> None:
         close_old_connections()
         try:
-            keys.revoke(issued.key, actor=self.actor, address=self.address)
+            # Not revoked: that would stop what was left running, or waiting for an answer.
+            keys.expire(issued.key, actor=self.actor, address=self.address)
         except DatabaseError:
             until = f"{timezone.now() + KEY_LIFETIME:%Y-%m-%d %H:%M} UTC"
-            self.explain(f"The key {issued.key.prefix}… could not be revoked; it ends {until} at the latest.")
+            self.explain(f"The key {issued.key.prefix}… could not be ended; it expires {until} at the latest.")
 
 
 def local_url() -> str:

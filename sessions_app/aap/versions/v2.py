@@ -153,17 +153,18 @@ class Session(views.Endpoint):
         once, deadline = headers.once(request, body), headers.deadline(request)
         wanted = opening(self.lifted(body), functools.partial(agents.for_creation, caller))
         assert wanted.turn.content is not None, "a user message"
-        made = openings.open_session(caller, wanted.creation, wanted.turn.content, once, deadline)
-        session_id = made.session.public_id
-        logcontext.bind(session=session_id)
-        answer = views.answer_to_turn(
-            caller,
-            made.session,
-            wanted.turn.mode,
-            made.accepted,
-            document=functools.partial(opened, session_id),
-            first=session_start(session_id),
-        )
+        with views.stream_slot(caller) as slot:
+            made = openings.open_session(caller, wanted.creation, wanted.turn.content, once, deadline)
+            session_id = made.session.public_id
+            logcontext.bind(session=session_id)
+            answer = views.answer_to_turn(
+                slot,
+                made.session,
+                wanted.turn.mode,
+                made.accepted,
+                document=functools.partial(opened, session_id),
+                first=session_start(session_id),
+            )
         if wanted.turn.mode == "none":
             answer.status_code = 201
             answer["Location"] = f"{request.path}/{session_id}"

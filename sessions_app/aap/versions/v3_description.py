@@ -105,7 +105,6 @@ def turn_refusals() -> tuple[refusals.Refusal, ...]:
         refusals.of(errors.PositionPruned),
         KEY_REUSED,
         refusals.of(errors.AgentGone),
-        refusals.of(errors.SessionFull),
         QUOTA,
     )
 
@@ -124,8 +123,8 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "listSessions",
             "Sessions",
             "List sessions",
-            "The tenant's sessions of all agents, newest first. A walk over the pages shows every session that exists during the "
-            "whole of it exactly once.",
+            "The tenant's sessions of all agents that this key may use, newest first. A walk over the pages shows every session "
+            "that exists during the whole of it exactly once.",
             {200: Answer("A page.", {JSON: ref("SessionList")})},
             (refusals.of(errors.BadCursor),),
             (_AFTER,),
@@ -203,6 +202,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
                 refusals.met_by(
                     "undeclared_mode", "The agent does not offer this mode.", lambda: v3.joining_mode({"stream": "none"}, None)
                 ),
+                QUOTA,
             ),
             (SESSION_ID, *_JOINING),
             examples=v3_examples.JOIN,

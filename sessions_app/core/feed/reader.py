@@ -32,6 +32,7 @@ class SessionReader:
         self._feed = feed
         self._chain = SessionChain(after)
         self._lost_position = False
+        self._interrupted = False
         self._read_again_at = 0.0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -39,12 +40,13 @@ class SessionReader:
         """The events that follow, in order, each once; None if there were none for ``timeout`` seconds.
 
         Raises PositionPruned if what follows is not kept any more, or a crash of the database took what
-        this reader was given, or its feed has failed: another reader may go on from there. While the database
-        is away there is no news.
+        this reader was given. While the database is away there is no news.
         """
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         while True:
+            if self._interrupted:
+                return None
             if self._lost_position:
                 raise PositionPruned
             if events := self._chain.drain():
@@ -77,6 +79,12 @@ class SessionReader:
         # The feed answers for everything behind its base; a read that saw less leaves something to nobody.
         self._chain.end_read(page.events, page.counter, more=page.more or page.counter < self._feed.base)
 
+    def interrupt(self) -> None:
+        """``next`` returns at once, with nothing, now and from here on."""
+        self._interrupted = True
+        if self._waiter is not None:
+            _set(self._waiter)
+
     # What the feed calls
 
     def begin(self, heard: Iterable[SessionItem], upto: int) -> None:
@@ -105,11 +113,6 @@ class SessionReader:
                 self._lost_position = True
             elif gap.after < self._chain.position <= gap.upto:
                 self._chain.rewind()
-        self._wake()
-
-    def end(self) -> None:
-        """The feed has failed."""
-        self._lost_position = True
         self._wake()
 
     def _wake(self) -> None:

@@ -11,16 +11,18 @@ from sessions_app.core.turns.deciding import Decision, Outcome, complete, confir
 from sessions_app.core.turns.following import finish, look, take_first, take_steering
 from sessions_app.core.turns.looking import position_of_run, reason_of_run
 from sessions_app.core.turns.opening import accepted_before
-from sessions_app.core.turns.queue import CannotTakeOver, Claims, NeedsSlot, claim, give_back, take_over
+from sessions_app.core.turns.queue import CannotTakeOver, Claims, claim, give_back, take_over
 from sessions_app.core.turns.starting import Begun, begin, start
 from sessions_app.core.turns.stopping import (
     cancel,
+    cancel_key,
     cancel_tenant,
     cancel_turn,
     provider_closed,
     stop,
     stop_live_turn,
     stop_overdue,
+    stop_revoked,
     stop_suspended,
     tell_worker,
 )
@@ -48,7 +50,6 @@ __all__ = [
     "ClientResult",
     "Decision",
     "FormEnd",
-    "NeedsSlot",
     "Outcome",
     "Overrides",
     "Permission",
@@ -60,6 +61,7 @@ __all__ = [
     "answering",
     "begin",
     "cancel",
+    "cancel_key",
     "cancel_tenant",
     "cancel_turn",
     "claim",
@@ -81,6 +83,7 @@ __all__ = [
     "stop",
     "stop_live_turn",
     "stop_overdue",
+    "stop_revoked",
     "stop_suspended",
     "take_first",
     "take_over",

@@ -8,12 +8,13 @@ from datetime import datetime
 from functools import partial
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 from django.utils import timezone
 
-from sessions_app.core import held, journal, prepared, tasks
+from sessions_app.core import journal, prepared, tasks
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.prepared import Statement
@@ -26,17 +27,19 @@ MAX_TAKEOVERS = 2
 
 # A tenant's first queued turn stands behind its live runs, its second one place further back: so a queue that is
 # taken in lots is as fair as one that is taken turn by turn. Turns that another worker is claiming are passed over,
-# those of newer formats are not ours, and those of a suspended tenant are ended by the sweep. A turn whose session
-# has no tail cannot be given a fence and holds up nobody. The first place is the turn's of whose tenant nothing runs.
+# those of newer formats are not ours, and those of a suspended tenant or a revoked key are ended by the sweep. A turn
+# whose session has no tail cannot be given a fence and holds up nobody. The first place is the turn's of whose tenant
+# nothing runs.
 _CLAIM_QUEUED = """
 with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
  line as (select t.id, t.queued_at,
    coalesce(live.runs, 0) + t.nth as place
-   from (select id, tenant_id, session_id, queued_at,
+   from (select id, tenant_id, session_id, api_key_id, queued_at,
      row_number() over (partition by tenant_id order by queued_at, id) as nth from sessions_app_turn
      where state = 'queued' and format <= %s and queued_at <= {moment}) t
    join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
    where t.nth <= %s and x.suspended_at is null and not t.tenant_id {among}
+   and not exists (select 1 from sessions_app_apikey k where k.id = t.api_key_id and k.revoked_at is not null)
    and exists (select 1 from session_tail s where s.session_id = t.session_id)),
  next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.place <= %s
    order by line.place, line.queued_at, line.id limit %s {for_change_of_turn})
@@ -83,17 +86,17 @@ def claim(
     ``meanwhile`` is called with what was claimed while that is on its way to the disk: not to be relied on before
     this returns.
     """
-    busy: set[int] = set()
+    held: set[int] = set()
     while True:
         try:
             with journal.transaction(waiting=False) as tx:
-                runs = _claim_queued(tx, worker, most, older_than, busy, _FIRST if newcomers else _ANY)
+                runs = _claim_queued(tx, worker, most, older_than, held, _FIRST if newcomers else _ANY)
                 if runs and meanwhile is not None:
                     tx.after_commit(partial(meanwhile, runs))
-        except journal.CounterHeld as found:
-            busy.update(found.tenants)
+        except journal.CounterHeld as busy:
+            held.update(busy.tenants)
         else:
-            return Claims(runs, bool(busy))
+            return Claims(runs, bool(held))
 
 
 def _claim_queued(
@@ -129,63 +132,45 @@ def give_back(runs: Sequence[Claimed]) -> None:
 
 
 class CannotTakeOver(Exception):
-    """Something about this one turn is in the way; the cause says what."""
+    """Something about this one turn stands in the way; the cause says what."""
 
     def __init__(self, turn_id: int) -> None:
         self.turn_id = turn_id
         super().__init__(f"turn {turn_id} cannot be taken over")
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsSlot:
-    """A run that can go on, which its worker has no slot for."""
-
-    turn_id: int
-
-
 def take_over(
-    worker: str,
-    besides: Collection[int] = (),
-    *,
-    tenants_besides: Collection[int] = (),
-    until: datetime | None = None,
-    may_go_on: bool = True,
-) -> Claimed | NeedsSlot | bool:
+    worker: str, besides: Collection[int] = (), *, tenants_besides: Collection[int] = (), until: datetime | None = None
+) -> Claimed | bool:
     """One run whose lease ran out: go on from its last commit point, or end it.
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
-    deltas ends with an error, its text kept. Returns the claimed turn, True if one was ended, False
+    deltas ends with an error, its text kept. Answers the claimed turn, True if one was ended, False
     if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants. Nothing is taken over once
     the database's clock has passed ``until``: the statement was delayed, and the owners of the runs may have been too.
-    ``may_go_on`` False: a run that can go on is left as it is (NeedsSlot), one that cannot is ended.
-
-    Waits for no lock: CounterHeld names the tenant whose counter is held; CannotTakeOver if anything else of the
-    turn fails. Any other error is one of the statement that looks for leases.
+    Waits for no lock: CounterHeld names the tenant whose counter somebody has.
     """
-    turn: Turn | None = None
-    try:
-        with held.briefly(journal.transaction(waiting=False)) as tx:
-            turn = (
-                Turn.objects.select_for_update(no_key=True, skip_locked=held.skip_locked())
-                .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
-                .filter(GreaterThan(Value(until, DateTimeField()), Now()) if until is not None else Q())
-                .exclude(pk__in=list(besides))
-                .exclude(tenant__in=list(tenants_besides))
-                .order_by("lease_expires_at")
-                .first()
-            )
-            if turn is None:
-                return False
+    with journal.transaction(waiting=False) as tx:
+        turn = (
+            Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
+            .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
+            .filter(GreaterThan(Value(until, DateTimeField()), Now()) if until is not None else Q())
+            .exclude(pk__in=list(besides))
+            .exclude(tenant__in=list(tenants_besides))
+            .order_by("lease_expires_at")
+            .first()
+        )
+        if turn is None:
+            return False
+        try:
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
-                return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk)
+                return _go_on_with(tx, turn, worker)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
-    except journal.CounterHeld:
-        raise
-    except Exception as error:
-        if turn is None:
+        except (OperationalError, InterfaceError, journal.CounterHeld):
             raise
-        raise CannotTakeOver(turn.pk) from error
+        except Exception as error:
+            raise CannotTakeOver(turn.pk) from error
     stopping.tell_worker(ended)
     return True
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
-from django.db.models import QuerySet
+from django.db import OperationalError, connection
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, broadcast, dispatches, held, history, journal, prepared, quotas, rounds
+from sessions_app.core import access, broadcast, dispatches, history, journal, prepared, quotas
 from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import NotPossible
@@ -28,15 +30,19 @@ from sessions_app.core.turns.values import CancelReceipt, Claimed, Stop, Stopped
 from sessions_app.models import (
     LIVE_STATES,
     OPEN_CALL_STATES,
+    ApiKey,
     CallRunner,
     CallState,
     Message,
     Origin,
     Session,
+    Tenant,
     ToolCall,
     Turn,
     TurnState,
 )
+
+log = logging.getLogger(__name__)
 
 
 def open_step(turn: Turn) -> list[Event]:
@@ -206,12 +212,10 @@ def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = 
     """Stop this one turn, never the next; None if it had ended already.
 
     ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
-    Unless ``waiting`` it is also left alone while somebody else holds its session or turn; Held if it is another row of
-    it, or its tenant's counter.
+    Unless ``waiting`` it is also left alone while somebody else holds its rows; CounterHeld if that is its tenant's counter.
     """
-    skipping = not waiting and held.skip_locked()
-    transaction = journal.transaction(waiting=waiting)
-    with transaction if waiting else held.briefly(transaction) as tx:
+    skipping = not waiting and connection.features.has_select_for_update_skip_locked
+    with journal.transaction(waiting=waiting) as tx:
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
@@ -268,10 +272,29 @@ def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Disp
     tell_worker(stopped)
 
 
-def cancel_tenant(tenant_id: int, cause: Literal["suspended"] = "suspended") -> int:
-    """Stop every live turn of a tenant; how many there were."""
-    live = list(Turn.objects.filter(tenant_id=tenant_id, state__in=LIVE_STATES).values_list("pk", flat=True))
-    return sum(stop(turn_id, Stop(cause=cause, reason="error")) is not None for turn_id in live)
+Refused = Literal["suspended", "revoked"]
+_LATELY = timedelta(minutes=10)
+"""For how long the sweep looks for what a suspension or a revocation did not get to stop itself."""
+
+
+def cancel_tenant(tenant_id: int) -> int:
+    """Stop every live turn of a tenant that is suspended; how many there were."""
+    return _cancel_each(Turn.objects.filter(tenant_id=tenant_id), "suspended")
+
+
+def cancel_key(key_id: int) -> int:
+    """Stop every live turn whose last run a revoked key began; how many there were."""
+    return _cancel_each(Turn.objects.filter(api_key_id=key_id), "revoked")
+
+
+def _cancel_each(turns: QuerySet[Turn], cause: Refused) -> int:
+    stopped = 0
+    for turn_id in list(turns.filter(state__in=LIVE_STATES).values_list("pk", flat=True)):
+        try:
+            stopped += stop(turn_id, Stop(cause=cause, reason="error")) is not None
+        except OperationalError:
+            log.warning("turn_not_stopped turn=%s cause=%s; its rows are locked, the sweep stops it", turn_id, cause)
+    return stopped
 
 
 def stop_overdue() -> int:
@@ -280,18 +303,40 @@ def stop_overdue() -> int:
     A worker watches its own runs' deadlines; this finds those that no worker is driving.
     """
     overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
-    return _stop_each(overdue, Stop(cause="deadline", reason="error"))
+    found = list(overdue.order_by("deadline_at").values_list("pk", flat=True)[:100])
+    return _stop_those_that_can_be(found, Stop(cause="deadline", reason="error"))
 
 
 def stop_suspended() -> int:
-    """Stop turns that were accepted while their tenant's suspension was being written; nobody claims them."""
-    left = Turn.objects.filter(state=TurnState.QUEUED, tenant__suspended_at__isnull=False)
-    return _stop_each(left, Stop(cause="suspended", reason="error"))
+    """Stop what is left of suspended tenants; how much there was."""
+    lately = Tenant.objects.filter(suspended_at__gt=Now() - _LATELY).values_list("pk", flat=True)
+    return _stop_refused("suspended", Q(tenant__suspended_at__isnull=False), Q(tenant__in=list(lately)))
 
 
-def _stop_each(found: QuerySet[Turn], how: Stop) -> int:
-    """A round that waits for nobody: what is held is found again by the next one."""
-    return rounds.each(rounds.fairly(found), lambda turn: stop(turn, how, waiting=False) is not None)
+def stop_revoked() -> int:
+    """Stop what is left of revoked keys; how much there was."""
+    lately = ApiKey.objects.filter(revoked_at__gt=Now() - _LATELY).values_list("pk", flat=True)
+    return _stop_refused("revoked", Q(api_key__revoked_at__isnull=False), Q(api_key__in=list(lately)))
+
+
+def _stop_refused(cause: Refused, refused: Q, lately: Q) -> int:
+    """Turns accepted while the refusal was being written, which nobody claims, and those it could not stop itself."""
+    found = [
+        *Turn.objects.filter(refused, state=TurnState.QUEUED).values_list("pk", flat=True)[:100],
+        *Turn.objects.filter(lately, state__in=LIVE_STATES).values_list("pk", flat=True)[:100],
+    ]
+    return _stop_those_that_can_be(list(dict.fromkeys(found)), Stop(cause=cause, reason="error"))
+
+
+def _stop_those_that_can_be(found: Sequence[int], how: Stop) -> int:
+    """All but those whose tenant somebody is writing for just now: they are found again, and nobody waits for them."""
+    stopped = 0
+    for turn_id in found:
+        try:
+            stopped += stop(turn_id, how, waiting=False) is not None
+        except journal.CounterHeld:
+            continue
+    return stopped
 
 
 def provider_closed(claimed: Claimed) -> None:

@@ -98,7 +98,7 @@ class CancelReceipt:
 class Stop:
     """Why a turn is stopped from outside its run, and what its stream says. ``failure``: why, as facts for operators."""
 
-    cause: Literal["client", "cut", "deadline", "deleted", "suspended", "limit", "interrupted", "internal"]
+    cause: Literal["client", "cut", "deadline", "deleted", "suspended", "revoked", "limit", "interrupted", "internal"]
     reason: Literal["end_turn", "error"]
     failure: Mapping[str, Any] | None = None
 

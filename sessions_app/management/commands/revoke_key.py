@@ -11,7 +11,10 @@ from sessions_app.management.operator import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Revokes an API key: from now on it is refused. This cannot be undone; to exchange a key use rotate_key."
+    help = (
+        "Revokes an API key: from now on it is refused, its streams end and the runs it began are stopped. "
+        "This cannot be undone; to exchange a key use rotate_key."
+    )
     examples = """
 revoke_key ah_3fK2x9Qa
 revoke_key 17

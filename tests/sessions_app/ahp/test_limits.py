@@ -23,6 +23,8 @@ from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from sessions_app.core import connections, database, draining, prepared, tenants
 from sessions_app.core.caller import Caller, Limits
+from sessions_app.core.key_watch import Slot
+from sessions_app.core.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
 from tests.cast import Cast
 from tests.e2e.ahp_scenes import made, new_uri, refused, starting
@@ -61,6 +63,19 @@ async def test_a_tenant_has_so_many_connections_and_another_its_own(host: str, c
         await client.close()
 
 
+async def test_a_key_has_so_many_connections_and_its_tenants_other_keys_their_own(
+    host: str, cast: Cast, settings: Settings
+) -> None:
+    settings.AGENTHOST_AHP_CONNECTIONS_PER_KEY = 1
+    client, other = Client(host, cast.alice.key, "one"), Client(host, cast.alice.reading_key, "other")
+    for each in (client, other):
+        await each.open()
+        await each.initialize()
+    assert await _status(host, cast.alice.key) == 429
+    for each in (client, other):
+        await each.close()
+
+
 async def test_a_server_that_goes_away_takes_nobody_new(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "begun", lambda: True)
     assert await _status(host, cast.alice.key) == 503
@@ -95,7 +110,8 @@ async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -
 async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(cast: Cast, settings: Settings) -> None:
     database.shut_down()
     settings.AGENTHOST_DATABASE_POOL_MAX = 4
-    alice, bob = (Connection(member.caller, Switchboard(member.caller.tenant)) for member in (cast.alice, cast.bob))
+    members = (cast.alice.caller, cast.bob.caller)
+    alice, bob = (Connection(Slot(Quota.CONNECTIONS_AT_ONCE, each), Switchboard(each.tenant)) for each in members)
     may_end, both = threading.Event(), threading.Barrier(3)
 
     def stand() -> None:

@@ -18,12 +18,12 @@ CALLER = Caller(tenant=1, key=1, key_prefix="", scopes=frozenset(), key_agents=f
 async def test_what_happens_while_the_count_is_read_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
-    async def run(_fn: Callable[..., Any], *_args: Any) -> tuple[int, int]:
+    async def run(_tenant: int, _fn: Callable[..., Any], *_args: Any) -> tuple[int, int]:
         asked.set()
         await may_answer.wait()
         return 10, 5
 
-    monkeypatch.setattr(database, "run", run)
+    monkeypatch.setattr(database, "run_for", run)
     counted = Tally(frozenset({"echo"}))
     beginning = asyncio.create_task(counted.begun(CALLER))
     await asked.wait()
@@ -44,13 +44,13 @@ async def test_what_happens_while_the_count_is_read_is_counted_once(monkeypatch:
 async def test_a_count_that_could_not_be_read_is_read_again_by_the_next_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [OSError("the database is away"), (3, 1)]
 
-    async def run(_fn: Callable[..., Any], *_args: Any) -> Any:
+    async def run(_tenant: int, _fn: Callable[..., Any], *_args: Any) -> Any:
         answer = answers.pop(0)
         if isinstance(answer, OSError):
             raise answer
         return answer
 
-    monkeypatch.setattr(database, "run", run)
+    monkeypatch.setattr(database, "run_for", run)
     counted = Tally(frozenset({"echo"}))
     with pytest.raises(OSError, match="away"):
         await counted.begun(CALLER)

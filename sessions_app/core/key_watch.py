@@ -1,0 +1,185 @@
+"""Open streams and connections of keys: how many there may be at once, and their end when their key ends.
+
+Shared by both protocols. A process looks at the keys of all that is open in a loop with one statement; while nothing is
+open it asks nothing. A key that was revoked, has expired or belongs to a suspended tenant is not found any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+
+from sessions_app.core import database, keys
+from sessions_app.core.caller import Caller
+from sessions_app.core.errors import NotReady, QuotaExceeded
+from sessions_app.core.quotas import Quota
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.5
+"""Half of the second within which everything of a key ends."""
+_RETRY_AFTER = 5
+
+_LIMITS = {
+    Quota.STREAMS_AT_ONCE: ("AGENTHOST_AAP_STREAMS_PER_KEY", "AGENTHOST_AAP_STREAMS"),
+    Quota.CONNECTIONS_AT_ONCE: ("AGENTHOST_AHP_CONNECTIONS_PER_KEY", "AGENTHOST_AHP_CONNECTIONS"),
+}
+"""The settings for a key (with those it was rotated from) and for a tenant, of this process."""
+
+
+# --- how many ------------------------------------------------------------------------------------
+
+Level = tuple[Quota, str, int]
+_open: Counter[Level] = Counter()
+_open_lock = threading.Lock()
+_released: deque[tuple[Level, Level]] = deque()
+"""Slots that were given back, and are still counted. The collector may give one back while another is being taken."""
+
+
+class Slot:
+    """A place among what the caller has open. It is given back by ``release``, or when nobody has it any more."""
+
+    def __init__(self, quota: Quota, caller: Caller) -> None:
+        """QuotaExceeded if the key or its tenant has no place left in this process."""
+        self.caller = caller
+        self.is_kept = False
+        levels = ((quota, "key", caller.line), (quota, "tenant", caller.tenant))
+        with _open_lock:
+            _forget_released()
+            for level, setting in zip(levels, _LIMITS[quota], strict=True):
+                limit: int = getattr(settings, setting)
+                if _open[level] >= limit:
+                    raise QuotaExceeded(quota, limit, _RETRY_AFTER, of_key=level[1] == "key")
+            _open.update(levels)
+        self._release = weakref.finalize(self, _released.append, levels)
+        self._release.atexit = False
+
+    def keep(self) -> Slot:
+        """It outlives its block: what was opened there has it now."""
+        self.is_kept = True
+        return self
+
+    def release(self) -> None:
+        """From any thread, as often as wanted."""
+        self._release()
+
+
+def _forget_released() -> None:
+    while _released:
+        for level in _released.popleft():
+            _open[level] -= 1
+            if not _open[level]:
+                del _open[level]
+
+
+@contextmanager
+def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
+    """A slot that is released with the block, unless what was opened there keeps it."""
+    taken = Slot(quota, caller)
+    try:
+        yield taken
+    except BaseException:
+        taken.release()
+        raise
+    if not taken.is_kept:
+        taken.release()
+
+
+# --- for how long --------------------------------------------------------------------------------
+
+
+class Watched:
+    """Something of a key that is open in this loop. ``caller`` is the key as the last look found it."""
+
+    def __init__(self, caller: Caller, watch: _Watch) -> None:
+        self.caller = caller
+        self.ended = False
+        self._watch = watch
+        self._on_end: Callable[[], None] | None = None
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call this, in the loop, when the key has ended; at once if it has."""
+        self._on_end = call
+        if self.ended:
+            call()
+
+    async def look(self) -> None:
+        """Look at the key now."""
+        await self._watch.look([self])
+
+    def found(self, caller: Caller | None) -> None:
+        if caller is not None:
+            self.caller = caller
+        elif not self.ended:
+            self.ended = True
+            if self._on_end is not None:
+                self._on_end()
+
+
+class _Watch:
+    """Of one loop."""
+
+    def __init__(self) -> None:
+        self._watched: set[Watched] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._failing = False
+
+    def enter(self, watched: Watched) -> None:
+        self._watched.add(watched)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_again_and_again(), name="key-watch")
+
+    def leave(self, watched: Watched) -> None:
+        self._watched.discard(watched)
+        if not self._watched and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await self.look(list(self._watched))
+            except Exception:
+                # Without looks no stream would end with its key: they go on whatever one of them meets.
+                log.exception("key_watch_failed; the next look tries again")
+
+    async def look(self, watched: list[Watched]) -> None:
+        """Without the database keys stay as good as they were: nothing can be done with them either."""
+        try:
+            found = await database.run(keys.callers, {each.caller.key for each in watched})
+        except (DatabaseError, NotReady) as error:
+            if not self._failing:
+                log.warning("key_watch_unreachable error=%s; open streams and connections stay", type(error).__name__)
+            self._failing = True
+            return
+        self._failing = False
+        for each in watched:
+            each.found(found.get(each.caller.key))
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
+_watches_lock = threading.Lock()
+
+
+@contextmanager
+def watching(slot: Slot) -> Iterator[Watched]:
+    """Within the block, in a loop, the slot's key is watched; the slot is released with the block."""
+    with _watches_lock:
+        watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
+    watched = Watched(slot.caller, watch)
+    watch.enter(watched)
+    try:
+        yield watched
+    finally:
+        watch.leave(watched)
+        slot.release()

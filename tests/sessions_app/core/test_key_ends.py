@@ -1,0 +1,130 @@
+"""What becomes of the runs that a key began, when the key ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, transaction
+from django.utils import timezone
+
+from sessions_app.core import keys, tenants, turns
+from sessions_app.core.turns import ClientResult, stopping
+from sessions_app.core.worker import Worker
+from sessions_app.models import ApiKey, AuditRecord, Tenant, Turn
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import call, gate, text
+from tests.sessions_app.core.conftest import World, claim_one, turn_of, wait_for_state
+from tests.sessions_app.core.test_turns import READ_LOG
+
+
+def _row(world: World) -> ApiKey:
+    return ApiKey.objects.select_related("tenant").get(pk=world.caller.key)
+
+
+def _with_another_key(world: World) -> World:
+    tenant = Tenant.objects.get(pk=world.caller.tenant)
+    issued = keys.issue(tenant, name="other", scopes=["*"], expires_at=None, allowed_agents=None, actor="tests")
+    return replace(world, caller=keys.authenticate(issued.raw))
+
+
+def _ended(accepted: turns.Accepted) -> tuple[str, str]:
+    turn = turn_of(accepted)
+    return turn.state, turn.stop_reason
+
+
+@pytest.mark.rule("A2")
+def test_a_revocation_stops_queued_running_and_waiting_turns_that_the_key_began(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    other = _with_another_key(alice)
+    start_worker()
+    waiting = alice.say(alice.session(client_tools=[READ_LOG]), model.script([call("read_log", {}, id="c")]))
+    wait_for_state(waiting, "waiting")
+    running, theirs = (each.say(each.session(), model.script([text("a"), gate("never")])) for each in (alice, other))
+    for accepted in (running, theirs):
+        wait_for_state(accepted, "running")
+    # Nobody takes it: its format is a newer release's.
+    queued = alice.say(alice.session(), "x")
+    Turn.objects.filter(pk=queued.turn_id, state="queued").update(format=99)
+    assert keys.revoke(_row(alice), actor="tests")
+    assert [_ended(each) for each in (queued, running, waiting)] == [("cancelled", "error")] * 3
+    assert turn_of(theirs).state == "running"
+    turns.cancel_tenant(alice.caller.tenant)
+
+
+@pytest.mark.rule("A2")
+def test_a_turn_belongs_to_the_key_that_began_its_last_run(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    other = _with_another_key(alice)
+    start_worker()
+    session = alice.session(client_tools=[READ_LOG])
+    accepted = alice.say(session, model.script([call("read_log", {}, id="c")], [text("b"), gate("never")]))
+    wait_for_state(accepted, "waiting")
+    other.answer(session, ClientResult(0, "c", "calm"))
+    wait_for_state(accepted, "running")
+    keys.revoke(_row(alice), actor="tests")
+    assert turn_of(accepted).state == "running"
+    keys.revoke(_row(other), actor="tests")
+    assert _ended(accepted) == ("cancelled", "error")
+
+
+def test_expiry_and_rotation_stop_nothing(alice: World) -> None:
+    accepted = alice.say(alice.session(), "x")
+    keys.rotate(_row(alice), timedelta(0), actor="tests")
+    assert not keys.expire(_row(alice), actor="tests"), "it has ended already"
+    assert turns.stop_revoked() == turns.stop_suspended() == 0
+    assert turn_of(accepted).state == "queued"
+    assert claim_one("w") is not None
+
+
+def test_a_key_that_expires_now_is_refused_and_in_the_audit_once(alice: World) -> None:
+    key = _row(alice)
+    assert keys.expire(key, actor="chat:eve", address="host")
+    assert keys.state_of(key) == "expired"
+    assert not keys.expire(key, actor="chat:eve")
+    record = AuditRecord.objects.get(action="key_changed")
+    assert (record.actor, record.address, record.detail) == ("chat:eve", "host", "expires now")
+
+
+@pytest.mark.rule("A2")
+def test_a_turn_accepted_while_its_key_is_revoked_never_runs(alice: World) -> None:
+    accepted = alice.say(alice.session(), "x")
+    ApiKey.objects.filter(pk=alice.caller.key).update(revoked_at=timezone.now() - timedelta(days=1))
+    assert claim_one("w") is None
+    assert turns.stop_revoked() == 1
+    assert _ended(accepted) == ("cancelled", "error")
+
+
+@pytest.mark.parametrize("of_tenant", [False, True])
+def test_what_a_refusal_could_not_stop_is_stopped_by_the_sweep(
+    alice: World, monkeypatch: pytest.MonkeyPatch, of_tenant: bool
+) -> None:
+    accepted, other = alice.say(alice.session(), "x"), alice.say(alice.session(), "y")
+    assert claim_one("dead") is not None
+    stop = stopping.stop
+
+    def locked(turn_id: int, how: turns.Stop, **more: bool) -> turns.Stopped | None:
+        if turn_id == accepted.turn_id:
+            raise OperationalError("canceling statement due to lock timeout")
+        return stop(turn_id, how, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stopping, "stop", locked)
+        if of_tenant:
+            tenants.suspend(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
+        else:
+            keys.revoke(_row(alice), actor="tests")
+    assert turn_of(accepted).state == "running"
+    assert turn_of(other).state == "cancelled"
+    assert turns.stop_suspended() + turns.stop_revoked() == 1
+    assert _ended(accepted) == ("cancelled", "error")
+
+
+def test_a_key_is_not_revoked_inside_a_transaction(alice: World) -> None:
+    """Its turns must be looked at after everybody sees that it is revoked."""
+    with transaction.atomic(), pytest.raises(RuntimeError):
+        keys.revoke(_row(alice), actor="tests")
