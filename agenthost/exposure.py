@@ -1,4 +1,4 @@
-"""What this deployment leaves open on purpose; logged at every start, so that nobody forgets it."""
+"""Warnings about protections that this deployment has turned off; logged at every start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ log = logging.getLogger(__name__)
 
 
 def warnings() -> list[str]:
-    """One line for each protection that a setting turns off where others could reach the server."""
+    """One line for each protection that is turned off on a server that other machines can reach."""
     if settings.AGENTHOST_MODE == "embedded" and _is_loopback(settings.AGENTHOST_HOST):
         return []
     found = []
     if settings.AGENTHOST_PLAIN_HTTP:
         found.append(
-            "plain HTTP is on: keys and passwords cross the network readable, cookies are not Secure, no HSTS is sent. "
+            "plain HTTP is on: keys and passwords are sent unencrypted, cookies are not Secure, HSTS is off. "
             "For a trusted network only; elsewhere put TLS in front and set AGENTHOST_PLAIN_HTTP=no."
         )
     if "*" in settings.ALLOWED_HOSTS:

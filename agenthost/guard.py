@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
 from typing import Any
 
 from django.conf import settings
@@ -21,6 +21,7 @@ from django.http.request import split_domain_port, validate_host
 from agenthost import cors
 from agenthost.cors import Headers
 from agenthost.edge import proxies
+from agenthost.edge.bodies import Bodies
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core import logcontext
@@ -44,6 +45,7 @@ PAGE_BODY_BYTES = 256 * 1024
 _STRANGER_BYTES = 1024 * 1024
 """What is read and dropped of a body whose sender is refused."""
 
+_bodies = Bodies(lambda: int(settings.AGENTHOST_BODIES_BYTES))
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _META_PATH = re.compile(r"/aap/v\d+/meta")
 
@@ -88,6 +90,7 @@ class Guard:
             with proxies.counted(scope) as admitted:
                 await self._answer(scope, request_id, answer, body, admitted=admitted)
         finally:
+            body.forget()
             if scope["path"] not in HEALTH_PATHS:
                 # The path alone: a query may carry a token.
                 access_log.info(
@@ -115,7 +118,7 @@ class Guard:
             refusal = await self._judge(scope)
             if refusal is not None:
                 return refusal
-        body.sender_is_known()
+        body.sender_is_known(scope["agenthost"].get("owner"))
         refusal = _body_refusal(scope, body.most)
         if refusal is not None:
             return refusal
@@ -137,6 +140,8 @@ class _Body:
         self._discarded = min(2 * most, _STRANGER_BYTES)
         self._deadline = asyncio.get_running_loop().time() + settings.AGENTHOST_BODY_SECONDS
         self._received = 0
+        self._owner: Hashable = None
+        self._counted = 0
         self.complete = False
         self.refusal: Problem | None = None
 
@@ -154,16 +159,27 @@ class _Body:
         if message["type"] != "http.request":
             self.complete = True
             return message
-        self._received += len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._received += size
         self.complete = not message.get("more_body", False)
         if self._received > self.most:
             self.refusal = problems.too_large(self.most)
-            return {"type": "http.disconnect"}
-        return message
+        elif not _bodies.take(self._owner, size):
+            self.refusal = problems.TOO_MANY_BODIES
+        else:
+            self._counted += size
+            return message
+        return {"type": "http.disconnect"}
 
-    def sender_is_known(self) -> None:
-        """From here on more of the body is read and dropped if it is refused, so that the client reads the answer."""
+    def sender_is_known(self, owner: Hashable) -> None:
+        """The body counts for its tenant. If it is refused now, more of it is dropped, so that the client reads the answer."""
+        self._owner = owner
         self._discarded = 2 * self.most
+
+    def forget(self) -> None:
+        """The request is over, and its body is held no more."""
+        _bodies.give_back(self._owner, self._counted)
+        self._counted = 0
 
     async def discard(self) -> None:
         """Takes what still comes, for a moment and up to a bound.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.db import Error as DatabaseUnusable
 from django.http import HttpRequest, JsonResponse
@@ -44,10 +45,18 @@ async def reasons() -> list[str]:
     """The same within a bound: a database that hangs must not hang whoever asks about it."""
     if draining.begun():
         return [DRAINING]
+    loop = asyncio.get_running_loop()
+    look = _looks.get(loop)
+    if look is None or look.done():
+        # Shared by everybody who asks meanwhile: probes of a database that hangs must not take thread after thread.
+        look = _looks[loop] = asyncio.ensure_future(database.run(why_not_ready))
     try:
-        return await asyncio.wait_for(database.run(why_not_ready), ANSWER_WITHIN_SECONDS)
+        return await asyncio.wait_for(asyncio.shield(look), ANSWER_WITHIN_SECONDS)
     except TimeoutError:
         return [NO_DATABASE]
+
+
+_looks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[list[str]]] = WeakKeyDictionary()
 
 
 async def alive(_request: HttpRequest) -> JsonResponse:

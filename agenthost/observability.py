@@ -54,6 +54,13 @@ class MaskingFilter(logging.Filter):
         return True
 
 
+class AttemptsFilter(logging.Filter):
+    """Drops the line for each attempt to reach Postgres: agenthost.postgres logs when it is away and when it is back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(("error connecting in", "reconnection attempt in"))
+
+
 class ReadableFormatter(logging.Formatter):
     """One line for a person at a terminal."""
 

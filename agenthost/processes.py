@@ -26,6 +26,7 @@ from django.core.management.base import CommandError, SystemCheckError
 from agenthost.commands import CLOSED_PIPE, REFUSED, give_up_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
+from sessions_app.core import supervision
 
 if TYPE_CHECKING:
     from agenthost.edge.connections import Limits
@@ -123,7 +124,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def run() -> None:
-        watch = asyncio.create_task(health.watch(), name="health")
+        watch = supervision.task(health.watch(), "health")
         try:
             await server.serve(sockets=[listener])
         finally:
@@ -160,6 +161,7 @@ def _limits() -> Limits:
         per_address=settings.AGENTHOST_CONNECTIONS_PER_ADDRESS,
         head_bytes=settings.AGENTHOST_HEADER_BYTES,
         head_seconds=settings.AGENTHOST_HEADER_SECONDS,
+        send_seconds=settings.AGENTHOST_SEND_SECONDS,
     )
 
 
@@ -282,13 +284,5 @@ def _stop_event() -> threading.Event:
     return stop
 
 
-def _end(code: int) -> None:
-    """Ends the process now. A thread that hangs (a tool that never returns) must not hold what is otherwise done."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    _end(main(sys.argv[1:]))
+    supervision.leave(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Why the database cannot be used, in one line: asked at every start, and when a command has met a database error.
+"""Explains in one line why the database cannot be used: at every start, and when a command meets a database error.
 
 It connects without the pool, which knows only that it has no connection. No line holds a password.
 """

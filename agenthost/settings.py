@@ -61,11 +61,18 @@ AGENTHOST_PROXIES = env.text("AGENTHOST_PROXIES", "127.0.0.1")
 AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
 AGENTHOST_PUBLIC_META = env.boolean("AGENTHOST_PUBLIC_META", default=False)
 AGENTHOST_MAX_BODY_BYTES = env.integer("AGENTHOST_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024)
+AGENTHOST_BODIES_BYTES = env.integer(
+    # One tenant may hold half of it, and a body of the largest size must fit into that.
+    "AGENTHOST_BODIES_BYTES",
+    max(256 * 1024 * 1024, 4 * AGENTHOST_MAX_BODY_BYTES),
+    least=2 * AGENTHOST_MAX_BODY_BYTES,
+)
 AGENTHOST_BODY_SECONDS = env.duration("AGENTHOST_BODY_SECONDS", 60.0, least=0.1)
 AGENTHOST_CONNECTIONS = env.integer("AGENTHOST_CONNECTIONS", 4096, least=1)
 AGENTHOST_CONNECTIONS_PER_ADDRESS = env.integer("AGENTHOST_CONNECTIONS_PER_ADDRESS", 256, least=1)
 AGENTHOST_HEADER_BYTES = env.integer("AGENTHOST_HEADER_BYTES", 32 * 1024, least=1024)
 AGENTHOST_HEADER_SECONDS = env.duration("AGENTHOST_HEADER_SECONDS", 10.0, least=0.1)
+AGENTHOST_SEND_SECONDS = env.duration("AGENTHOST_SEND_SECONDS", 60.0, least=0.1)
 AGENTHOST_IDLE_SECONDS = env.duration("AGENTHOST_IDLE_SECONDS", 75.0, least=1.0)
 AGENTHOST_WRONG_KEYS_PER_MINUTE = env.integer("AGENTHOST_WRONG_KEYS_PER_MINUTE", 60)
 AGENTHOST_KEEPALIVE_SECONDS = env.duration("AGENTHOST_KEEPALIVE_SECONDS", 15.0, least=0.05)
@@ -340,6 +347,7 @@ LOGGING = {
     "filters": {
         "context": {"()": "agenthost.observability.ContextFilter"},
         "masking": {"()": "agenthost.observability.MaskingFilter"},
+        "attempts": {"()": "agenthost.observability.AttemptsFilter"},
     },
     "formatters": {
         "json": {"()": "agenthost.observability.JsonFormatter"},
@@ -374,7 +382,6 @@ LOGGING = {
         # It would write what servers answer; what is wrong with one is said by agents_app.mcp.
         "mcp": {"level": "CRITICAL"},
         "client": {"level": "CRITICAL"},
-        # It would write a line for each attempt; agenthost.postgres writes one when a server is away and one when it is back.
-        "psycopg.pool": {"level": "ERROR"},
+        "psycopg.pool": {"level": "WARNING", "filters": ["attempts"]},
     },
 }

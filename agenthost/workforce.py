@@ -21,6 +21,7 @@ from celery.worker.request import Request
 
 from agenthost import memory_broker
 from agenthost.celery import app
+from sessions_app.core import supervision
 from sessions_app.core import worker as workers
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class Consumer:
 
     def __init__(self) -> None:
         self._controller: Any = None
-        self._thread = threading.Thread(target=self._consume, name="celery", daemon=True)
+        self._closing = threading.Event()
+        self._thread = supervision.thread(self._consume, "celery", may_return=self._closing.is_set)
 
     def start(self) -> None:
         # These are the module's own; a consumer that ran in this process before has left its wish behind.
@@ -61,6 +63,7 @@ class Consumer:
 
     def close(self) -> None:
         """Take no more tasks."""
+        self._closing.set()
         consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # its stub knows only how it begins
         memory_broker.hurry(hurrying=True)
 
@@ -79,12 +82,14 @@ class Beat:
 
     def __init__(self) -> None:
         self._service = Service(app, scheduler_cls=Scheduler)
-        self._thread = threading.Thread(target=self._tick, name="beat", daemon=True)
+        self._stopping = threading.Event()
+        self._thread = supervision.thread(self._tick, "beat", may_return=self._stopping.is_set)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        self._stopping.set()
         self._service.stop()
         self._thread.join(2 * app.conf.beat_max_loop_interval)
 

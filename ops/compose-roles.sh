@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the two roles of compose.yaml in Postgres, or gives them their passwords anew: `agenthost` owns the database and
-# migrates it, `agenthost_run` is what `migrate` grants to (AGENTHOST_RUNTIME_ROLE). The image runs it when it makes its volume.
+# Creates the two Postgres roles of compose.yaml, or sets their passwords again: `agenthost` owns and migrates the database,
+# `agenthost_run` gets its rights from `migrate` (AGENTHOST_RUNTIME_ROLE). The image runs this when it creates its volume.
 set -eu
 SECRETS=${SECRETS:-/run/secrets}
 export SECRETS

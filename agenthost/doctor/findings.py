@@ -46,8 +46,9 @@ class Output(Protocol):
 def write(findings: Sequence[Finding], out: Output, *, as_json: bool) -> None:
     """One line a finding; as JSON one object. Nothing that is masked in the log is printed."""
     if as_json:
-        document = {"ok": exit_code(findings) == 0, "checks": [asdict(finding) for finding in findings]}
-        out.write(masked(json.dumps(document, ensure_ascii=False, indent=2)) + "\n")
+        checks = [{name: masked(text) for name, text in asdict(finding).items()} for finding in findings]
+        document = {"ok": exit_code(findings) == 0, "checks": checks}
+        out.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
         return
     for finding in findings:
         text = " ".join(f"{finding.detail} {finding.fix}".split())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from agenthost.edge.addresses import Slots, group_of
+from agenthost.edge.addresses import Slots
+from sessions_app.core.networks import group_of
 
 RESERVE = 32
 """Connections beyond the limit that are still told about it, before further ones are dropped without an answer."""
@@ -26,6 +27,7 @@ class Limits:
     per_address: int = 256
     head_bytes: int = 32768
     head_seconds: float = 10.0
+    send_seconds: float = 60.0
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import base64
 import binascii
 import functools
 import logging
+import socket
 import urllib.parse
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
@@ -104,6 +105,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
         self.flow = _Flow(transport, held=lambda: bool(self.pipeline))
+        _bound_sending(transport, self._limits.send_seconds)
         host = self.client[0] if self.client else None
         admission, slot = self._open.enter(None if is_proxy(host) else host)
         self._release_slot = slot.release
@@ -391,6 +393,16 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
+
+
+def _bound_sending(transport: asyncio.BaseTransport, seconds: float) -> None:
+    """End a connection whose peer takes nothing of what it was sent for so long: it is gone, or does not read.
+
+    The kernel's clock, because only it sees what a peer has taken. Systems without it have their own, of many minutes.
+    """
+    connection = transport.get_extra_info("socket")
+    if hasattr(socket, "TCP_USER_TIMEOUT") and connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
 
 
 def _problem_of(error: httptools.HttpParserError) -> Problem:

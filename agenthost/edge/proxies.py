@@ -12,7 +12,8 @@ from django.conf import settings
 # Private there, but whom uvicorn's middleware believes and whom we do not limit must be the same peers.
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
-from agenthost.edge.addresses import Slots, group_of
+from agenthost.edge.addresses import Slots
+from sessions_app.core.networks import group_of
 
 _in_flight = Slots(lambda: int(settings.AGENTHOST_CONNECTIONS_PER_ADDRESS))
 

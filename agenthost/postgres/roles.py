@@ -1,7 +1,7 @@
-"""Two roles of Postgres: the one that migrates owns the tables, the one that runs may use them.
+"""Two Postgres roles: the migrating role owns the tables, the running role may use them.
 
-The running role can add and read audit records, and neither change nor delete them: whoever takes over a process of
-the server cannot hide what was done with it. It reads the list of migrations and changes no schema.
+The running role can read and add audit records but not change or delete them, so an attacker who takes over a server
+process cannot hide it. It can read the list of migrations and cannot change the schema.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEWER = {
 
 
 def grant(role: str) -> None:
-    """Give ``role`` what running takes, on every table of this release, and take from it what is more."""
+    """Grant ``role`` the rights that the server needs on every table, and revoke all others."""
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured("AGENTHOST_RUNTIME_ROLE: only Postgres has roles; unset it.")
     with transaction.atomic(), connection.cursor() as cursor:
@@ -52,7 +52,7 @@ def grant(role: str) -> None:
 
 
 def _check(role: str) -> None:
-    """The role exists and could not give itself what it is not given."""
+    """The role exists and cannot grant itself more rights."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = %s", [role])
         found = cursor.fetchone()
@@ -63,7 +63,7 @@ def _check(role: str) -> None:
         cursor.execute("SELECT current_user, pg_has_role(%s, current_user, 'MEMBER')", [role])
         owner, is_owner = cursor.fetchone()
     if found[0]:
-        raise ImproperlyConfigured(f"AGENTHOST_RUNTIME_ROLE: {role!r} is a superuser, whom no grant limits. Name another role.")
+        raise ImproperlyConfigured(f"AGENTHOST_RUNTIME_ROLE: {role!r} is a superuser, which no grant limits. Name another role.")
     if is_owner:
         raise ImproperlyConfigured(
             f"AGENTHOST_RUNTIME_ROLE: {role!r} is, or is a member of, {owner!r}, which owns the tables. Name another role."

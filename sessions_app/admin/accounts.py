@@ -1,7 +1,7 @@
-"""Operators' accounts and groups: seen and changed by superusers alone.
+"""Operators' accounts and groups, visible to superusers only.
 
-With Django's own pages whoever may change users can make itself a superuser, or give a superuser a new password.
-The permissions of these models count for nothing here.
+With Django's own pages, an account with the permission to change users can make itself a superuser or set a superuser's
+password. These pages ignore the permissions of both models.
 """
 
 from __future__ import annotations

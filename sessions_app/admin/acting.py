@@ -1,4 +1,4 @@
-"""Middleware: what happens during a person's request is recorded as done by that person."""
+"""Middleware that names the signed-in operator as the actor of audit records written during a request."""
 
 from __future__ import annotations
 

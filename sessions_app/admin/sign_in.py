@@ -1,4 +1,4 @@
-"""The admin's door: what django-axes asks before and tells after each sign-in, and the page of a sign-in that must wait."""
+"""Admin sign-in: the django-axes handler, the form, and the page shown to clients that must wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAIT = "agenthost_sign_in_wait"
 
 
 class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # axes has no types
-    """Puts core.sign_ins behind django-axes, which calls it around every sign-in by Django's authentication."""
+    """Connects django-axes, which is called around every Django sign-in, to core.sign_ins."""
 
     def is_allowed(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
         if credentials is None:
@@ -38,7 +38,7 @@ class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # ax
         request: HttpRequest | None = None,
         **_: Any,
     ) -> None:
-        # One that was refused was not tried, and what is not tried is not recorded again and again.
+        # The password of a refused attempt was not checked; recording each one would let anybody fill the audit.
         if request is not None and getattr(request, _WAIT, None) is None:
             _failed(request, _attempt(request, credentials))
 

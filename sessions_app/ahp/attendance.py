@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from sessions_app.core import connections, database, listings
+from sessions_app.core import connections, database, listings, supervision
 from sessions_app.core.caller import WRITE
 from sessions_app.core.errors import NotReady
 
@@ -43,7 +43,7 @@ class _Watch:
     def enter(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
         if self._watching is None:
-            self._watching = asyncio.create_task(self._watch())
+            self._watching = supervision.task(self._watch(), "connections-watch")
 
     def leave(self, board: Switchboard) -> None:
         self._boards[board] -= 1

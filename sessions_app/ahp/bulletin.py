@@ -18,7 +18,7 @@ from agents_app import exact_json
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.projection.v0_1.sessions import summary_of
-from sessions_app.core import database, summaries
+from sessions_app.core import database, summaries, supervision
 from sessions_app.core.errors import NotReady
 from sessions_app.core.events import Kind
 from sessions_app.core.journal.types import Event
@@ -34,11 +34,12 @@ _KNOWN = 2000
 
 
 class Bulletin:
-    """``publish`` is given each notification as text, and the agent of the session that it names."""
+    """``publish`` is given each notification as text, and the agent of the session that it names; ``failed`` is called if
+    there will be no more."""
 
-    def __init__(self, tenant: int, publish: Callable[[str, str], None]) -> None:
+    def __init__(self, tenant: int, publish: Callable[[str, str], None], failed: Callable[[], None]) -> None:
         self._tenant = tenant
-        self._publish = publish
+        self._publish, self._failed = publish, failed
         self._added: dict[int, None] = {}
         # Made and gone before anybody was told; their end is on its way.
         self._unseen: set[int] = set()
@@ -75,7 +76,8 @@ class Bulletin:
     def _wake(self) -> None:
         self._news.set()
         if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+            failed = self._failed
+            self._writing = supervision.task(self._write(), f"notifications {self._tenant}", instead=lambda _: failed())
 
     def _remove(self, event: Event) -> None:
         self._changed.pop(event.session, None)

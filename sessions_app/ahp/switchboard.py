@@ -50,10 +50,11 @@ class Switchboard:
         self._connections: dict[str, Connection] = {}
         self._subscribers: dict[int, dict[Connection, str]] = {}
         self._agents: dict[int, str] = {}
-        self._follower = TenantFollower(self._take, self._lost)
+        self._follower = TenantFollower(self._take, self._lost, self._fail)
+        self.failed = False
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._bulletin = Bulletin(tenant, self._notify)
+        self._bulletin = Bulletin(tenant, self._notify, self._fail)
         self._tallies: dict[frozenset[str], Tally] = {}
         self._stack = AsyncExitStack()
 
@@ -198,6 +199,13 @@ class Switchboard:
         for connection in list(self._subscribers.get(key, ())):
             connection.close(LOST_PLACE)
 
+    def _fail(self) -> None:
+        """Something that this board lives on has failed: its connections come back and get another board."""
+        self.failed = True
+        log.error("switchboard_failed tenant=%s; its connections are closed", self.tenant)
+        for connection in self.connections:
+            connection.close(LOST_PLACE)
+
     def _lost(self) -> None:
         log.warning("a crash of the database took what tenant %s had been shown; its connections begin anew", self.tenant)
         self._tallies.clear()
@@ -216,23 +224,24 @@ class _Exchange:
 
     def __init__(self) -> None:
         self._boards: dict[int, tuple[Switchboard, asyncio.Task[None]]] = {}
-        self._users: dict[int, int] = {}
+        self._users: dict[Switchboard, int] = {}
 
     @asynccontextmanager
     async def board(self, tenant: int) -> AsyncIterator[Switchboard]:
-        self._users[tenant] = self._users.get(tenant, 0) + 1
+        if tenant not in self._boards or self._boards[tenant][0].failed:
+            board = Switchboard(tenant)
+            self._boards[tenant] = board, asyncio.create_task(board.open())
+        board, opening = self._boards[tenant]
+        self._users[board] = self._users.get(board, 0) + 1
         try:
-            if tenant not in self._boards:
-                board = Switchboard(tenant)
-                self._boards[tenant] = board, asyncio.create_task(board.open())
-            board, opening = self._boards[tenant]
             await asyncio.shield(opening)
             yield board
         finally:
-            self._users[tenant] -= 1
-            if not self._users[tenant]:
-                del self._users[tenant]
-                board, opening = self._boards.pop(tenant)
+            self._users[board] -= 1
+            if not self._users[board]:
+                del self._users[board]
+                if tenant in self._boards and self._boards[tenant][0] is board:
+                    del self._boards[tenant]
                 opening.cancel()
                 await asyncio.wait([opening])
                 await board.close()

@@ -1,7 +1,7 @@
-"""Audit records of changes to accounts, groups and their rights, whoever makes them and by whatever way.
+"""Audit records of changes to accounts, groups and rights.
 
-They are written by Django's model signals, in the transaction of the change itself, so the admin's pages, a shell's
-commands and code that calls the models are all covered. Passwords are never recorded, only that one was changed.
+Django's model signals write them in the transaction of the change, so the admin's pages, shell commands and code that
+uses the models are all covered. Passwords are never recorded, only that one was changed.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
@@ -161,7 +162,7 @@ def left(
     """Write that a client has left; the session is locked."""
     happening = Happening(Kind.CLIENT_LEFT, {"client": None if there is None else there.client, "cause": cause})
     if there is not None:
-        SessionClient.objects.filter(pk=there.pk).update(left_at=timezone.now())
+        SessionClient.objects.filter(pk=there.pk).update(left_at=Now())
         draw_attention(session.pk)
     tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
     if there is not None:

@@ -15,9 +15,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
-from django.utils import timezone
 
-from sessions_app.core import broadcast, clients, journal, quotas, turns
+from sessions_app.core import broadcast, clients, held, journal, quotas, rounds, turns
 from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import Fault, InvalidInput
@@ -41,10 +40,7 @@ def connected(caller: Caller, client: str, connection: str, *, resumed: bool) ->
     if not caller.may(WRITE):
         return new_id("life")
     life = (_life(caller.tenant, client) if resumed else None) or new_id("life")
-    ClientPresence.objects.create(
-        connection=connection, tenant_id=caller.tenant, client=client, life=life, seen_at=timezone.now()
-    )
-    ClientPresence.objects.filter(pk=connection).update(seen_at=Now())
+    ClientPresence.objects.create(connection=connection, tenant_id=caller.tenant, client=client, life=life, seen_at=Now())
     return life
 
 
@@ -79,7 +75,7 @@ def disconnected(caller: Caller, client: str, connection: str) -> None:
     ClientPresence.objects.filter(pk=connection).delete()
     if not ClientPresence.objects.filter(tenant_id=tenant, client=client).exists():
         for row in SessionClient.objects.filter(tenant_id=tenant, client=client, left_at=None).values_list("pk", flat=True):
-            _leave(row)
+            _leave(row, waiting=True)
 
 
 _HAND_IN_IT = (Kind.TURN_STARTED, Kind.MESSAGE_PENDING, Kind.CALL_GRANTED)
@@ -100,9 +96,10 @@ def _is_there() -> Exists:
     return Exists(ClientPresence.objects.filter(tenant=OuterRef("tenant"), client=OuterRef("client"), seen_at__gt=alive))
 
 
-def _leave(row: int) -> bool:
-    with journal.transaction() as tx:
-        session = _lock_session_of(row)
+def _leave(row: int, *, waiting: bool) -> bool:
+    transaction = journal.transaction(waiting=waiting)
+    with transaction if waiting else held.briefly(transaction) as tx:
+        session = _lock_session_of(row, waiting=waiting)
         client = SessionClient.objects.filter(~_is_there(), pk=row, left_at=None).first()
         if session is None or client is None:
             return False
@@ -110,30 +107,42 @@ def _leave(row: int) -> bool:
     return True
 
 
-def _lock_session_of(row: int) -> Session | None:
-    wanted = SessionClient.objects.filter(pk=row).values("session")
-    return Session.objects.select_for_update(no_key=True).filter(pk__in=wanted).first()
+def _lock_session_of(row: int, *, waiting: bool) -> Session | None:
+    """None: it is deleted. RowsHeld if it is locked and the caller does not wait."""
+    wanted = Session.objects.filter(pk__in=SessionClient.objects.filter(pk=row).values("session"))
+    skipping = not waiting and held.skip_locked()
+    session = wanted.select_for_update(no_key=True, skip_locked=skipping).first()
+    if session is None and skipping and wanted.exists():
+        raise held.RowsHeld
+    return session
 
 
 # --- the sweep -----------------------------------------------------------------------------------
 
 
-def sweep() -> int:
-    """Clients whose connections are gone leave; those whose grace is over are let go. How many there were."""
-    gone = SessionClient.objects.filter(~_is_there(), left_at=None).order_by("pk").values_list("pk", flat=True)[:100]
-    left = sum(_leave(row) for row in list(gone))
-    over = SessionClient.objects.filter(_grace_is_over()).order_by("pk").values_list("pk", flat=True)[:100]
-    return left + sum(_let_go(row) for row in list(over))
+def leave_vanished() -> int:
+    """Clients whose connections are gone leave their sessions; how many did.
+
+    Waits for nobody: a client whose session is locked is left for the next round.
+    """
+    gone = SessionClient.objects.filter(~_is_there(), left_at=None)
+    return rounds.each(rounds.fairly(gone), lambda row: _leave(row, waiting=False))
+
+
+def end_graces() -> int:
+    """Clients whose grace is over are let go; how many were. Waits for nobody."""
+    over = SessionClient.objects.filter(_grace_is_over())
+    return rounds.each(rounds.fairly(over), _let_go)
 
 
 def _grace_is_over() -> Q:
-    return Q(left_at__lt=timezone.now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS))
+    return Q(left_at__lt=Now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS))
 
 
 def _let_go(row: int) -> bool:
     """Fail the open calls of a client that did not come back; the turn goes on without it."""
-    with journal.transaction() as tx:
-        session = _lock_session_of(row)
+    with held.briefly(journal.transaction(waiting=False)) as tx:
+        session = _lock_session_of(row, waiting=False)
         client = SessionClient.objects.filter(_grace_is_over(), pk=row).first()
         if client is None:
             return False

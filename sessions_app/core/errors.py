@@ -168,7 +168,7 @@ class QuotaExceeded(DomainError):
 
 
 class SessionFull(DomainError):
-    """The session has as many bytes stored as one may have: it can be read, cut back, cancelled and deleted, not continued."""
+    """The session has as many bytes stored as one may have: it can be read, cancelled and deleted, not continued."""
 
     code = "session_full"
 

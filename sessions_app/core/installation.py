@@ -139,7 +139,8 @@ def key_faults() -> list[Fault]:
             Fault(
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
-                "Set the former one. To change it on purpose: python manage.py accept_keys --secret-key",
+                "Set the former one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
+                " To change it on purpose: python manage.py accept_keys --secret-key",
             )
         )
     return found
@@ -228,7 +229,14 @@ def _write(name: str, value: str) -> None:
 
 
 def _has_table(name: str) -> bool:
-    return name in connection.introspection.table_names()
+    """Asked until it is there: tables stay."""
+    known = (connection.settings_dict["NAME"], name)
+    if known not in _tables and name in connection.introspection.table_names():
+        _tables.add(known)
+    return known in _tables
+
+
+_tables: set[tuple[str, str]] = set()
 
 
 def _some(names: list[str]) -> str:

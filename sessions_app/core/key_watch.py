@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from sessions_app.core import database, keys
+from sessions_app.core import database, keys, supervision
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import NotReady, QuotaExceeded
 from sessions_app.core.quotas import Quota
@@ -136,7 +136,7 @@ class _Watch:
     def enter(self, watched: Watched) -> None:
         self._watched.add(watched)
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look_again_and_again(), name="key-watch")
+            self._looking = supervision.task(self._look_again_and_again(), "key-watch")
 
     def leave(self, watched: Watched) -> None:
         self._watched.discard(watched)

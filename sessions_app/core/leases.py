@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
-from sessions_app.core import database, faults, presence
+from sessions_app.core import database, faults, presence, supervision
 from sessions_app.models import Turn, TurnState
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class Leases:
         lost: Callable[[], object],
     ) -> None:
         self._worker, self._loop, self._driven, self._doubtful, self._lost = worker, loop, driven, doubtful, lost
-        self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
         self._stopped = threading.Event()
+        self._thread = supervision.thread(self._renew_for_ever, "leases", may_return=self._stopped.is_set)
         self._deadline: asyncio.TimerHandle | None = None
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -24,9 +25,10 @@ from django.db import connection, transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from sessions_app.core import prepared, rates
+from sessions_app.core import held, prepared, rates, rounds
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.core.errors import Fault, InvalidInput, QuotaExceeded, SessionFull
+from sessions_app.core.held import RowsHeld
 from sessions_app.core.prepared import Statement
 from sessions_app.models import STANDING, ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 
@@ -504,14 +506,14 @@ FOLDED_AT_ONCE = 5000
 _ADD = " on conflict (tenant_id, measure, day, key_id) do update set amount = sessions_app_usagetotal.amount + excluded.amount"
 _FOLD = f"""
 with gone as (delete from sessions_app_usageentry where id in
-    (select id from sessions_app_usageentry order by id limit %s for update skip locked)
+    (select id from sessions_app_usageentry where {{of}} order by id limit %s for update skip locked)
   returning tenant_id, key_id, measure, day, amount)
 insert into sessions_app_usagetotal (tenant_id, key_id, measure, day, amount)
 select tenant_id, key_id, measure, day, sum(amount)::bigint from gone
 group by tenant_id, measure, day, key_id order by tenant_id, measure, day, key_id
 {_ADD}
 """
-_OLDEST = "select id from sessions_app_usageentry order by id limit %s"
+_OLDEST = "select id from sessions_app_usageentry where {of} order by id limit %s"
 _SUM = f"""
 insert into sessions_app_usagetotal (tenant_id, key_id, measure, day, amount)
 select tenant_id, key_id, measure, day, sum(amount) from sessions_app_usageentry where id in ({_OLDEST})
@@ -520,22 +522,35 @@ group by tenant_id, measure, day, key_id
 """
 
 
+_TENANTS_A_FOLD = 1000
+
+
 def fold(batch: int) -> int:
     """Fold the oldest entries into totals; how many totals changed, 0 when there is nothing left to fold.
 
-    Two at once take different entries. Nobody who writes or reads usage waits for it.
+    Two at once take different entries. Nobody who writes or reads usage waits for it, and it waits for nobody: if a
+    total is locked, the other tenants' entries are folded, tenant by tenant.
     """
     if not UsageEntry.objects.exists():
         return 0
-    with transaction.atomic(), connection.cursor() as cursor:
+    try:
+        return _fold(batch, None)
+    except RowsHeld:
+        tenants = UsageEntry.objects.order_by("tenant_id").values_list("tenant_id", flat=True).distinct()
+        return rounds.each(list(tenants[:_TENANTS_A_FOLD]), partial(_fold, batch))
+
+
+def _fold(batch: int, tenant: int | None) -> int:
+    of = "true" if tenant is None else f"tenant_id = {int(tenant)}"
+    with held.briefly(transaction.atomic()), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             # What a crash undoes is folded again.
             cursor.execute("set local synchronous_commit to off")
-            cursor.execute(_FOLD, [batch])
+            cursor.execute(_FOLD.format(of=of), [batch])
             return max(0, int(cursor.rowcount))
-        cursor.execute(_SUM, [batch])
+        cursor.execute(_SUM.format(of=of), [batch])
         changed = max(0, int(cursor.rowcount))
-        cursor.execute(f"delete from sessions_app_usageentry where id in ({_OLDEST})", [batch])
+        cursor.execute(f"delete from sessions_app_usageentry where id in ({_OLDEST.format(of=of)})", [batch])
         return changed
 
 

@@ -25,39 +25,35 @@ from django.db.models.functions import Now
 
 from sessions_app.core import audit
 from sessions_app.core.audit import Action
+from sessions_app.core.networks import group_of
 from sessions_app.models import AuditRecord
 
 log = logging.getLogger(__name__)
 
 ANYBODY = "anonymous"
-"""The actor of a failure: nobody has shown to be the owner of the account."""
+"""The actor of a failed sign-in: its client is not authenticated."""
 
 _KNOWN_FOR = timedelta(days=30)
 _KNOWN_ADDRESSES = 100
 _EXPIRED_A_ROUND = 500
-_ADDRESS_BITS_V6 = 64
 _NO_ADDRESS = "::"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Somebody who tries to sign in to ``account`` from ``address``."""
+    """An attempt to sign in to ``account`` from ``address``."""
 
     account: str
     address: str
 
     @property
     def counted_address(self) -> str:
-        """The address under which failures are counted: of IPv6 the network, because one client has all of it."""
+        """The address under which failures are counted, as the column can hold it: of a network its first one."""
+        name = group_of(self.address).partition("/")[0]
         try:
-            address = ipaddress.ip_address(self.address)
+            return str(ipaddress.ip_address(name))
         except ValueError:
             return _NO_ADDRESS
-        if isinstance(address, ipaddress.IPv4Address):
-            return str(address)
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((int(address), _ADDRESS_BITS_V6), strict=False).network_address)
 
 
 def begin(attempt: Attempt) -> timedelta | None:

@@ -1,27 +1,74 @@
-"""What every worker looks for once a second: turns nobody woke it for, and runs whose worker died."""
+"""A worker's sweep: independent duties, each repeated at its own pace, and the take-over of dead workers' runs.
+
+No duty waits for another one or for a lock, and an error in one changes nothing for the others.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError
 
 from sessions_app.core import faults, journal, presence, turns
-from sessions_app.core.turns import Claimed
+from sessions_app.core.errors import NotReady
+from sessions_app.core.held import Held
+from sessions_app.core.turns import Claimed, NeedsSlot
 from sessions_app.models import Turn, TurnState
 
 log = logging.getLogger(__name__)
 
 TRIED_AGAIN_AFTER = 30.0
 """Seconds until a turn that could not be taken over is tried again; the others do not wait for it."""
+_HELD_AGAIN_AFTER = 0.5
+"""The same where a lock, or a moment without the database, was in the way."""
+_NEEDS_SLOT_FOR = 10.0
+"""Seconds for which a full worker remembers that a run can go on; meanwhile it looks at others, which may have to end."""
+
+
+class Duty:
+    """One duty. Its errors are logged when they begin, when their kind changes and when they are over."""
+
+    def __init__(self, name: str, do: Callable[[], Awaitable[object]]) -> None:
+        self.name, self._do = name, do
+        self._failing = ""
+
+    async def repeat(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """For ever; the pause between two rounds is AGENTHOST_SWEEP_SECONDS. While ``stopping`` nothing is done."""
+        while True:
+            if not stopping():
+                await self.attempt()
+            await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
+
+    async def attempt(self) -> None:
+        """One round. Whatever goes wrong in it, the next one comes."""
+        try:
+            await self._do()
+        except Held:
+            return
+        except Exception as error:
+            kind = type(error).__name__
+            if kind == self._failing:
+                return
+            self._failing = kind
+            if isinstance(error, (DatabaseError, NotReady)):
+                log.warning("sweep_failing duty=%r: the database: %s", self.name, kind)
+            else:
+                log.error("sweep_failing duty=%r: %s", self.name, faults.described(error))
+        else:
+            if self._failing:
+                log.info("sweep_recovered duty=%r", self.name)
+                self._failing = ""
 
 
 @dataclass(slots=True)
 class Sweeper:
-    """One worker's sweep.
+    """Takes over the runs of dead workers for one worker.
 
     It takes nothing over within one lease's time after its own first contact with the database, and after every loss
     of contact: leases that ran out while the database was away belong to workers that could not renew them, and these
@@ -33,6 +80,7 @@ class Sweeper:
     _in_contact_since: float | None = field(default=None)
     _seen_at: datetime | None = field(default=None)
     _put_off: dict[int, float] = field(default_factory=dict)
+    _need_slot: dict[int, float] = field(default_factory=dict)
 
     def _is_in_contact(self, now: float) -> datetime | None:
         """Until when, by the database's clock, runs may be taken over; None: not yet."""
@@ -43,29 +91,46 @@ class Sweeper:
             self._in_contact_since = now
         return seen_at + _longest_silence() if now - self._in_contact_since >= settings.AGENTHOST_LEASE_SECONDS else None
 
-    def abandoned(self) -> Claimed | None:
-        """The next run of a dead worker that this one goes on with; those that cannot go on are ended."""
+    @property
+    def wants_slot(self) -> bool:
+        """Whether a run was found that can go on as soon as its worker has a slot for it."""
+        return bool(self._need_slot)
+
+    def abandoned(self, *, may_go_on: bool = True) -> Claimed | None:
+        """The next run of a dead worker that this one goes on with; those that cannot go on are ended.
+
+        ``may_go_on`` False: this worker is full. Runs that can go on are noted (``wants_slot``) and left to others.
+        """
         now = time.monotonic()
-        if (until := self._is_in_contact(now)) is None:
-            return None
         self._put_off = {turn: until for turn, until in self._put_off.items() if until > now}
-        held: set[int] = set()
-        while True:
+        self._need_slot = {} if may_go_on else {turn: until for turn, until in self._need_slot.items() if until > now}
+        busy: set[int] = set()
+        # The clock is read before each statement: many runs take longer to end than a silence may last.
+        while (until := self._is_in_contact(time.monotonic())) is not None:
+            besides = self._put_off.keys() | self._need_slot.keys()
             try:
-                outcome = turns.take_over(self.worker, besides=self._put_off, tenants_besides=held, until=until)
-            except journal.CounterHeld as busy:
+                outcome = turns.take_over(self.worker, besides, tenants_besides=busy, until=until, may_go_on=may_go_on)
+            except journal.CounterHeld as found:
                 # The next round finds their turns again.
-                held.update(busy.tenants)
-                continue
+                busy.update(found.tenants)
             except turns.CannotTakeOver as error:
-                log.error("turn %s cannot be taken over: %s", error.turn_id, faults.described(error))
-                self._put_off[error.turn_id] = now + TRIED_AGAIN_AFTER
-                continue
-            if outcome is False:
-                return None
-            if isinstance(outcome, Claimed):
-                log.warning("took over turn %s of a worker that is gone", outcome.turn_id)
-                return outcome
+                self._put_off[error.turn_id] = now + _wait_after(error)
+            else:
+                if outcome is False:
+                    return None
+                if isinstance(outcome, NeedsSlot):
+                    self._need_slot[outcome.turn_id] = now + _NEEDS_SLOT_FOR
+                elif isinstance(outcome, Claimed):
+                    log.warning("took over turn %s of a worker that is gone", outcome.turn_id)
+                    return outcome
+        return None
+
+
+def _wait_after(error: turns.CannotTakeOver) -> float:
+    if isinstance(error.__cause__, (Held, OperationalError, InterfaceError, NotReady)):
+        return _HELD_AGAIN_AFTER
+    log.error("turn %s cannot be taken over: %s", error.turn_id, faults.described(error))
+    return TRIED_AGAIN_AFTER
 
 
 def _longest_silence() -> timedelta:

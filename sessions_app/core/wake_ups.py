@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from sessions_app.core import supervision
+
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 1000
@@ -40,7 +42,7 @@ class WakeUps:
                 return
             self._pending.append(time.monotonic())
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="wake-ups", daemon=True)
+                self._thread = supervision.thread(self._run, "wake-ups", may_return=lambda: False)
                 self._thread.start()
             self._changed.notify()
 

@@ -15,7 +15,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,12 +40,12 @@ from sessions_app.core import (
     presence,
     quotas,
     runner,
+    supervision,
     sweep,
     turn_failures,
     turns,
 )
 from sessions_app.core.condenser import Condenser
-from sessions_app.core.errors import NotReady
 from sessions_app.core.leases import Leases
 from sessions_app.core.loading import Loaded
 from sessions_app.core.turns import Claimed, Stop
@@ -79,7 +79,7 @@ class Worker:
     def __init__(self) -> None:
         self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         self._loop = new_event_loop()
-        self._thread = threading.Thread(target=self._run_loop, name="runs", daemon=True)
+        self._thread = supervision.thread(self._run_loop, "runs", may_return=self._may_end)
         self._live: dict[int, _Live] = {}
         self._started = threading.Event()
         self._stopping = threading.Event()
@@ -96,6 +96,7 @@ class Worker:
         self._room = asyncio.Event()
         self._crowded = False
         self._claiming = asyncio.Lock()
+        self._promised = 0
         self._claim_pause = _FIRST_CLAIM_PAUSE
 
     # --- life, called from outside the loop ---
@@ -170,12 +171,14 @@ class Worker:
         self._writer = journal.Writer()
         self._writer.on_stale(self._is_stale)
         await self._writer.start()
-        self._background = [
-            asyncio.create_task(self._claim_for_ever(), name="claim"),
-            asyncio.create_task(self._sweep_for_ever(), name="sweep"),
-            asyncio.create_task(self._listen(), name="listen"),
-            asyncio.create_task(self._look_when_in_doubt(), name="doubt"),
-        ]
+        lasting = {
+            "claim": self._claim_for_ever(),
+            "listen": self._listen(),
+            "doubt": self._look_when_in_doubt(),
+            **{duty.name: duty.repeat(self._stopping.is_set) for duty in self._duties_while_open()},
+            **{duty.name: duty.repeat() for duty in self._duties_to_the_end()},
+        }
+        self._background = [supervision.task(work, name) for name, work in lasting.items()]
 
     async def _close(self) -> None:
         for task in self._background:
@@ -215,10 +218,11 @@ class Worker:
             self._doubt.set()
 
     async def _look_when_in_doubt(self) -> None:
+        looking = sweep.Duty("runs in doubt", self._drop_what_is_lost)
         while True:
             await self._doubt.wait()
             self._doubt.clear()
-            await self._attempt(self._drop_what_is_lost)
+            await looking.attempt()
 
     async def _drop_what_is_lost(self) -> None:
         """Stop the runs that the database does not know as this worker's."""
@@ -233,6 +237,10 @@ class Worker:
         if not live.stopped:
             live.stopped = True
             live.task.cancel()
+
+    def _may_end(self) -> bool:
+        """Whether the loop may end: it was told to, or ``start`` tells that it did not begin."""
+        return self._stopping.is_set() or self._failure is not None
 
     def _driven(self) -> set[int]:
         """Only what is really driven here: a run that failed, or was told to stop, has to be taken over."""
@@ -251,10 +259,11 @@ class Worker:
     # --- claiming ---
 
     async def _claim_for_ever(self) -> None:
+        claiming = sweep.Duty("claim", self._claim_what_waits)
         while True:
             await self._look_at_queue.wait()
             self._look_at_queue.clear()
-            await self._attempt(self._claim_what_waits)
+            await claiming.attempt()
 
     async def _claim_what_waits(self) -> None:
         while not self._stopping.is_set():
@@ -273,7 +282,21 @@ class Worker:
                 return
 
     def _free_places(self) -> int:
-        return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live))
+        """Slots for turns of the queue: those that are free, without one that a dead worker's run needs."""
+        return max(0, self._unused_slots() - int(self._sweeper.wants_slot))
+
+    def _unused_slots(self) -> int:
+        return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live) - self._promised)
+
+    @contextlib.contextmanager
+    def _promising(self, slots: int) -> Iterator[None]:
+        """Keep free slots for runs that are just being claimed or taken over."""
+        self._promised += slots
+        try:
+            yield
+        finally:
+            self._promised -= slots
+            self._room.set()
 
     def _to_claim(self) -> tuple[int, bool]:
         """How many turns to claim at most, and whether only tenants of which nothing runs may have these slots.
@@ -281,7 +304,7 @@ class Worker:
         A tenant may have all slots but the reserved ones: a run takes memory and a lease, and holds up no other.
         """
         slots = settings.AGENTHOST_WORKER_CONCURRENCY
-        shares, busy = Shares(slots, slots), min(len(self._live), slots)
+        shares, busy = Shares(slots, slots), slots - self._free_places()
         # Tenants that have runs already may wait for a slot then, and each run that ends frees one.
         self._crowded = shares.is_crowded(busy)
         return min(shares.available(busy), _CLAIMED_TOGETHER), self._crowded
@@ -295,7 +318,8 @@ class Worker:
             if not self._free_places():
                 return True, False
             most, newcomers = self._to_claim()
-            claimed, passed_over = await self._claim_up_to(most, older_than, newcomers=newcomers)
+            with self._promising(most):
+                claimed, passed_over = await self._claim_up_to(most, older_than, newcomers=newcomers)
             return claimed == most, passed_over
 
     async def _claim_up_to(self, most: int, older_than: float, *, newcomers: bool) -> tuple[int, bool]:
@@ -393,27 +417,32 @@ class Worker:
 
     # --- sweeping ---
 
-    async def _sweep_for_ever(self) -> None:
-        while True:
-            # One after the other, but none of them may keep the next from its work.
-            for part in (self._take_abandoned, self._take_queued, self._stop_overdue, self._look_after_clients, self._fold_usage):
-                if not self._stopping.is_set():
-                    await self._attempt(part)
-            await self._attempt(self._look_after_own)
-            await self._attempt(self._condenser.sweep)
-            await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
+    def _duties_while_open(self) -> Sequence[sweep.Duty]:
+        """What is repeated until this worker is stopped. None waits for another."""
+        return [
+            sweep.Duty("take-over", self._take_abandoned),
+            sweep.Duty("queued turns", self._take_queued),
+            sweep.Duty("deadlines", partial(database.run, turns.stop_overdue)),
+            sweep.Duty("suspended tenants", partial(database.run, turns.stop_suspended)),
+            sweep.Duty("revoked keys", partial(database.run, turns.stop_revoked)),
+            sweep.Duty("vanished clients", partial(database.run, connections.leave_vanished)),
+            sweep.Duty("grace periods", partial(database.run, connections.end_graces)),
+            sweep.Duty("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
+        ]
 
-    async def _attempt(self, part: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await part()
-        except (DatabaseError, NotReady) as error:
-            log.warning("the sweep cannot reach the database: %s", type(error).__name__)
-        except Exception as error:
-            log.error("the sweep failed: %s", faults.described(error))
+    def _duties_to_the_end(self) -> Sequence[sweep.Duty]:
+        """What this worker's own runs and summaries need for as long as there are any."""
+        return [sweep.Duty("own runs", self._look_after_own), sweep.Duty("summaries", self._condenser.sweep)]
 
     async def _take_abandoned(self) -> None:
-        while not self._stopping.is_set() and (claimed := await database.run(self._sweeper.abandoned)) is not None:
-            self._begin(claimed)
+        """Go on with dead workers' runs, as many as there are slots for. If none is free, the next one is kept for them."""
+        while not self._stopping.is_set():
+            slots = min(1, self._unused_slots())
+            with self._promising(slots):
+                claimed = await database.run(self._sweeper.abandoned, may_go_on=slots > 0)
+                if claimed is None:
+                    return
+                self._begin(claimed)
 
     async def _take_queued(self) -> None:
         """Turns that have waited although a wake-up should have come."""
@@ -421,17 +450,6 @@ class Worker:
             all_it_wanted, _ = await self._claim(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
             if not all_it_wanted:
                 return
-
-    async def _stop_overdue(self) -> None:
-        await database.run(turns.stop_overdue)
-        await database.run(turns.stop_suspended)
-        await database.run(turns.stop_revoked)
-
-    async def _look_after_clients(self) -> None:
-        await database.run(connections.sweep)
-
-    async def _fold_usage(self) -> None:
-        await database.run(quotas.fold, quotas.FOLDED_AT_ONCE)
 
     async def _look_after_own(self) -> None:
         if self._live:
@@ -452,7 +470,7 @@ class Worker:
         for live in list(self._live.values()):
             if live.run is not None:
                 live.run.hand_over()
-        await self._attempt(self._give_back_the_silent)
+        await sweep.Duty("hand-over", self._give_back_the_silent).attempt()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), drain)
         self._drop_all()
@@ -472,7 +490,7 @@ class Worker:
             backs = (partial(database.keep_trying, each.tenant, turns.give_back, [each]) for each in done)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_PATIENCE):
-                    await asyncio.gather(*(self._attempt(back) for back in backs))
+                    await asyncio.gather(*(sweep.Duty("hand-over", back).attempt() for back in backs))
 
 
 _current: Worker | None = None

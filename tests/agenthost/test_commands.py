@@ -72,3 +72,11 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
         )
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+def test_runserver_refuses_what_every_role_refuses(tmp_path: Path) -> None:
+    assert manage(tmp_path, "migrate").returncode == 0
+    done = manage(tmp_path, "runserver", "--noreload", AGENTHOST_SECRET_KEY="another")
+    assert done.returncode == 1
+    assert "AGENTHOST_SECRET_KEY is not the one that this database was used with." in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""What the log says at every start about protections that are turned off."""
+"""Warnings at every start about protections that are turned off."""
 
 from __future__ import annotations
 

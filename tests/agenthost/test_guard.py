@@ -413,3 +413,28 @@ def test_a_page_takes_a_form_and_no_more(client: Connection, settings: Settings)
     settings.AGENTHOST_MAX_BODY_BYTES = 64 * 1024 * 1024
     client.head("POST", "/admin/login/", content_length=str(PAGE_BODY_BYTES + 1))
     assert client.answer().status == 413
+
+
+def test_bodies_that_wait_for_their_end_are_bounded_in_all(behind: Recorder, settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.AGENTHOST_MAX_BODY_BYTES = 100_000
+    settings.AGENTHOST_BODIES_BYTES = 200_000
+
+    async def one_tenant(scope: Scope) -> Problem | None:
+        scope["agenthost"]["owner"] = 7
+        return None
+
+    with serving(Guard(behind, one_tenant)) as port, Connection(port) as first, Connection(port) as second:
+        first.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="80000")
+        first.send(b"x" * 79_999)
+        assert behind.asked.wait(10)
+        second.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="80000")
+        second.send(b"x" * 80_000)
+        answer = second.answer()
+        is_problem(answer, 503)
+        assert int(answer.headers["retry-after"]) > 0
+        first.send(b"x")
+        assert first.answer().status == 200
+        # What was held is free again.
+        with Connection(port) as third:
+            assert third.ask("POST", "/aap/v3/sessions", b"x" * 80_000, authorization=BEARER).status == 200

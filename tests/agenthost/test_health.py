@@ -119,6 +119,22 @@ async def test_a_database_that_hangs_is_told_in_time(monkeypatch: pytest.MonkeyP
     assert answer.status_code == 503
 
 
+async def test_probes_of_a_database_that_hangs_take_one_thread_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    async def hang(*_: object) -> list[str]:
+        nonlocal looks
+        looks += 1
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(database, "run", hang)
+    monkeypatch.setattr(health, "ANSWER_WITHIN_SECONDS", 0.05)
+    answers = [await AsyncClient().get("/readyz") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [503, 503, 503]
+    assert looks == 1
+
+
 def test_a_draining_process_wants_no_more_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "begun", lambda: True)
     answer = Client().get("/readyz")

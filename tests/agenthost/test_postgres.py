@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from django.db import connection, connections
 from psycopg_pool import ConnectionPool, PoolTimeout
 from psycopg_pool.pool import AddConnection
+from pytest_django import Settings
 
 from agenthost.postgres.base import Pool
 from ops.services import free_port
@@ -105,3 +107,27 @@ def test_a_pool_that_is_merely_busy_is_waited_for() -> None:
         busy.putconn(taken)
         busy.putconn(got.result(90))
         waiting.shutdown()
+
+
+def test_a_server_that_is_away_is_one_line_in_the_log_and_one_when_it_is_back(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.AGENTHOST_ROLE = "web"
+    caplog.set_level("INFO")
+    parameters = connections["default"].get_connection_params()
+    wanted = {name: parameters[name] for name in ("dbname", "user", "password", "host", "port") if name in parameters}
+    pool = Pool(kwargs={**wanted, "port": free_port()}, min_size=0, max_size=2, open=False)
+    connect = pool.connection_class.connect
+    for _ in range(3):
+        with pytest.raises(psycopg.OperationalError):
+            connect(**{**wanted, "port": free_port()})
+    connect(**wanted).close()
+    said = [record.getMessage() for record in caplog.records if record.name == "agenthost.postgres.base"]
+    assert [line.partition(":")[0] for line in said] == ["database_away", "database_back"]
+
+
+def test_single_attempts_of_the_pool_are_not_logged() -> None:
+    pool = logging.getLogger("psycopg.pool")
+    dropped = pool.makeRecord("psycopg.pool", logging.WARNING, "", 0, "error connecting in %r: %s", ("pool-1", "x"), None)
+    kept = pool.makeRecord("psycopg.pool", logging.WARNING, "", 0, "rolling back returned connection: %s", ("c",), None)
+    assert (pool.filter(dropped), bool(pool.filter(kept))) == (False, True)

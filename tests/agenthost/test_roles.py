@@ -1,4 +1,4 @@
-"""What migrate gives the running role, and to whom it refuses to give it."""
+"""Grants to the running role, and roles that migrate refuses."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from agents_app import registry
 from sessions_app.aap.openapi.description import EVENTS, JSON, Description, Example, Operation
 from sessions_app.aap.openapi.document import document
 from sessions_app.aap.openapi.routes import routes
+from tests.e2e import generators, sse
 from tests.e2e import server as servers
-from tests.e2e import sse
 from tests.e2e.client import TIMEOUT
 from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
@@ -231,3 +231,28 @@ def test_no_request_made_from_the_schemas_meets_an_undocumented_answer(server: S
 @pytest.mark.slow
 def test_no_request_made_at_random_meets_an_undocumented_answer(server: Server, tmp_path: Path) -> None:
     assert not (found := asked_in_all_versions(server, tmp_path, "fuzzing,stateful", 40, 280)), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", servers.shapes()[-1:], indirect=True)
+def test_packages_that_openapi_python_client_makes_work(server: Server, tmp_path: Path) -> None:
+    packages = generators.PythonPackages(tmp_path)
+    for version in VERSIONS:
+        packages.generate(downloaded(server, version, tmp_path), f"client_v{version}")
+        packages.use(f"client_v{version}", version, f"{server.origin()}/aap/v{version}", server.keys.alice)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", servers.shapes()[-1:], indirect=True)
+def test_types_that_openapi_typescript_makes_work(server: Server, tmp_path: Path) -> None:
+    packages = generators.NodePackages(tmp_path)
+    for version in VERSIONS:
+        packages.generate(downloaded(server, version, tmp_path), version)
+        packages.use(version, f"{server.origin()}/aap/v{version}", server.keys.alice)
+
+
+def downloaded(server: Server, version: int, directory: Path) -> Path:
+    """The document as the server gives it to whoever asks."""
+    found = directory / f"openapi-v{version}.json"
+    found.write_bytes(httpx.get(f"{server.origin()}/docs/openapi-v{version}.json", timeout=TIMEOUT).raise_for_status().content)
+    return found

@@ -1,4 +1,4 @@
-"""The admin's door over HTTP, behind a proxy that tells where people are."""
+"""Admin sign-in over HTTP, behind a proxy that reports client addresses."""
 
 from __future__ import annotations
 
@@ -25,15 +25,23 @@ for row in AuditRecord.objects.filter(target=f"account {sys.argv[1]}").order_by(
 """
 
 
+def browser(server: Server, address: str) -> httpx.Client:
+    return httpx.Client(base_url=server.origin(), headers={"X-Forwarded-For": address}, trust_env=False, timeout=60)
+
+
+def send(person: httpx.Client, page: str, **fields: str) -> httpx.Response:
+    """Open the page's form and send it."""
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', person.get(page).text)
+    assert token is not None
+    return person.post(page, data={**fields, "csrfmiddlewaretoken": token[1]})
+
+
 def sign_in(server: Server, name: str, password: str, address: str) -> httpx.Response:
-    with httpx.Client(base_url=server.origin(), headers={"X-Forwarded-For": address}, trust_env=False, timeout=60) as person:
-        form = person.get("/admin/login/")
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form.text)
-        assert token is not None
-        return person.post("/admin/login/", data={"username": name, "password": password, "csrfmiddlewaretoken": token[1]})
+    with browser(server, address) as person:
+        return send(person, "/admin/login/", username=name, password=password)
 
 
-def test_guesses_at_the_admins_door_are_limited_and_recorded(server: Server) -> None:
+def test_password_guesses_are_limited_and_recorded(server: Server) -> None:
     name = f"eve-{server.shape}"
     server.manage(name, RIGHT, code=MAKE_OPERATOR)
     attacker, owner = "192.0.2.66", "198.51.100.7"
@@ -58,3 +66,23 @@ def test_guesses_at_the_admins_door_are_limited_and_recorded(server: Server) -> 
     assert f"signed in: account='{name}' address={owner}" in log
     assert RIGHT not in log
     assert WRONG not in log
+
+
+SHOW_ACTORS = """
+import sys, django
+django.setup()
+from sessions_app.models import AuditRecord
+for row in AuditRecord.objects.filter(target=f"account {sys.argv[1]}").order_by("id"):
+    print(row.action, row.actor, row.address)
+"""
+
+
+def test_who_changes_an_account_is_in_its_record(server: Server) -> None:
+    name, new = f"ann-{server.shape}", f"bob-{server.shape}"
+    server.manage(name, RIGHT, code=MAKE_OPERATOR)
+    with browser(server, "198.51.100.8") as person:
+        assert send(person, "/admin/login/", username=name, password=RIGHT).status_code == 302
+        fields = {"username": new, "password1": RIGHT, "password2": RIGHT, "usable_password": "true"}
+        assert send(person, "/admin/auth/user/add/", **fields).status_code == 302
+        assert send(person, "/admin/password_change/", old_password="x", new_password1="y", new_password2="y").status_code == 200
+    assert server.manage(new, code=SHOW_ACTORS).splitlines() == [f"account_created admin:{name} 198.51.100.8"]

@@ -52,7 +52,7 @@ def test_the_roles_can_be_made_twice_and_own_as_they_should(secrets: Path, postg
         admin.execute("create database agenthost")
     parts = psycopg.conninfo.conninfo_to_dict(postgres.url())
     environment = {
-        "PATH": f"{services._postgres_programs()}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{services.postgres_programs()}{os.pathsep}{os.environ['PATH']}",
         "SECRETS": str(secrets),
         "POSTGRES_USER": "postgres",
         "PGHOST": str(parts["host"]),
@@ -77,7 +77,7 @@ def test_the_redis_asks_for_its_password(secrets: Path, tmp_path: Path) -> None:
     port = services.free_port()
     script = service["command"][0].replace("$$", "$").replace("/run/secrets", str(secrets))
     script = script.replace("save", f"port {port}\nbind 127.0.0.1\nsave", 1)
-    path = f"{services._redis_program().parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{services.redis_program().parent}{os.pathsep}{os.environ['PATH']}"
     process = subprocess.Popen([*service["entrypoint"], script], cwd=tmp_path, env={"PATH": path}, stdout=subprocess.DEVNULL)
     try:
         url = (secrets / "redis_url").read_text().strip().replace("@redis:6379", f"@127.0.0.1:{port}")

@@ -43,6 +43,8 @@ _SAMPLES: Mapping[type[errors.DomainError], Callable[[], errors.DomainError]] = 
     errors.HistoryKindUndeclared: lambda: errors.HistoryKindUndeclared("compacted"),
     errors.AgentGone: lambda: errors.AgentGone("demo"),
     errors.TurnAlreadyRunning: lambda: errors.TurnAlreadyRunning("sess_"),
+    errors.TooManyWrongKeys: lambda: errors.TooManyWrongKeys(12),
+    errors.SessionFull: lambda: errors.SessionFull(268_435_456),
     errors.QuotaExceeded: lambda: errors.QuotaExceeded(Quota.TURNS_PER_MINUTE, 60, 12, window=60),
 }
 """How to make those errors that carry facts."""
@@ -81,6 +83,8 @@ def of_everything() -> list[Refusal]:
         Refusal("unknown_host", "The Host header is none of this server's.", problems.UNKNOWN_HOST),
         Refusal("no_key", "There is no key.", problems.NO_KEY),
         of(errors.NotAuthenticated),
+        of(errors.TooManyWrongKeys),
+        Refusal("too_many_from_address", "The address has too many requests open.", problems.TOO_MANY_FROM_ADDRESS),
         of(errors.ScopeMissing),
         Refusal("failed", "The server failed. Its log has the reason under the request's id.", problems.FAILED),
         of(errors.NotReady),

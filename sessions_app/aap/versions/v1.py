@@ -95,8 +95,11 @@ a session carries its history.
 
 def _described(newer: Description) -> Description:
     """Version 1, from version 2's description."""
+    from sessions_app.aap.versions import v3_shapes
+
     schemas, operations = dict(newer.schemas), dict(newer.operations)
-    del schemas["History"]
+    for name in v3_shapes.HISTORY_SHAPES:
+        del schemas[name]
     meta, session = schemas["Meta"], schemas["Session"]
     schemas["Meta"] = {**meta, "properties": {**meta["properties"], "version": {"const": V1.version}}}
     one_page = schemas["SessionList"]["properties"]

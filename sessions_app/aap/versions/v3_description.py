@@ -105,6 +105,7 @@ def turn_refusals() -> tuple[refusals.Refusal, ...]:
         refusals.of(errors.PositionPruned),
         KEY_REUSED,
         refusals.of(errors.AgentGone),
+        refusals.of(errors.SessionFull),
         QUOTA,
     )
 

@@ -26,11 +26,15 @@ STOP_REASONS = {
 }
 
 
-def _content(role: str, **limits: Any) -> Schema:
+def _content(role: str) -> Schema:
     """Text, or a list of the blocks that a message of this role may hold."""
+    # Every branch is a shape with a name: generators of clients name the others themselves, and two get one name.
+    return {"oneOf": [ref("UserText" if role == "user" else "Text"), ref(f"{role.capitalize()}Blocks")]}
+
+
+def _blocks(role: str, **limits: Any) -> Schema:
     kinds = {kind: shape for kind, shape in _BLOCK_SHAPES.items() if kind in content.BLOCKS[role]}
-    text = string(pattern=r"\S") if role == "user" else string()
-    return {"oneOf": [text, list_of(one_of("type", kinds), **limits)]}
+    return list_of(one_of("type", kinds), f"The blocks that the content of a {role} message may have.", **limits)
 
 
 def _message(role: str, members: Schema, text: str, optional: Schema | None = None) -> Schema:
@@ -39,7 +43,8 @@ def _message(role: str, members: Schema, text: str, optional: Schema | None = No
 
 _TOOL_REFERENCE = object_of(
     {"name": string("A tool that `/meta` lists for the agent.")},
-    {"trust": {"type": "boolean", "default": False, "description": "Run it without asking."}},
+    # No `default`: generators of clients take such a member for one that is always there.
+    {"trust": {"type": "boolean", "description": "Run it without asking; left out: ask."}},
     "Enables one of the server's tools.",
 )
 _OPTIONS = {
@@ -51,9 +56,8 @@ _TOOL_REFERENCES = list_of(ref("ToolReference"), "The server's tools that are on
 _CLIENT_TOOLS = list_of(ref("ToolSpecification"), "Tools that the client runs itself.")
 _STREAM_MODE = string(
     "The form of the answer: `delta` sends text as it is written, `message` piece by piece when complete, "
-    "`none` answers with one JSON object at the end. An agent may offer fewer.",
+    "`none`, which is meant if it is left out, answers with one JSON object at the end. An agent may offer fewer.",
     enum=list(STREAM_MODES),
-    default="none",
 )
 
 _MESSAGES: dict[str, Schema] = {
@@ -73,10 +77,13 @@ _MESSAGES: dict[str, Schema] = {
             ),
         }
     ),
+    "Text": string("Content that is text alone."),
+    "UserText": string("The same of a user: not only white space.", pattern=r"\S"),
+    "UserBlocks": _blocks("user", minItems=1),
+    "AssistantBlocks": _blocks("assistant"),
+    "ToolBlocks": _blocks("tool"),
     "SystemMessage": _message("system", {"content": string()}, "An instruction of the application."),
-    "UserMessage": _message(
-        "user", {"content": _content("user", minItems=1)}, "What the user says: not only white space, or an image."
-    ),
+    "UserMessage": _message("user", {"content": _content("user")}, "What the user says: not only white space, or an image."),
     "AssistantMessage": _message(
         "assistant", {"content": _content("assistant")}, "What the agent said and which tools it called."
     ),
@@ -148,6 +155,13 @@ _AGENTS: dict[str, Schema] = {
     ),
 }
 
+
+def _history_shape(kind: str) -> str:
+    return f"{kind.capitalize()}History"
+
+
+HISTORY_SHAPES = ("History", *map(_history_shape, HISTORY_KINDS))
+
 _SESSIONS: dict[str, Schema] = {
     "NewSession": object_of(
         {"agent": object_of({"name": string()}, {"tools": _TOOL_REFERENCES, "options": _OPTIONS})},
@@ -176,11 +190,14 @@ _SESSIONS: dict[str, Schema] = {
         {"sessions": list_of(ref("Session"), "Newest first, fifty a page.", maxItems=50)},
         {"next": string("Give it as `after` to get the next page. There is none on the last one.")},
     ),
-    "History": {
-        "oneOf": [
-            object_of({"history": {**object_of({kind: list_of(ref("HistoryMessage"))}), "additionalProperties": False}})
-            for kind in HISTORY_KINDS
-        ]
+    "History": {"oneOf": [ref(_history_shape(kind)) for kind in HISTORY_KINDS]},
+    **{
+        _history_shape(kind): object_of(
+            {"history": {**object_of({kind: list_of(ref("HistoryMessage"))}), "additionalProperties": False}},
+            None,
+            f"The history that was asked for as `{kind}`.",
+        )
+        for kind in HISTORY_KINDS
     },
 }
 
@@ -189,10 +206,7 @@ _TURNS: dict[str, Schema] = {
         {
             "messages": {
                 "description": "One user message, or answers to the calls that are open: results and permissions, in any order.",
-                "oneOf": [
-                    list_of(ref("UserMessage"), minItems=1, maxItems=1),
-                    list_of(one_of("role", {"tool": "ToolMessage", "tool_permission": "ToolPermission"}), minItems=1),
-                ],
+                "oneOf": [ref("UserTurn"), ref("CallAnswers")],
             }
         },
         {
@@ -209,6 +223,10 @@ _TURNS: dict[str, Schema] = {
             "tools": {**_CLIENT_TOOLS, "description": "Takes the place of the client's tools so far. Left out: as before."},
         },
     ),
+    "UserTurn": list_of(ref("UserMessage"), "What the user says.", minItems=1, maxItems=1),
+    "CallAnswers": list_of(
+        one_of("role", {"tool": "ToolMessage", "tool_permission": "ToolPermission"}), "Answers to open calls.", minItems=1
+    ),
     "TurnAnswer": object_of(
         {
             "stopReason": ref("StopReason"),
@@ -216,20 +234,17 @@ _TURNS: dict[str, Schema] = {
         }
     ),
     "CancelRequest": object_of({}, {"reason": string("For the record.")}),
-    "Cancelled": {
-        "oneOf": [
-            object_of(
-                {
-                    "cancelled": {"const": True},
-                    "providerClosed": {
-                        "type": "boolean",
-                        "description": "Whether the call to the model's provider is known to be closed.",
-                    },
-                }
-            ),
-            object_of({"cancelled": {"const": False}}, None, "Nothing was running or waiting."),
-        ]
-    },
+    "Cancelled": {"oneOf": [ref("TurnCancelled"), ref("NothingCancelled")]},
+    "TurnCancelled": object_of(
+        {
+            "cancelled": {"const": True},
+            "providerClosed": {
+                "type": "boolean",
+                "description": "Whether the call to the model's provider is known to be closed.",
+            },
+        }
+    ),
+    "NothingCancelled": object_of({"cancelled": {"const": False}}, None, "Nothing was running or waiting."),
 }
 
 # --- events ---

@@ -18,6 +18,7 @@ from typing import Any, cast
 from channels import DEFAULT_CHANNEL_LAYER
 from channels.layers import channel_layers
 
+from sessions_app.core import supervision
 from sessions_app.core.broadcast import wire
 from sessions_app.core.broadcast.layer import ChannelLayer
 from sessions_app.core.broadcast.wire import Heard
@@ -74,7 +75,7 @@ async def listen_worker(worker: str, callback: Callable[[dict[str, Any]], None])
                 except Exception:
                     log.exception("a message to worker %s was not taken", worker)
 
-    listening = asyncio.create_task(listen())
+    listening = supervision.task(listen(), "worker-listener")
     try:
         yield
     finally:

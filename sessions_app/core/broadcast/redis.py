@@ -19,11 +19,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
+from functools import partial
 from typing import Any, cast
 
 import hiredis
 from redis.connection import SSLConnection, parse_url
 
+from sessions_app.core import supervision
 from sessions_app.core.broadcast.carrier import Deliver, Interrupted
 
 if sys.platform == "win32":  # There is no uvloop for Windows.
@@ -54,6 +56,7 @@ class RedisCarrier:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._stopped = False
         self._up = False
         self._down = False  # Neither up nor down: the first connection is being made.
         self._outbox: list[bytes] = []
@@ -119,7 +122,8 @@ class RedisCarrier:
                     return False
                 if self._loop is None:
                     self._loop = new_event_loop()
-                    self._thread = threading.Thread(target=self._main, args=(self._loop,), name="broadcast", daemon=True)
+                    main = partial(self._main, self._loop)
+                    self._thread = supervision.thread(main, "broadcast", may_return=lambda: self._stopped)
                     self._thread.start()
                     # A daemon thread would be cut off in the middle of something at exit.
                     atexit.register(self.close)
@@ -146,6 +150,7 @@ class RedisCarrier:
             loop.close()
 
     def _stop(self) -> None:
+        self._stopped = True
         if self._runner is not None:
             self._runner.cancel()
 
@@ -157,7 +162,8 @@ class RedisCarrier:
                 try:
                     async with asyncio.timeout(_CONNECT_SECONDS):
                         await self._connect(connection)
-                except (OSError, TimeoutError, hiredis.HiredisError) as error:
+                except Exception as error:
+                    # Whatever it is, streams live on the journal meanwhile, and the next attempt may succeed.
                     self._went_down(error)
                 else:
                     retry = _FIRST_RETRY_SECONDS

@@ -19,12 +19,13 @@ class TenantFollower:
     the events before it returns, and does not raise.
 
     ``position``: everything up to this number was given. ``lost`` is called when a crash of the database took
-    something that was given: nobody who saw it can go on.
+    something that was given: nobody who saw it can go on. ``ended`` is called when the feed has failed: nothing
+    more is given, and the next follower gets another feed.
     """
 
-    def __init__(self, take: Take, lost: Callable[[], None]) -> None:
+    def __init__(self, take: Take, lost: Callable[[], None], ended: Callable[[], None]) -> None:
         self.position = 0
-        self._take, self._lost = take, lost
+        self._take, self._lost, self._ended = take, lost, ended
         self._feed: TenantFeed | None = None
 
     def begin(self, feed: TenantFeed) -> None:
@@ -42,6 +43,9 @@ class TenantFollower:
         if self._feed is not None and upto > self.position:
             self.position = upto
             self._take(events, upto)
+
+    def end(self) -> None:
+        self._ended()
 
     def close_inside(self, gaps: Iterable[Gap]) -> None:
         if self._feed is not None and any(gap.after < self.position <= gap.upto for gap in gaps):

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from django.db import Error as DatabaseError
 
-from sessions_app.core import broadcast, database, journal
+from sessions_app.core import broadcast, database, faults, journal, supervision
 from sessions_app.core.errors import NotReady
 from sessions_app.core.feed.follower import TenantFollower
 from sessions_app.core.feed.reader import SessionReader
@@ -64,16 +64,21 @@ class Hub:
     def _feed(self, tenant: int) -> TenantFeed:
         if tenant in self._deserted:
             self._deserted.pop(tenant).cancel()
-            if not self._feeds[tenant].is_listening:
-                self._close(self._feeds[tenant])
         feed = self._feeds.get(tenant)
+        if feed is not None and not feed.is_listening:
+            # Its readers know, and leave it one by one.
+            feed.close()
+            feed = None
         if feed is None:
             feed = self._feeds[tenant] = TenantFeed(tenant)
         if self._polling is None:
-            self._polling = asyncio.create_task(self._poll())
+            self._polling = supervision.task(self._poll(), "feeds-poll")
         return feed
 
     def _desert(self, feed: TenantFeed) -> None:
+        if self._feeds.get(feed.tenant) is not feed:
+            # It failed, and another one has its place.
+            return
         loop = asyncio.get_running_loop()
         self._deserted[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
 
@@ -109,7 +114,15 @@ class Hub:
                 # Asked for by number and not by feed: it may have been closed and made anew meanwhile.
                 feed = self._feeds.get(tenant)
                 if feed is not None:
-                    feed.compare(counter, at_once=down)
+                    self._compare(feed, counter, at_once=down)
+
+    def _compare(self, feed: TenantFeed, counter: int, *, at_once: bool) -> None:
+        """One tenant's feed that fails takes no other one with it."""
+        try:
+            feed.compare(counter, at_once=at_once)
+        except Exception as error:
+            log.error("feed_failed tenant=%s: %s", feed.tenant, faults.described(error))
+            feed.fail(error)
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()

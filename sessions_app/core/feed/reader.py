@@ -40,7 +40,8 @@ class SessionReader:
         """The events that follow, in order, each once; None if there were none for ``timeout`` seconds.
 
         Raises PositionPruned if what follows is not kept any more, or a crash of the database took what
-        this reader was given. While the database is away there is no news.
+        this reader was given, or its feed has failed: another reader may go on from there. While the database
+        is away there is no news.
         """
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
@@ -113,6 +114,11 @@ class SessionReader:
                 self._lost_position = True
             elif gap.after < self._chain.position <= gap.upto:
                 self._chain.rewind()
+        self._wake()
+
+    def end(self) -> None:
+        """The feed has failed."""
+        self._lost_position = True
         self._wake()
 
     def _wake(self) -> None:

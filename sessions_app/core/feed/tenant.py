@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from django.db import Error as DatabaseError
 
-from sessions_app.core import broadcast, database, journal
+from sessions_app.core import broadcast, database, faults, journal, supervision
 from sessions_app.core.errors import NotReady
 from sessions_app.core.feed.follower import TenantFollower
 from sessions_app.core.feed.order import TenantOrder, in_order
@@ -56,7 +56,8 @@ class TenantFeed:
         self._hole_timer: asyncio.TimerHandle | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._joined: asyncio.Future[None] = self._loop.create_future()
-        self._listening = self._loop.create_task(self._listen())
+        self._failed = False
+        self._listening = supervision.task(self._listen(), f"feed {tenant}", instead=self.fail)
 
     # Readers
 
@@ -108,6 +109,21 @@ class TenantFeed:
         if self._hole_timer is not None:
             self._hole_timer.cancel()
 
+    def fail(self, error: BaseException | None) -> None:
+        """Nothing more comes through this feed: its readers are told, who comes next gets another one."""
+        if self._failed:
+            return
+        self._failed = True
+        self.close()
+        if not self._joined.done():
+            self._joined.set_exception(error if isinstance(error, Exception) else NotReady())
+            # Those who wait for it raise it; without any, nobody misses it.
+            self._joined.exception()
+        for reader in self._all_readers():
+            reader.end()
+        for follower in list(self._followers):
+            follower.end()
+
     def found(self, counter: int) -> None:
         """A reader has read the journal up to this number; the first one that has founds the feed on it."""
         if self._order is None:
@@ -118,7 +134,7 @@ class TenantFeed:
 
     @property
     def is_listening(self) -> bool:
-        return not self._listening.done()
+        return not self._failed and not self._listening.done()
 
     def expect(self, counter: int) -> None:
         """Somebody has seen the journal at this number; what was announced up to it may still be on its way."""
@@ -136,27 +152,22 @@ class TenantFeed:
     # What comes in
 
     async def _listen(self) -> None:
-        try:
-            async with broadcast.listen_tenant(self.tenant) as listener:
-                self._joined.set_result(None)
-                while True:
-                    try:
-                        heard = await listener.hear()
-                    except Exception:
-                        # Another release may say things in a way that we cannot read.
-                        log.exception("an announcement to tenant %s was not understood", self.tenant)
-                        self.catch_up()
-                        continue
-                    for announcement in heard.announcements:
-                        self._take(announcement)
-                    if heard.missed:
-                        self.catch_up()
-                    # With more there already, hearing it would not let anybody else run.
-                    await asyncio.sleep(0)
-        except Exception as error:
-            if self._joined.done():
-                raise
-            self._joined.set_exception(error)
+        async with broadcast.listen_tenant(self.tenant) as listener:
+            self._joined.set_result(None)
+            while True:
+                try:
+                    heard = await listener.hear()
+                except Exception:
+                    # Another release may say things in a way that we cannot read.
+                    log.exception("an announcement to tenant %s was not understood", self.tenant)
+                    self.catch_up()
+                    continue
+                for announcement in heard.announcements:
+                    self._take(announcement)
+                if heard.missed:
+                    self.catch_up()
+                # With more there already, hearing it would not let anybody else run.
+                await asyncio.sleep(0)
 
     def _take(self, announcement: Announcement) -> None:
         order = self._order
@@ -221,7 +232,7 @@ class TenantFeed:
     def catch_up(self) -> None:
         """Read the journal from the position, now or once more after the reading that goes on."""
         self._missed = True
-        if self._order is not None and self._catching_up is None:
+        if self._order is not None and self._catching_up is None and not self._failed:
             self._catching_up = self._loop.create_task(self._catch_up(self._order))
 
     async def _catch_up(self, order: TenantOrder) -> None:
@@ -235,6 +246,9 @@ class TenantFeed:
         except (DatabaseError, NotReady) as error:
             # The next look at the counters finds the feed where it is, and tries again.
             log.warning("the feed of tenant %s could not read the journal: %s", self.tenant, error)
+        except Exception as error:
+            log.error("feed_failed tenant=%s: %s", self.tenant, faults.described(error))
+            self.fail(error)
         finally:
             self._catching_up = None
 

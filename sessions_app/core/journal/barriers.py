@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 from django.db import connection, connections
 
+from sessions_app.core import supervision
 from sessions_app.core.errors import NotReady
 from sessions_app.core.journal.postgres import ERA
 
@@ -55,7 +56,7 @@ class _Service:
         self._closing = False
         self._connection: psycopg.Connection[Any] | None = None
         self._parameters = connection_parameters("synchronous_commit=on")
-        self._thread = threading.Thread(target=self._serve, name="journal-barrier", daemon=True)
+        self._thread = supervision.thread(self._serve, "journal-barrier", may_return=lambda: self._closing)
         self._thread.start()
 
     def ask(self) -> Future[int | None]:

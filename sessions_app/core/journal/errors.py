@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from sessions_app.core.held import Held
+
 
 class JournalError(Exception):
     """Base of what the journal raises for a caller's mistake; none of it is a client's."""
@@ -25,7 +27,7 @@ class StaleFence(JournalError):
         super().__init__(f"a newer fence stands in {', '.join(map(str, self.sessions))}")
 
 
-class CounterHeld(JournalError):
+class CounterHeld(JournalError, Held):
     """Somebody else is appending to these tenants, and the caller did not want to wait."""
 
     def __init__(self, tenants: Collection[int]) -> None:

@@ -27,7 +27,7 @@ from functools import partial
 from django.conf import settings
 from django.db import connections
 
-from sessions_app.core import broadcast
+from sessions_app.core import broadcast, supervision
 from sessions_app.core.errors import NotReady
 from sessions_app.core.journal.entries import READY, Entry, Record, size_of
 from sessions_app.core.journal.errors import BadUnit, WriterClosed
@@ -104,8 +104,8 @@ class Writer:
         await self._store.open()
         self._era = self._store.era
         self._tasks = [
-            asyncio.create_task(self._write_for_ever(), name="journal-writer"),
-            asyncio.create_task(self._confirm_for_ever(), name="journal-confirm"),
+            supervision.task(self._write_for_ever(), "journal-writer"),
+            supervision.task(self._confirm_for_ever(), "journal-confirm"),
         ]
 
     def on_stale(self, callback: Callable[[int], object]) -> None:

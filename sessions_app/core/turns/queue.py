@@ -8,13 +8,12 @@ from datetime import datetime
 from functools import partial
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
 from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 from django.utils import timezone
 
-from sessions_app.core import journal, prepared, tasks
+from sessions_app.core import held, journal, prepared, tasks
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.prepared import Statement
@@ -86,17 +85,17 @@ def claim(
     ``meanwhile`` is called with what was claimed while that is on its way to the disk: not to be relied on before
     this returns.
     """
-    held: set[int] = set()
+    busy: set[int] = set()
     while True:
         try:
             with journal.transaction(waiting=False) as tx:
-                runs = _claim_queued(tx, worker, most, older_than, held, _FIRST if newcomers else _ANY)
+                runs = _claim_queued(tx, worker, most, older_than, busy, _FIRST if newcomers else _ANY)
                 if runs and meanwhile is not None:
                     tx.after_commit(partial(meanwhile, runs))
-        except journal.CounterHeld as busy:
-            held.update(busy.tenants)
+        except journal.CounterHeld as found:
+            busy.update(found.tenants)
         else:
-            return Claims(runs, bool(held))
+            return Claims(runs, bool(busy))
 
 
 def _claim_queued(
@@ -132,45 +131,63 @@ def give_back(runs: Sequence[Claimed]) -> None:
 
 
 class CannotTakeOver(Exception):
-    """Something about this one turn stands in the way; the cause says what."""
+    """Something about this one turn is in the way; the cause says what."""
 
     def __init__(self, turn_id: int) -> None:
         self.turn_id = turn_id
         super().__init__(f"turn {turn_id} cannot be taken over")
 
 
+@dataclass(frozen=True, slots=True)
+class NeedsSlot:
+    """A run that can go on, which its worker has no slot for."""
+
+    turn_id: int
+
+
 def take_over(
-    worker: str, besides: Collection[int] = (), *, tenants_besides: Collection[int] = (), until: datetime | None = None
-) -> Claimed | bool:
+    worker: str,
+    besides: Collection[int] = (),
+    *,
+    tenants_besides: Collection[int] = (),
+    until: datetime | None = None,
+    may_go_on: bool = True,
+) -> Claimed | NeedsSlot | bool:
     """One run whose lease ran out: go on from its last commit point, or end it.
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
-    deltas ends with an error, its text kept. Answers the claimed turn, True if one was ended, False
+    deltas ends with an error, its text kept. Returns the claimed turn, True if one was ended, False
     if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants. Nothing is taken over once
     the database's clock has passed ``until``: the statement was delayed, and the owners of the runs may have been too.
-    Waits for no lock: CounterHeld names the tenant whose counter somebody has.
+    ``may_go_on`` False: a run that can go on is left as it is (NeedsSlot), one that cannot is ended.
+
+    Waits for no lock: CounterHeld names the tenant whose counter is held; CannotTakeOver if anything else of the
+    turn fails. Any other error is one of the statement that looks for leases.
     """
-    with journal.transaction(waiting=False) as tx:
-        turn = (
-            Turn.objects.select_for_update(no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked)
-            .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
-            .filter(GreaterThan(Value(until, DateTimeField()), Now()) if until is not None else Q())
-            .exclude(pk__in=list(besides))
-            .exclude(tenant__in=list(tenants_besides))
-            .order_by("lease_expires_at")
-            .first()
-        )
-        if turn is None:
-            return False
-        try:
+    turn: Turn | None = None
+    try:
+        with held.briefly(journal.transaction(waiting=False)) as tx:
+            turn = (
+                Turn.objects.select_for_update(no_key=True, skip_locked=held.skip_locked())
+                .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
+                .filter(GreaterThan(Value(until, DateTimeField()), Now()) if until is not None else Q())
+                .exclude(pk__in=list(besides))
+                .exclude(tenant__in=list(tenants_besides))
+                .order_by("lease_expires_at")
+                .first()
+            )
+            if turn is None:
+                return False
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
-                return _go_on_with(tx, turn, worker)
+                return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
-        except (OperationalError, InterfaceError, journal.CounterHeld):
+    except journal.CounterHeld:
+        raise
+    except Exception as error:
+        if turn is None:
             raise
-        except Exception as error:
-            raise CannotTakeOver(turn.pk) from error
+        raise CannotTakeOver(turn.pk) from error
     stopping.tell_worker(ended)
     return True
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -17,7 +17,7 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, broadcast, dispatches, history, journal, prepared, quotas
+from sessions_app.core import access, broadcast, dispatches, held, history, journal, prepared, quotas, rounds
 from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import NotPossible
@@ -212,10 +212,12 @@ def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = 
     """Stop this one turn, never the next; None if it had ended already.
 
     ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
-    Unless ``waiting`` it is also left alone while somebody else holds its rows; CounterHeld if that is its tenant's counter.
+    Unless ``waiting`` it is also left alone while somebody else holds its session or turn; Held if it is another row of
+    it, or its tenant's counter.
     """
-    skipping = not waiting and connection.features.has_select_for_update_skip_locked
-    with journal.transaction(waiting=waiting) as tx:
+    skipping = not waiting and held.skip_locked()
+    transaction = journal.transaction(waiting=waiting)
+    with transaction if waiting else held.briefly(transaction) as tx:
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
@@ -303,8 +305,7 @@ def stop_overdue() -> int:
     A worker watches its own runs' deadlines; this finds those that no worker is driving.
     """
     overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
-    found = list(overdue.order_by("deadline_at").values_list("pk", flat=True)[:100])
-    return _stop_those_that_can_be(found, Stop(cause="deadline", reason="error"))
+    return _stop_each(overdue, Stop(cause="deadline", reason="error"))
 
 
 def stop_suspended() -> int:
@@ -321,22 +322,14 @@ def stop_revoked() -> int:
 
 def _stop_refused(cause: Refused, refused: Q, lately: Q) -> int:
     """Turns accepted while the refusal was being written, which nobody claims, and those it could not stop itself."""
-    found = [
-        *Turn.objects.filter(refused, state=TurnState.QUEUED).values_list("pk", flat=True)[:100],
-        *Turn.objects.filter(lately, state__in=LIVE_STATES).values_list("pk", flat=True)[:100],
-    ]
-    return _stop_those_that_can_be(list(dict.fromkeys(found)), Stop(cause=cause, reason="error"))
+    how = Stop(cause=cause, reason="error")
+    queued = _stop_each(Turn.objects.filter(refused, state=TurnState.QUEUED), how)
+    return queued + _stop_each(Turn.objects.filter(lately, state__in=LIVE_STATES), how)
 
 
-def _stop_those_that_can_be(found: Sequence[int], how: Stop) -> int:
-    """All but those whose tenant somebody is writing for just now: they are found again, and nobody waits for them."""
-    stopped = 0
-    for turn_id in found:
-        try:
-            stopped += stop(turn_id, how, waiting=False) is not None
-        except journal.CounterHeld:
-            continue
-    return stopped
+def _stop_each(found: QuerySet[Turn], how: Stop) -> int:
+    """A round that waits for nobody: what is held is found again by the next one."""
+    return rounds.each(rounds.fairly(found), lambda turn: stop(turn, how, waiting=False) is not None)
 
 
 def provider_closed(claimed: Claimed) -> None:

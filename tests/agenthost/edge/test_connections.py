@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from agenthost.edge.addresses import Slots, group_of
+from agenthost.edge.addresses import Slots
+from agenthost.edge.bodies import Bodies
 from agenthost.edge.connections import RESERVE, Admission, Connections, Limits
-
-
-@pytest.mark.parametrize(
-    ("host", "group"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("unknown", "unknown"),
-        ("x" * 5000, "x" * 64),
-    ],
-)
-def test_an_ipv6_client_counts_as_its_network(host: str, group: str) -> None:
-    assert group_of(host) == group
 
 
 def test_slots_are_kept_apart_by_name_and_forgotten_when_given_back() -> None:
@@ -50,3 +33,15 @@ def test_a_full_server_tells_some_and_drops_the_rest() -> None:
     connections = Connections(Limits(connections=3, per_address=1))
     outcomes = [connections.enter(None)[0] for _ in range(3 + RESERVE + 2)]
     assert outcomes == [Admission.ADMITTED] * 3 + [Admission.SERVER_IS_FULL] * RESERVE + [Admission.DROPPED] * 2
+
+
+def test_one_sender_holds_at_most_half_of_the_bytes_of_bodies() -> None:
+    bodies = Bodies(lambda: 100)
+    assert [bodies.take("a", 30), bodies.take("a", 20), bodies.take("a", 1)] == [True, True, False]
+    assert [bodies.take("b", 40), bodies.take("c", 11), bodies.take("c", 10)] == [True, False, True]
+    bodies.give_back("a", 30)
+    assert bodies.take("c", 30)
+    for owner, size in (("a", 20), ("b", 40), ("c", 40), ("d", 0)):
+        bodies.give_back(owner, size)
+    assert bodies.held == 0
+    assert bodies.take("a", 50)

@@ -53,14 +53,15 @@ class Mirror:
             self.waiting.set()
             if not await asyncio.to_thread(self.go_on.wait, 20):
                 return
-        if scope["path"] == "/until-gone":
+        if scope["path"] in ("/until-gone", "/flood"):
+            pause, piece = (0.01, b": still here\n\n") if scope["path"] == "/until-gone" else (0, b"x" * 65536)
             await send({"type": "http.response.start", "status": 200, "headers": []})
             self.waiting.set()
             leaving = asyncio.ensure_future(receive())
             while not leaving.done():
                 # As the comments of a quiet stream.
-                await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
-                await asyncio.wait([leaving], timeout=0.01)
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await asyncio.wait([leaving], timeout=pause)
             assert leaving.result()["type"] == "http.disconnect"
             self.gone.set()
             return
@@ -548,3 +549,11 @@ def test_closing_is_not_a_reset_for_a_client_that_still_sends(client: Connection
         for _ in range(20):
             raw.sendall(b"y" * 8192)
         assert raw.recv(12) == b"HTTP/1.1 431"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs the kernel's clock for what is sent")
+def test_a_client_that_reads_nothing_loses_its_connection(behind: Mirror) -> None:
+    with running(behind, Limits(send_seconds=0.3)) as port, Connection(port) as deaf:
+        deaf.head("GET", "/flood")
+        assert behind.waiting.wait(10)
+        assert behind.gone.wait(30)

@@ -1,4 +1,4 @@
-"""The admin's door, as a person and as an attacker meet it."""
+"""Admin sign-in: limits, the page of a client that must wait, and audit records."""
 
 from __future__ import annotations
 

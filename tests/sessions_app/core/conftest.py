@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from agents_app import registry
 from agents_app.runtime.interface import Limits
@@ -80,6 +81,30 @@ def wait_for_state(accepted: turns.Accepted, *states: str) -> Turn:
 def lease_is_over(accepted: turns.Accepted) -> None:
     """As if the run's worker had died long ago."""
     assert Turn.objects.filter(pk=accepted.turn_id, state="running").update(lease_expires_at="2020-01-01T00:00:00Z") == 1
+
+
+@contextmanager
+def locked(lock: Callable[[], object]) -> Iterator[None]:
+    """Somebody has locked these rows, in a transaction that is open until the block ends."""
+    entered, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                lock()
+                entered.set()
+                go.wait(2 * WAIT)
+        finally:
+            connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert entered.wait(WAIT)
+        yield
+    finally:
+        go.set()
+        holder.join(WAIT)
 
 
 def kinds(session: Session) -> list[str]:

@@ -21,6 +21,7 @@ from sessions_app.core import (
     quotas,
     sessions,
     state,
+    supervision,
     tenants,
     truncating,
     turns,
@@ -480,7 +481,7 @@ def test_a_summary_whose_worker_died_is_made_by_another(
 
 
 def test_a_worker_that_dies_while_a_run_waits_for_its_summary_loses_nothing(
-    alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
+    alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer, process_ends: list[int]
 ) -> None:
     model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
     first = start_worker()
@@ -490,6 +491,8 @@ def test_a_worker_that_dies_while_a_run_waits_for_its_summary_loses_nothing(
     # As if the process were gone: nobody renews, nobody sweeps, nobody answers.
     first._loop.call_soon_threadsafe(first._loop.stop)
     first._thread.join(30)
+    assert process_ends == [supervision.EXIT_CODE]
+    process_ends.clear()
     WorkerPresence.objects.filter(worker=first.name).update(seen_at="2020-01-01T00:00:00Z")
     lease_is_over(accepted)
     start_worker()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json, registry
@@ -26,7 +26,7 @@ from sessions_app.models import Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import WAIT, World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import READ_LOG, full
 
 
@@ -212,28 +212,8 @@ def test_a_queue_that_is_claimed_at_once_is_as_fair_as_turn_by_turn(alice: World
     assert rest == {each.turn_id for each in of_alice[2:]}
 
 
-@contextmanager
-def counter_held(world: World) -> Iterator[None]:
-    """Somebody has the tenant's counter, and keeps it until the block ends."""
-    held, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with transaction.atomic():
-                journal.lock_counter(world.caller.tenant)
-                held.set()
-                go.wait(WAIT)
-        finally:
-            connection.close()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert held.wait(WAIT)
-    try:
-        yield
-    finally:
-        go.set()
-        holder.join(WAIT)
+def counter_held(world: World) -> AbstractContextManager[None]:
+    return locked(lambda: journal.lock_counter(world.caller.tenant))
 
 
 def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:

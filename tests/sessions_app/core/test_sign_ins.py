@@ -1,4 +1,4 @@
-"""How many failed sign-ins there may be, for whom, and for how long others are refused."""
+"""Limits on failed sign-ins: what counts, what is refused, and for how long."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_refused(account: str, address: str) -> bool:
 
 
 def later(by: timedelta) -> None:
-    """Time passes for what was counted."""
+    """Make the counted failures older."""
     AccessAttempt.objects.update(attempt_time=F("attempt_time") - by)
 
 
@@ -90,6 +90,12 @@ def test_a_network_of_ipv6_is_one_address() -> None:
     assert not is_refused("eve", "2001:db8:1:3::1")
 
 
+def test_the_port_that_a_proxy_reports_makes_no_new_address() -> None:
+    for port in range(5):
+        fail("eve", f"{HERE}:{50000 + port}")
+    assert is_refused("eve", f"{HERE}:40000")
+
+
 @pytest.mark.parametrize("address", ["", "unix:", "testclient"])
 def test_without_an_address_there_is_a_limit_too(address: str) -> None:
     fail("eve", address, 5)
@@ -102,7 +108,7 @@ def test_an_account_guessed_from_many_addresses_is_refused_but_not_to_its_owner(
     for number in range(12):
         fail("eve", f"203.0.113.{number}")
     assert is_refused("eve", "203.0.113.200")
-    # Who failed in eve's name from everywhere has not locked eve out.
+    # An attacker that fails in eve's name does not lock eve out.
     assert not is_refused("eve", HERE)
     assert not is_refused("bob", "203.0.113.200")
 
@@ -119,7 +125,7 @@ def test_a_success_forgets_the_failures_of_that_account_there_and_no_others() ->
     assert is_refused("eve", HERE)
 
 
-def test_a_success_after_mistakes_begins_anew() -> None:
+def test_a_success_resets_the_count() -> None:
     for _ in range(3):
         fail("eve", HERE, 4)
         attempt = Attempt("eve", HERE)
@@ -157,7 +163,7 @@ def test_failures_lockouts_and_successes_are_records_and_log_lines(caplog: pytes
     rows = list(AuditRecord.objects.order_by("id").values_list("action", "actor", "target", "address"))
     failed = ("sign_in_failed", "anonymous", "account eve", HERE)
     locked = ("sign_in_locked", "anonymous", "account eve", HERE)
-    # A refused attempt is no row of its own: nobody fills the audit by knocking.
+    # Refused attempts are not recorded: otherwise anybody could fill the audit.
     assert rows == [*[failed] * 5, locked, ("signed_in", "admin:eve", "account eve", ELSEWHERE)]
     lines = [record.getMessage() for record in caplog.records]
     assert sum(line.startswith("sign-in failed: account='eve'") and HERE in line for line in lines) == 5

@@ -52,7 +52,7 @@ async def test_two_sessions_arrive_in_the_tenants_order_whatever_the_weather(lin
     weather.chance = random.Random(seed)
     weather.lost, weather.twice, weather.late = 0.2, 0.2, 0.3
     taker = Taker()
-    follower = TenantFollower(taker.take, _lost)
+    follower = TenantFollower(taker.take, _lost, _lost)
     said: list[int] = []
     async with feed.follow_tenant(tenant, follower):
 
@@ -69,7 +69,7 @@ async def test_a_follower_begins_where_the_tenant_is(lines: Lines, weather: Weat
     line = await database.run(lines.line)
     before = (await line.tell("before"))[-1].seq
     taker = Taker()
-    follower = TenantFollower(taker.take, _lost)
+    follower = TenantFollower(taker.take, _lost, _lost)
     async with feed.follow_tenant(line.tenant, follower):
         assert follower.position == before
         after = (await line.tell("after"))[-1].seq
@@ -82,7 +82,7 @@ async def test_what_is_expected_and_was_not_announced_is_read_from_the_journal(l
     line = await database.run(lines.line)
     weather.all_lost = True
     taker = Taker()
-    follower = TenantFollower(taker.take, _lost)
+    follower = TenantFollower(taker.take, _lost, _lost)
     async with feed.follow_tenant(line.tenant, follower):
         stored = await line.tell("a", "b")
         counter = (await database.run(journal.counters, [line.tenant]))[line.tenant]
@@ -94,7 +94,7 @@ async def test_what_is_expected_and_was_not_announced_is_read_from_the_journal(l
 async def test_two_followers_and_a_reader_share_one_feed(lines: Lines, weather: Weather) -> None:
     line = await database.run(lines.line)
     takers = [Taker(), Taker()]
-    followers = [TenantFollower(taker.take, _lost) for taker in takers]
+    followers = [TenantFollower(taker.take, _lost, _lost) for taker in takers]
     async with feed.follow_tenant(line.tenant, followers[0]):
         async with feed.follow(line.tenant, line.session, 0) as reader, feed.follow_tenant(line.tenant, followers[1]):
             seq = (await line.tell("x"))[0].seq

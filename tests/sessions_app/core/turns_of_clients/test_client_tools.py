@@ -167,7 +167,7 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
     connections.disconnected(alice.caller, "c1", "w2")
     assert clients.active(session.pk) is None
     assert ("client_left", {"client": "c1", "cause": "gone"}) in events(session)
-    connections.sweep()
+    connections.end_graces()
     assert state_of(session, "t1") == "waiting"
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
     ends(session, "t1")
@@ -213,10 +213,10 @@ def test_a_client_that_comes_back_goes_on_with_its_life_and_a_new_handshake_begi
 def test_a_client_whose_process_died_has_left(alice: World) -> None:
     connections.connected(alice.caller, "c1", "w1", resumed=False)
     session = make(alice, client=clients.Entry("c1", None, []))
-    assert connections.sweep() == 0
+    assert connections.leave_vanished() == 0
     assert connections.renew(["w1", "w9"]) == {"w9"}
     from sessions_app.models import ClientPresence
 
     ClientPresence.objects.update(seen_at="2020-01-01T00:00:00Z")
-    assert connections.sweep() == 1
+    assert connections.leave_vanished() == 1
     assert clients.active(session.pk) is None

@@ -1,0 +1,77 @@
+"""Generators of client packages, installed by name into a folder of the test run; their versions are pinned here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+PYTHON = "openapi-python-client==0.29.1"
+NODE = {"openapi-typescript": "7.13.0", "openapi-fetch": "0.17.0", "typescript": "5.9.3", "@types/node": "20.19.0"}
+USES = Path(__file__).with_name("generated")
+_INSTALL_SECONDS = 240
+
+
+class PythonPackages:
+    """openapi-python-client in an environment of its own, which also has what its packages need."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bin = folder / "environment" / "bin"
+        self._packages = folder / "packages"
+        self._packages.mkdir()
+        _install([sys.executable, "-m", "venv", str(folder / "environment")], folder, PYTHON)
+        _install([str(self._bin / "python"), "-m", "pip", "install", "--quiet", PYTHON], folder, PYTHON)
+
+    def generate(self, document: Path, package: str) -> None:
+        """Raises with what the generator says, if it is not content with the whole document."""
+        # It formats what it has made with a tool of its own environment.
+        path = {"PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}"}
+        command = [str(self._bin / "openapi-python-client"), "generate", "--path", str(document), "--meta", "none"]
+        run([*command, "--output-path", str(self._packages / package), "--fail-on-warning"], self._packages, **path)
+
+    def use(self, package: str, version: int, base_url: str, key: str) -> None:
+        arguments = [str(self._packages), package, str(version), base_url, key]
+        run([str(self._bin / "python"), str(USES / "use_package.py"), *arguments], self._packages)
+
+
+class NodePackages:
+    """openapi-typescript, the client library that goes with it, and the compiler."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.joinpath("package.json").write_text(json.dumps({"private": True, "type": "module", "dependencies": NODE}))
+        _install(["npm", "install", "--no-audit", "--no-fund", "--silent"], folder, "openapi-typescript")
+
+    def generate(self, document: Path, version: int) -> None:
+        types = self._folder / f"v{version}.d.ts"
+        run(["npx", "--no-install", "openapi-typescript", str(document), "--output", str(types)], self._folder)
+
+    def use(self, version: int, base_url: str, key: str) -> None:
+        """What does not fit the types is an error of the compiler's."""
+        name = f"use_v{version}"
+        self._folder.joinpath(f"{name}.ts").write_text((USES / f"{name}.ts").read_text())
+        options = ["--strict", "--module", "nodenext", "--target", "es2022", "--outDir", "compiled"]
+        run(["npx", "--no-install", "tsc", *options, f"{name}.ts"], self._folder)
+        run(["node", f"compiled/{name}.js", base_url, key], self._folder)
+
+
+def _install(command: list[str], folder: Path, what: str) -> None:
+    try:
+        run(command, folder)
+    except (AssertionError, FileNotFoundError, subprocess.TimeoutExpired) as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
+        pytest.skip(f"{what} cannot be installed here: {reason[:200]}")
+
+
+def run(command: list[str], folder: Path, **environment: str) -> None:
+    """Raises with what the command has written, if it fails."""
+    variables: Mapping[str, str] = {**os.environ, **environment}
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command[:3])}: {done.stdout[-4_000:]}\n{done.stderr[-4_000:]}"

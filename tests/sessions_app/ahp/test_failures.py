@@ -1,0 +1,45 @@
+"""Something behind a tenant's connections fails: they are closed, come back and miss nothing; nobody waits for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sessions_app.ahp.bulletin import Bulletin
+from sessions_app.ahp.client import Disconnected
+from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.core import database, session_changes
+from sessions_app.core.feed.tenant import TenantFeed
+from tests.cast import Cast, make_session
+from tests.e2e.ahp_watcher import Watcher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.rule("R65", "R281")
+@pytest.mark.parametrize(("of", "name"), [(TenantFeed, "_take"), (Bulletin, "_tell_of")])
+async def test_connections_whose_feed_or_notifications_fail_come_back_and_miss_nothing(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
+) -> None:
+    caller = cast.alice.caller
+    session = await database.run(make_session, caller)
+    uri = f"echo:/{session.public_id}"
+    original = getattr(of, name)
+
+    def fail_once(*args: Any) -> Any:
+        monkeypatch.setattr(of, name, original)
+        raise RuntimeError("words of a session")
+
+    client = Watcher(host, cast.alice.key, "watcher")
+    await client.open()
+    await client.initialize(ROOT, uri)
+    monkeypatch.setattr(of, name, fail_once)
+    await database.run(session_changes.rename, caller, session, "first", dispatched=None)
+    with pytest.raises(Disconnected):
+        await client.until(lambda: False)
+    await client.reconnect()
+    await database.run(session_changes.rename, caller, session, "second", dispatched=None)
+    await client.until(lambda: client.mirrors[uri].confirmed["summary"]["title"] == "second")
+    await client.judge(uri)
+    await client.close()
