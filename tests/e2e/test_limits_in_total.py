@@ -1,0 +1,63 @@
+"""Nothing grows without end: requests, answers of models, sessions; against a server that runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.client import Client, user
+from tests.e2e.server import Server
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import text
+
+MIB = 1024 * 1024
+LIMIT = 4 * MIB
+"""The server's own default for a message of a model."""
+
+
+def peak(server: Server) -> int:
+    """The most memory that the server's processes have had, each at its worst, in bytes."""
+    groups = {process.popen.pid for process in (*server.webs, *server.workers)}
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            group = int(status.with_name("stat").read_text().rpartition(")")[2].split()[2])
+            if group in groups:
+                total += int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024
+        except (OSError, IndexError, ValueError):
+            continue  # It has ended meanwhile.
+    return total
+
+
+@pytest.mark.rule("A58", "A60", "A86")
+@pytest.mark.parametrize("mode", ["delta", "message", "none"])
+def test_an_answer_without_end_is_cut_for_client_history_and_memory_alike(
+    alice: Client, server: Server, model: ModelServer, mode: str
+) -> None:
+    session = alice.create("pilot")
+    before = peak(server)
+    # 30 MB, in pieces as in one event of a careless provider.
+    script = model.script([text(*["x" * 60_000] * 500)])
+    outcome = alice.turn(session, user(script), stream=mode)
+    assert outcome.stop == "max_tokens"
+    assert LIMIT - 60_000 < len(outcome.text) <= LIMIT
+    assert alice.history(session)[1:] == [{"role": "assistant", "content": outcome.text}]
+    assert model.wait_ended(model.wait_request(script)) == "closed"
+    # Far less for each message than what was said to it; an answer of 30 MB once took 300 MiB.
+    assert peak(server) - before < 160 * MIB
+
+
+@pytest.mark.rule("A4", "A93")
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 8_000_000, b'{"a":' + b"[" * 4_000_000 + b"]" * 4_000_000 + b"}", b'{"a":[' + b"0," * 7_000_000 + b"0]}"],
+    ids=["open", "lists", "members"],
+)
+def test_a_body_of_nothing_but_brackets_or_members_is_refused_at_once(alice: Client, body: bytes) -> None:
+    start = time.monotonic()
+    response = alice.http.post("/sessions", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code in (400, 422)
+    # Most of it is the body's way here. Parsing it first took 4 s and more.
+    assert time.monotonic() - start < 3
