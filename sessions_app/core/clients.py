@@ -94,7 +94,12 @@ def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, A
 
 
 def put(session: Session, entry: Entry) -> None:
-    """The client's row as it is now; inside a transaction that has the session locked or is making it."""
+    """The client's row as it is now; inside a transaction that has the session locked or is making it.
+
+    InvalidInput if its customizations are too large in all: every client of the session is shown them.
+    """
+    if fault := content.too_large(entry.customizations or [], ("customizations",)):
+        raise InvalidInput([fault])
     SessionClient.objects.update_or_create(
         session=session,
         client=entry.id,

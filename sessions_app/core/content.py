@@ -157,13 +157,13 @@ def client_tools(value: Any, path: Path = ("tools",)) -> list[dict[str, Any]]:
     return tools
 
 
-def too_large(tools: Iterable[Mapping[str, Any]], path: Path) -> Fault | None:
-    """What is wrong with a list of tools that is too large in all, counted tool by tool."""
+def too_large(declarations: Iterable[Mapping[str, Any]], path: Path) -> Fault | None:
+    """What is wrong with a client's list of tools, or the like, that is too large in all; counted one by one."""
     left = tool_lists.most_bytes()
-    for tool in tools:
-        left -= len(exact_json.dumps(tool).encode("utf-8", "surrogatepass"))
+    for each in declarations:
+        left -= len(exact_json.dumps(each).encode("utf-8", "surrogatepass"))
         if left < 0:
-            return Fault(path, f"declares tools of more than {tool_lists.most_bytes():,} bytes")
+            return Fault(path, f"has more than {tool_lists.most_bytes():,} bytes in all (AGENTHOST_TOOL_LIST_BYTES)")
     return None
 
 

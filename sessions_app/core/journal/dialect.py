@@ -18,6 +18,7 @@ class Dialect(Protocol):
     """What a dialect's module has; all of it acts on the calling thread's Django connection."""
 
     ERA: str
+    DATA_BYTES: str
 
     def finish(self, statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended: ...
     def begin_era(self) -> None: ...

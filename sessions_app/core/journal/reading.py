@@ -45,15 +45,37 @@ _IN_GAP = "(select count(*) from journal_gap where tenant_id = %s and after < %s
 _THROUGH = "(select through from pruned where session_id = %s)"
 
 
+MOST_BYTES = 8 * 1024 * 1024
+"""Of one read's payloads. A read that reaches it ends there, with at least one event."""
+
+
+def _sized(columns: str, condition: str) -> str:
+    """A select of events in their order, at most as many as its last parameter, ``size`` being their bytes up to each."""
+    size = f"sum({dialect.current().DATA_BYTES}) over (order by seq) as size, {dialect.current().DATA_BYTES} as own"
+    return f"(select {columns}, {size} from event where {condition} order by seq limit %s)"
+
+
+def _within() -> str:
+    """The condition on those: what is before an event is not the whole of what may be read."""
+    return f"e.size - e.own < {MOST_BYTES}"
+
+
+def _page(rows: list[Any], limit: int) -> tuple[list[Any], bool]:
+    """The rows of a read, and whether there may be more behind them. The last column is the size up to each."""
+    full = bool(rows) and rows[-1][-1] is not None and rows[-1][-1] >= MOST_BYTES
+    return rows[:limit], full or len(rows) > limit
+
+
 def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> SessionRead:
     """A session's events after a position; they are on disk when this returns."""
     # By session alone: with the tenant in the condition the planner may walk all of the tenant's events.
     rows = _all(
-        f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.kind, e.data, e.fence from (select"
+        f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.kind, e.data, e.fence, e.size from (select"
         f" (select seq from tenant_counter where tenant_id = %s) as counter, {_THROUGH} as through, {_IN_GAP} as gaps,"
         f" (select count(*) from session_tail where session_id = %s) as tails,"
-        f" {dialect.current().ERA} as era) h left join (select tenant_id, seq, kind, data, fence from event"
-        " where session_id = %s and seq > %s order by seq limit %s) e on e.tenant_id = %s order by e.seq",
+        f" {dialect.current().ERA} as era) h left join"
+        f" {_sized('tenant_id, seq, kind, data, fence', 'session_id = %s and seq > %s')} e"
+        f" on e.tenant_id = %s and {_within()} order by e.seq",
         (tenant, session, tenant, after, after, session, session, after, limit + 1, tenant),
     )
     counter, through, gaps, tails, era = rows[0][:5]
@@ -61,9 +83,10 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
     # counter was lost in a crash, and nothing has been appended since that could have recorded it.
     if gaps or not tails or after > (counter or 0) or (through is not None and after < through):
         raise PositionPruned
-    events = [Event(seq, session, kind, data, fence) for *_, seq, kind, data, fence in rows if seq is not None]
+    found, more = _page([row for row in rows if row[5] is not None], limit)
+    events = [Event(seq, session, kind, data, fence) for *_, seq, kind, data, fence, _size in found]
     barriers.wait(era)
-    return SessionRead(events[:limit], counter or 0, len(events) > limit)
+    return SessionRead(events, counter or 0, more)
 
 
 def latest(session: int, kinds: Collection[Kind], limit: int) -> list[Any]:
@@ -79,17 +102,18 @@ def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
     Numbers that were pruned or lost are simply not there: ``gaps`` and ``read_session`` tell of them.
     """
     rows = _all(
-        f"select h.counter, h.era, e.seq, e.session_id, e.kind, e.data, e.fence from (select"
+        f"select h.counter, h.era, e.seq, e.session_id, e.kind, e.data, e.fence, e.size from (select"
         f" (select seq from tenant_counter where tenant_id = %s) as counter, {dialect.current().ERA} as era) h"
-        " left join (select seq, session_id, kind, data, fence from event"
-        " where tenant_id = %s and seq > %s order by seq limit %s) e on true order by e.seq",
+        f" left join {_sized('seq, session_id, kind, data, fence', 'tenant_id = %s and seq > %s')} e"
+        f" on {_within()} order by e.seq",
         (tenant, tenant, after, limit + 1),
     )
     counter, era = rows[0][:2]
-    events = [Event(*row[2:]) for row in rows if row[2] is not None]
+    found, more = _page([row for row in rows if row[2] is not None], limit)
+    events = [Event(*row[2:-1]) for row in found]
     barriers.wait(era)
-    if len(events) > limit:
-        return TenantRead(events[:limit], events[limit - 1].seq, more=True)
+    if more:
+        return TenantRead(events, events[-1].seq, more=True)
     return TenantRead(events, max(counter or 0, after), more=False)
 
 
@@ -101,20 +125,22 @@ def read_several(tenant: int, sessions: Collection[int], after: int, limit: int)
     wanted = tuple(sorted(set(sessions)))
     places = ",".join(["%s"] * len(wanted))
     rows = _all(
-        f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.session_id, e.kind, e.data, e.fence from (select"
+        f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.session_id, e.kind, e.data, e.fence, e.size from (select"
         f" (select seq from tenant_counter where tenant_id = %s) as counter,"
         f" (select max(through) from pruned where session_id in ({places})) as through, {_IN_GAP} as gaps,"
         f" (select count(*) from session_tail where session_id in ({places})) as tails,"
-        f" {dialect.current().ERA} as era) h left join (select seq, session_id, kind, data, fence from event"
-        f" where session_id in ({places}) and seq > %s order by seq limit %s) e on true order by e.seq",
+        f" {dialect.current().ERA} as era) h left join"
+        f" {_sized('seq, session_id, kind, data, fence', f'session_id in ({places}) and seq > %s')} e"
+        f" on {_within()} order by e.seq",
         (tenant, *wanted, tenant, after, after, *wanted, *wanted, after, limit + 1),
     )
     counter, through, gaps, tails, era = rows[0][:5]
     if gaps or tails < len(wanted) or (through is not None and after < through):
         raise PositionPruned
-    events = [Event(*row[5:]) for row in rows if row[5] is not None]
+    found, more = _page([row for row in rows if row[5] is not None], limit)
+    events = [Event(*row[5:-1]) for row in found]
     barriers.wait(era)
-    return SessionRead(events[:limit], counter or 0, len(events) > limit)
+    return SessionRead(events, counter or 0, more)
 
 
 def standing(tenant: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from sessions_app.core.journal.rows import Appended, Landed, Row
 from sessions_app.core.prepared import Statement
 
 ERA = "null"
+DATA_BYTES = "length(cast(data as blob))"
 """What was read is on disk: a reader has nothing to wait for."""
 
 

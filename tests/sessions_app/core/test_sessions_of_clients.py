@@ -296,6 +296,10 @@ def test_a_client_brings_no_more_tools_than_model_requests_can_carry(alice: Worl
     assert "524,288 bytes" in refused.value.faults[0].detail
     with pytest.raises(InvalidInput):
         make(alice, "sailor:/two", client=clients.Entry("c1", None, tools))
+    brought = [{"uri": f"file:/{number}", "displayName": "x" * 50_000} for number in range(11)]
+    with pytest.raises(InvalidInput) as refused:
+        clients.join(alice.caller, session, clients.Entry("c1", None, [], brought), dispatched=action())
+    assert refused.value.faults[0].path == ("customizations",)
     clients.join(alice.caller, session, clients.Entry("c1", None, tools[:10]), dispatched=action())
     with pytest.raises(InvalidInput):
         clients.change_tools(alice.caller, session, tools, dispatched=action())

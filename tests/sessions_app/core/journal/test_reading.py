@@ -10,7 +10,7 @@ from django.db import connection
 from sessions_app.core import journal
 from sessions_app.core.errors import NotReady, PositionPruned
 from sessions_app.core.events import Kind
-from sessions_app.core.journal import barriers
+from sessions_app.core.journal import barriers, reading
 from sessions_app.core.journal.types import Gap
 from sessions_app.models import JournalGap, Tenant, TenantCounter
 
@@ -44,6 +44,30 @@ def test_a_tenant_is_read_from_a_position_in_pages(world: World) -> None:
     page = journal.read_tenant(tenant, 2, limit=2)
     assert ([event.seq for event in page.events], page.upto, page.more) == ([3], 3, False)
     assert (journal.read_tenant(tenant, 3).upto, journal.read_tenant(tenant, 3).more) == (3, False)
+
+
+def test_a_read_ends_where_its_bytes_do_and_the_next_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the events are, what a process holds of them at once is bounded; one event comes in any case."""
+    monkeypatch.setattr(reading, "MOST_BYTES", 1000)
+    tenant = world.tenant()
+    session = world.session(tenant)
+    for size in (600, 600, 5000, 10, 10):
+        world.append(tenant, session, text="é" * (size // 2))
+    seen: list[list[int]] = []
+    after, more = 0, True
+    while more:
+        page = journal.read_session(tenant, session, after)
+        several = journal.read_several(tenant, [session], after, 1000)
+        everything = journal.read_tenant(tenant, after)
+        seqs = [event.seq for event in page.events]
+        assert [event.seq for event in several.events] == [event.seq for event in everything.events] == seqs
+        assert several.more == everything.more == page.more
+        more = page.more
+        if seqs:
+            seen.append(seqs)
+            after = seqs[-1]
+            assert everything.upto == after
+    assert seen == [[1, 2], [3], [4, 5]]
 
 
 def test_another_tenants_session_reads_as_empty(world: World) -> None:
