@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import uvicorn
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, SystemCheckError
+from django.db import DatabaseError, InterfaceError
 
 from agenthost.commands import CLOSED_PIPE, REFUSED, give_up_stdout
 from agenthost.env import ROLES
@@ -255,6 +256,14 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except (ImproperlyConfigured, SystemCheckError, CommandError) as error:
         report_fatal(str(error))
+        return REFUSED
+    except (DatabaseError, InterfaceError) as error:
+        from agenthost import reach
+
+        found = reach.explanation(error)
+        if found is None:
+            raise
+        report_fatal(found)
         return REFUSED
     except BrokenPipeError:
         give_up_stdout()

@@ -92,7 +92,7 @@ def sqlite_path() -> Path:
 
 
 def why_not_sqlite(path: Path) -> str | None:
-    """A file that is missing or empty is no fault: migrations fill it. That it can be written was seen to by the settings."""
+    """A file that is missing or empty is no fault: migrations fill it. The settings have checked that it can be written."""
     source = "DATABASE_URL" if settings.AGENTHOST_VAR_DIR not in path.parents else "AGENTHOST_VAR_DIR"
     if not path.exists():
         return None

@@ -70,16 +70,19 @@ def by_digest(definition: int, digest: str) -> AgentSpec:
     return agent_spec.from_document(exact_json.loads(row.document), hidden)
 
 
-def reseal() -> int:
-    """Seal the secrets of definitions under the newest key; how many were done."""
-    newest, done = secrets.newest_key_id(), 0
+def reseal() -> tuple[int, int]:
+    """Seal the secrets of definitions under the newest key: how many were done, and how many cannot be opened."""
+    newest, done, lost = secrets.newest_key_id(), 0, 0
     for row in AgentDefinition.objects.filter(sealed__isnull=False).iterator():
         old = bytes(row.sealed or b"")
         if secrets.key_id_of(old) != newest:
             place = ["definition", row.digest]
+            if not secrets.opens(old, place):
+                lost += 1
+                continue
             fresh = secrets.seal(secrets.unseal(old, place), place)
             done += AgentDefinition.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
-    return done
+    return done, lost
 
 
 def newest_opens() -> bool:

@@ -68,9 +68,12 @@ def opened(tenant: int, session: int) -> dict[str, str]:
     }
 
 
-def reseal(batch: int) -> int:
-    """Seal values of older keys anew; how many were done. Run until it answers 0, then drop the old key."""
-    newest, done = secrets.newest_key_id(), 0
+def reseal(batch: int) -> tuple[int, int]:
+    """Seal values of older keys anew: how many were done, and how many of those met cannot be opened.
+
+    Run until nothing is done: then the second number is that of the whole table.
+    """
+    newest, done, lost = secrets.newest_key_id(), 0, 0
     last = 0
     while done < batch:
         rows = list(OptionValue.objects.filter(sealed__isnull=False, pk__gt=last).order_by("pk")[:500])
@@ -82,10 +85,13 @@ def reseal(batch: int) -> int:
             if secrets.key_id_of(old) == newest:
                 continue
             place = _place(row.tenant_id, row.session_id, row.name)
+            if not secrets.opens(old, place):
+                lost += 1
+                continue
             fresh = secrets.seal(secrets.unseal(old, place), place)
             # Only if nobody set the option meanwhile.
             done += OptionValue.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
-    return done
+    return done, lost
 
 
 def newest_opens() -> bool:

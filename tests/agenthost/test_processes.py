@@ -15,7 +15,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.db import IntegrityError, NotSupportedError
 
+from agenthost import processes
 from ops.services import free_port
 from tests.e2e.server import own_database
 
@@ -275,3 +277,21 @@ def test_the_embedded_server_refuses_a_file_that_is_no_database(tmp_path: Path) 
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "agenthost.sqlite3 cannot be read as a SQLite database" in line
+
+
+@pytest.mark.django_db
+def test_a_database_error_while_a_role_starts_is_one_line_if_it_can_be_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error: Exception = NotSupportedError("PostgreSQL 14 or later is required (found 12.3).")
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setenv("AGENTHOST_ROLE", "")
+    monkeypatch.setitem(processes.RUN, "migrate", fail)
+    assert processes.main(["migrate"]) == 1
+    assert capsys.readouterr().err == "agenthost: PostgreSQL 14 or later is required (found 12.3).\n"
+    error = IntegrityError("a constraint of ours")
+    with pytest.raises(IntegrityError):
+        processes.main(["migrate"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from sessions_app.core import definitions, installation, options
 
@@ -19,10 +19,21 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **given: Any) -> None:  # noqa: ARG002 - Django's signature
-        total = definitions.reseal()
-        while done := options.reseal(_BATCH):
+        if faults := installation.key_faults():
+            raise CommandError("\n".join(map(str, faults)))
+        total, lost = definitions.reseal()
+        while True:
+            done, lost_options = options.reseal(_BATCH)
+            if not done:
+                break
             total += done
             self.stderr.write(f"{total} sealed anew …")
         # Last, so that the old key is asked for until everything is sealed under the new one.
         installation.reseal()
-        self.stdout.write(f"{total} values were sealed anew; all are under the newest key now.")
+        self.stdout.write(f"{total} values were sealed anew.")
+        if lost := lost + lost_options:
+            raise CommandError(
+                f"{lost} values stay as they are: no key of AGENTHOST_KEY_RING opens them. If their key is not lost, add it"
+                " to the end of the ring and run this again."
+            )
+        self.stdout.write("All are under the newest key now.")

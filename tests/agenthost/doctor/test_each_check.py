@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, LiteralString
 
+import psycopg
 import pytest
 from django.db import connection
 from django.utils import timezone
@@ -88,19 +90,39 @@ def test_a_postgres_that_is_away_is_one_fault_and_the_other_checks_go_on(monkeyp
     assert "hush-hush" not in repr(found)
 
 
-@pytest.mark.usefixtures("_postgres")
-def test_a_role_without_rights_on_the_tables_is_a_fault() -> None:
+@pytest.fixture
+def patient(on_postgres: bool) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection with a role that may do nothing yet; ``reset role`` makes it the administrator's."""
+    if not on_postgres:
+        pytest.skip("about Postgres")
     with closing(reach.connect()) as made:
-        made.execute("drop role if exists doctor_patient")
         made.execute("create role doctor_patient")
+        made.execute("set role doctor_patient")
         try:
-            made.execute("set role doctor_patient")
-            fault = the_bad(database.rights(made, "doctor_patient"))
+            yield made
         finally:
             made.execute("reset role")
+            made.execute("drop owned by doctor_patient")
             made.execute("drop role doctor_patient")
+
+
+def grant(made: psycopg.Connection[tuple[Any, ...]], rights: LiteralString) -> None:
+    made.execute("reset role")
+    made.execute(f"grant {rights} to doctor_patient")
+    made.execute("set role doctor_patient")
+
+
+def test_a_role_without_rights_on_the_tables_is_a_fault(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
+    fault = the_bad(database.rights(patient, "doctor_patient"))
     assert fault.state == "fail"
     assert "may not read and write sessions_app_turn" in fault.detail
+    grant(patient, "all on sessions_app_turn")
+    assert bad(database.rights(patient, "doctor_patient")) == []
+
+
+def test_a_role_that_may_rewrite_the_audit_is_a_warning(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
+    grant(patient, "all on sessions_app_turn, sessions_app_auditrecord")
+    assert the_bad(database.rights(patient, "doctor_patient")).detail == "The role doctor_patient may rewrite the audit."
 
 
 @pytest.mark.usefixtures("_postgres")

@@ -80,6 +80,21 @@ def test_a_new_sealing_key_needs_the_old_one_until_everything_is_sealed_anew(set
     assert installation.faults() == []
 
 
+def test_sealing_anew_needs_the_ring_and_goes_past_what_is_lost(alice: World, settings: Settings) -> None:
+    alice.session(options={"key": "sk-lost"})
+    (lost,), old, new = settings.AGENTHOST_KEY_RING, os.urandom(32), os.urandom(32)
+    settings.AGENTHOST_KEY_RING = [new, old]
+    with pytest.raises(CommandError, match="AGENTHOST_KEY_RING does not open"):
+        call_command("reseal_secrets")
+    call_command("accept_keys", "--key-ring")
+    with pytest.raises(CommandError, match="1 values stay as they are"):
+        call_command("reseal_secrets")
+    settings.AGENTHOST_KEY_RING = [new, old, lost]
+    call_command("reseal_secrets")
+    settings.AGENTHOST_KEY_RING = [new]
+    call_command("reseal_secrets")
+
+
 def test_lost_keys_are_accepted_by_a_command_and_recorded(settings: Settings) -> None:
     settings.AGENTHOST_KEY_RING, settings.SECRET_KEY = [os.urandom(32)], "another"
     assert {fault.kind for fault in installation.faults()} == {"key_ring", "secret_key"}
