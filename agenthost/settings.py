@@ -61,8 +61,8 @@ AGENTHOST_PROXIES = env.text("AGENTHOST_PROXIES", "127.0.0.1")
 AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
 AGENTHOST_PUBLIC_META = env.boolean("AGENTHOST_PUBLIC_META", default=False)
 AGENTHOST_MAX_BODY_BYTES = env.integer("AGENTHOST_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024)
+# One tenant may hold half of it, and a body of the largest size must fit into that.
 AGENTHOST_BODIES_BYTES = env.integer(
-    # One tenant may hold half of it, and a body of the largest size must fit into that.
     "AGENTHOST_BODIES_BYTES",
     max(256 * 1024 * 1024, 4 * AGENTHOST_MAX_BODY_BYTES),
     least=2 * AGENTHOST_MAX_BODY_BYTES,
