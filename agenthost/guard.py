@@ -41,9 +41,9 @@ HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 WEBSOCKET_PATHS = frozenset({"/ahp"})
 LINGER_SECONDS = 5.0
 PAGE_BODY_BYTES = 256 * 1024
-"""The largest body for pages: a form of the admin, or a sign-in by nobody who is known yet."""
+"""The largest body for pages. A sign-in form may come from anybody."""
 _STRANGER_BYTES = 1024 * 1024
-"""What is read and dropped of a body whose sender is refused."""
+"""How much of a body is read and dropped when its key is refused."""
 
 _bodies = Bodies(lambda: int(settings.AGENTHOST_BODIES_BYTES))
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -123,7 +123,7 @@ class Guard:
         if refusal is not None:
             return refusal
         await self._application(scope, body, answer)
-        # The body may have been refused on its way; the application took that for a client gone.
+        # If the body was refused while it arrived, the application saw a disconnect.
         return None if answer.status else body.refusal
 
 
@@ -172,12 +172,12 @@ class _Body:
         return {"type": "http.disconnect"}
 
     def sender_is_known(self, owner: Hashable) -> None:
-        """The body counts for its tenant. If it is refused now, more of it is dropped, so that the client reads the answer."""
+        """Count the body for its tenant. More of it is read and dropped if it is refused, so that the client gets the answer."""
         self._owner = owner
         self._discarded = 2 * self.most
 
     def forget(self) -> None:
-        """The request is over, and its body is held no more."""
+        """Stop counting the body: the request is over."""
         _bodies.give_back(self._owner, self._counted)
         self._counted = 0
 

@@ -9,7 +9,9 @@ from agenthost.edge.addresses import Slots
 from sessions_app.core.networks import group_of
 
 RESERVE = 32
-"""Connections beyond the limit that are still told about it, before further ones are dropped without an answer."""
+"""Connections over the limit that get a 503; further ones are dropped without a response."""
+
+_REPORT_SECONDS = 60.0
 
 
 class Admission(Enum):
@@ -37,12 +39,13 @@ class Connections:
     limits: Limits
     open: int = 0
     _addresses: Slots = field(init=False)
+    _reported: float | None = None
 
     def __post_init__(self) -> None:
         self._addresses = Slots(lambda: self.limits.per_address)
 
     def enter(self, host: str | None) -> tuple[Admission, Slot]:
-        """Count a new connection. ``host`` None: it is not counted for an address (a proxy, a local socket).
+        """Count a new connection; ``host`` None: for no address (a proxy, a local socket).
 
         Every slot must be released, also that of a refused connection: it is open until it has read its answer.
         """
@@ -57,6 +60,13 @@ class Connections:
         if not self._addresses.take(name):
             return Admission.ADDRESS_IS_FULL, Slot(self, None)
         return Admission.ADMITTED, Slot(self, name)
+
+    def reports(self, now: float) -> bool:
+        """Whether a full address is to be logged: at most once a minute, however many connections are refused."""
+        if self._reported is not None and now - self._reported < _REPORT_SECONDS:
+            return False
+        self._reported = now
+        return True
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import functools
 import logging
 import socket
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn, cast
 
 import httptools
@@ -28,6 +28,7 @@ from agenthost.guard import WEBSOCKET_PATHS
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 
+log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
 
 MOST_HEADERS = 200
@@ -41,23 +42,23 @@ _WEBSOCKET_LINE_BYTES = 8192
 _WEBSOCKET_HEADERS = 128
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1024 * 1024
-# Of one connection alone; they say nothing about the next one that reads the request.
+# Headers about upgrades, which concern one connection only and are not passed on.
 _ABOUT_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
 
 
 class _Refused(Exception):
-    """Raised where the parser calls, to stop it."""
+    """Raised in a callback of the parser, to stop it."""
 
 
 class _Flow(FlowControl):
-    """Reads nothing while requests wait for the answers to earlier ones, whatever the earlier ones ask for."""
+    """Does not resume reading while pipelined requests wait."""
 
-    def __init__(self, transport: asyncio.Transport, held: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, pipeline: Collection[object]) -> None:
         super().__init__(transport)
-        self._held = held
+        self._pipeline = pipeline
 
     def resume_reading(self) -> None:
-        if not self._held():
+        if not self._pipeline:
             super().resume_reading()
 
 
@@ -74,11 +75,11 @@ class HttpProtocol(HttpToolsProtocol):
         open_connections: Connections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        # A new one, because uvicorn's would read on behind a request that is to be the last.
+        # uvicorn's own is lenient: it goes on after a request with "Connection: close".
         self.parser = httptools.HttpRequestParser(self)
         self._open, self._limits = open_connections, open_connections.limits
         if self.ws_protocol_class is not None:
-            # The transport goes on after this object's part is done.
+            # A WebSocket takes over the transport and keeps the slot of its connection.
             self.ws_protocol_class = cast(Any, functools.partial(cast(Any, self.ws_protocol_class), on_lost=self._release))
         self._release_slot: Callable[[], None] = lambda: None
         self._head_timer: asyncio.TimerHandle | None = None
@@ -89,13 +90,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = self._in_body = False
         self._head_size = 0
         self._refusal: Problem | None = None
-        """Why the parser was stopped."""
-        self._last_answer: bytes | None = None
-        """To be sent once the requests before it are answered."""
-        self._deaf = False
-        """Nothing that still arrives is read: the last request is complete, or was refused."""
+        """Why a callback stopped the parser."""
+        self._last_response: bytes | None = None
+        """Sent when all earlier requests are answered."""
+        self._input_ended = False
+        """Further input is dropped: the last request is complete or was refused."""
         self._dropped = 0
-        # Of the message that is being read: its bytes that are not the body's, and those that are.
+        # Bytes of the current message: head, chunk sizes and trailers; and body.
         self._framing = self._body = 0
         self._body_of_piece = 0
         self._message_ended = False
@@ -104,15 +105,22 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        self.flow = _Flow(transport, held=lambda: bool(self.pipeline))
+        self.flow = _Flow(transport, self.pipeline)
         _bound_sending(transport, self._limits.send_seconds)
         host = self.client[0] if self.client else None
         admission, slot = self._open.enter(None if is_proxy(host) else host)
+        if admission is Admission.ADDRESS_IS_FULL and self._open.reports(self.loop.time()):
+            log.warning(
+                "connection limit reached: address %s has %d (AGENTHOST_CONNECTIONS_PER_ADDRESS); a proxy must be named in "
+                "AGENTHOST_PROXIES",
+                host,
+                self._limits.per_address,
+            )
         self._release_slot = slot.release
         if admission is Admission.ADMITTED:
             self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
         elif admission is Admission.DROPPED:
-            self._deaf = True
+            self._input_ended = True
             transport.abort()
         else:
             is_full = admission is Admission.SERVER_IS_FULL
@@ -122,9 +130,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._release()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self.ws_protocol_class = None
         self.pipeline.clear()
         if self._running is not None and not self._running.response_complete:
-            # uvicorn tells only the newest request, which may be one that has not begun.
+            # uvicorn tells only the newest request, which may still wait for its start.
             self._running.disconnected = True
             self._running.message_event.set()
 
@@ -138,7 +147,7 @@ class HttpProtocol(HttpToolsProtocol):
     # --- bytes ---
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._input_ended:
             self._dropped += len(data)
             if self._linger_timer is not None and self._dropped > _LINGER_BYTES:
                 self.transport.abort()
@@ -150,20 +159,20 @@ class HttpProtocol(HttpToolsProtocol):
         except _Refused:
             self._refuse(self._refusal or refusals.MALFORMED)
         except httptools.HttpParserError as error:
-            # A request that asked for its connection to be closed is the last one; what follows it is nobody's.
-            if not self._deaf:
+            # Whatever follows a request with "Connection: close" is ignored.
+            if not self._input_ended:
                 self._refuse(self._refusal or _problem_of(error))
         else:
             self._watch_head()
 
     def _feed(self, piece: bytes) -> None:
-        while piece and not self._deaf:
+        while piece and not self._input_ended:
             self._body_of_piece, self._message_ended = 0, False
             rest = b""
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as stopped:
-                # The parser ends every message that asks for an upgrade after its headers.
+                # The parser stops behind the headers of every request with an upgrade.
                 rest = piece[stopped.args[0] :]
                 self._at_upgrade(early=bool(rest))
             if self._message_ended:
@@ -177,18 +186,20 @@ class HttpProtocol(HttpToolsProtocol):
             piece = rest
 
     def _at_upgrade(self, *, early: bool) -> None:
-        """After the headers of a request with an upgrade: a WebSocket, or a request like any other (RFC 9110, 7.8)."""
+        """Start a WebSocket, or ignore the upgrade and read the body (RFC 9110, section 7.8). ``early``: more bytes arrived."""
         self._check_head()
         if self._is_websocket():
             if early:
                 self._stop(refusals.EARLY_FRAMES)
             self._check_handshake()
             self._stop_head_timer()
-            self._deaf = True
+            self._input_ended = True
             self.scope["method"] = "GET"
             self.handle_websocket_upgrade()
+            # References back to this object, which is not needed any more.
+            self.ws_protocol_class = self.parser = None  # type: ignore[assignment]
             return
-        # The parser cannot go on with the body. A new one can, if it finds the same headers without those of the upgrade.
+        # This parser takes the request for one without a body. A new one reads the same headers without the upgrade.
         version = self.parser.get_http_version().encode()
         head = [self.parser.get_method(), b" ", self.url, b" HTTP/", version, b"\r\n"]
         for name, value in self.headers:
@@ -202,7 +213,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _watch_head(self) -> None:
         """Bound the time until the headers of the next request are complete, unless an earlier one is being answered."""
-        if self._head_timer is not None or self._deaf or self._in_body or self._is_answering():
+        if self._head_timer is not None or self._input_ended or self._in_body or self._is_answering():
             return
         if not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
@@ -214,13 +225,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._head_timer = None
-        if self.transport.is_closing() or self._deaf:
+        if self.transport.is_closing() or self._input_ended:
             return
         if self._in_head:
             self._refuse(refusals.HEAD_TOO_SLOW)
         else:
-            # It said nothing at all; an answer could be taken for that to its next request.
-            self._deaf = True
+            # No request has begun: a client that sends one right now must not take this for its response.
+            self._input_ended = True
             self.transport.close()
 
     def _is_answering(self) -> bool:
@@ -229,6 +240,9 @@ class HttpProtocol(HttpToolsProtocol):
     # --- the parser's callbacks ---
 
     def on_message_begin(self) -> None:
+        if self._input_ended:
+            # An HTTP/1.0 client with "Connection: keep-alive", which is not offered.
+            raise _Refused
         self._in_head = True
         self._head_size = 0
         super().on_message_begin()
@@ -239,7 +253,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            # A trailer; it must not become a header of a request that was judged without it.
+            # A trailer. The request has been judged by its headers.
             return
         self._head_size += len(name) + len(value) + 4
         if len(self.headers) >= MOST_HEADERS:
@@ -266,7 +280,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_body, self._message_ended = False, True
         if not self.cycle.keep_alive:
-            self._deaf = True
+            self._input_ended = True
 
     # --- judging a head ---
 
@@ -275,7 +289,7 @@ class HttpProtocol(HttpToolsProtocol):
         raise _Refused
 
     def _check_head(self) -> None:
-        """Raise _Refused for what is too large, what this server does not serve, and what others may read differently."""
+        """Refuse what is too large, not served here, or may be read in another way by a proxy."""
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             self._stop(refusals.WRONG_VERSION)
@@ -299,7 +313,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._take_other_form()
 
     def _take_other_form(self) -> None:
-        """Make a path of a target that is a whole URL, and a Host header of its host (RFC 9112, 3.2.2)."""
+        """Split a target that is a whole URL into path and Host header (RFC 9112, section 3.2.2)."""
         if self.url == b"*" and self.parser.get_method() == b"OPTIONS":
             return
         try:
@@ -316,7 +330,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers[:] = [(b"host", host), *(header for header in self.headers if header[0] != b"host")]
 
     def _is_websocket(self) -> bool:
-        """Whether a request begins a WebSocket here. It can only when no answer is under way on its connection."""
+        """Whether a request starts a WebSocket. It cannot while earlier requests of its connection are being answered."""
         if self.ws_protocol_class is None or self._is_answering():
             return False
         if self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
@@ -328,7 +342,7 @@ class HttpProtocol(HttpToolsProtocol):
         return urllib.parse.unquote(self.url.partition(b"?")[0].decode("latin-1")) in WEBSOCKET_PATHS
 
     def _check_handshake(self) -> None:
-        """Before uvicorn's WebSocket does it, whose answers are no problem documents, and whose parser has limits of its own."""
+        """Refuse faulty handshakes here: the WebSocket library has limits of its own, and answers in plain text."""
         lines = [len(self.url) + 16, *(len(name) + len(value) + 4 for name, value in self.headers)]
         if max(lines) > _WEBSOCKET_LINE_BYTES:
             self._stop(refusals.line_too_long(_WEBSOCKET_LINE_BYTES))
@@ -350,12 +364,12 @@ class HttpProtocol(HttpToolsProtocol):
     # --- refusing ---
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with the problem after all earlier requests, and read nothing more."""
-        self._deaf = True
+        """Answer with the problem when all earlier requests are answered, and end the connection."""
+        self._input_ended = True
         self._stop_head_timer()
-        access_log.info("%s %d %s", "a connection" if self._running is None else "a request", problem.status, problem.detail)
+        access_log.info("refused at the edge: %d %s", problem.status, problem.detail)
         if self._in_body:
-            # Of the newest request only a part of the body arrived, and no more will.
+            # The body of the newest request will not be complete.
             broken = self.cycle
             waiting = [entry for entry in self.pipeline if entry[0] is not broken]
             if len(waiting) < len(self.pipeline):
@@ -369,21 +383,21 @@ class HttpProtocol(HttpToolsProtocol):
                     return
                 self._running = None
         if self._is_answering():
-            self._last_answer = refusals.answer(problem)
+            self._last_response = refusals.answer(problem)
         else:
-            self._part(refusals.answer(problem))
+            self._send_last(refusals.answer(problem))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._last_answer is not None and not self._is_answering() and not self.transport.is_closing():
-            self._part(self._last_answer)
+        if self._last_response is not None and not self._is_answering() and not self.transport.is_closing():
+            self._send_last(self._last_response)
 
-    def _part(self, answer: bytes) -> None:
-        """Send the last answer. Closing on a client that still sends would reset the connection before it reads it."""
+    def _send_last(self, response: bytes) -> None:
+        """Send the last response and close. Closing at once would reset a client that still sends, before it reads it."""
         self._unset_keepalive_if_required()
-        self._last_answer = None
+        self._last_response = None
         self.flow.resume_reading()
-        self.transport.write(answer)
+        self.transport.write(response)
         if not self.transport.can_write_eof():
             self.transport.close()
             return
@@ -396,9 +410,9 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _bound_sending(transport: asyncio.BaseTransport, seconds: float) -> None:
-    """End a connection whose peer takes nothing of what it was sent for so long: it is gone, or does not read.
+    """Let the kernel end the connection when its peer acknowledges nothing for this time: it is gone, or does not read.
 
-    The kernel's clock, because only it sees what a peer has taken. Systems without it have their own, of many minutes.
+    Only the kernel knows what a peer has taken. Elsewhere than on Linux the system's own timeout applies.
     """
     connection = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_USER_TIMEOUT") and connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):

@@ -1,4 +1,4 @@
-"""Which peers are proxies of the operator (AGENTHOST_PROXIES), and whom a request counts for behind them."""
+"""Trusted proxies (AGENTHOST_PROXIES), and the client addresses that requests count for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-# Private there, but whom uvicorn's middleware believes and whom we do not limit must be the same peers.
+# Private there, but the peers that are believed and the peers that are not limited must be the same.
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from agenthost.edge.addresses import Slots
@@ -29,7 +29,7 @@ def is_proxy(host: str | None) -> bool:
 
 
 def client_of(scope: Mapping[str, Any]) -> str:
-    """The address that a request comes from, as far as it is known; uvicorn has put in what a proxy reports."""
+    """The client's address, as a trusted proxy reports it; uvicorn has put that into the scope."""
     client = scope.get("client")
     return group_of(client[0]) if client else ""
 

@@ -1,4 +1,4 @@
-"""Answers to requests that end before the application: problem documents, and always the connection's last answer."""
+"""Responses to requests that do not reach the application. Each is a problem document, and the last of its connection."""
 
 from __future__ import annotations
 

@@ -111,8 +111,7 @@ def _quota_exceeded(error: errors.QuotaExceeded) -> Problem:
 
 
 def _too_many_wrong_keys(error: errors.TooManyWrongKeys) -> Problem:
-    detail = "Too many wrong keys came from this address; this one was not looked up."
-    return Problem(429, detail, headers={"Retry-After": str(error.retry_after)})
+    return Problem(429, _sentence(str(error)), headers={"Retry-After": str(error.retry_after)})
 
 
 def _not_ready(error: errors.NotReady) -> Problem:

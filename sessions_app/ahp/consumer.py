@@ -88,8 +88,7 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
     except NotAuthenticated:
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
     except TooManyWrongKeys as error:
-        detail = "Too many wrong keys came from this address; this one was not looked up."
-        raise Refused(429, detail, (b"retry-after", b"%d" % error.retry_after)) from None
+        raise Refused(429, f"{error}.".capitalize(), (b"retry-after", b"%d" % error.retry_after)) from None
     except QuotaExceeded as full:
         whose = "key" if full.of_key else "tenant"
         detail = f"This {whose} may have {full.limit} connections open at once, not more."

@@ -2,7 +2,7 @@
 
 A tenant has at most half of the threads that a web process has for requests, whatever its requests wait for. What is over
 its share waits in the loop, with neither a thread nor a connection to the database. Keys that are not known yet share one
-small account, and an address that shows wrong ones is soon told to wait.
+small account, and an address that shows too many wrong ones is refused.
 """
 
 from __future__ import annotations

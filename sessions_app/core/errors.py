@@ -187,7 +187,7 @@ class TooManyWrongKeys(DomainError):
 
     def __init__(self, retry_after: int) -> None:
         self.retry_after = retry_after
-        super().__init__("too many wrong keys from this address")
+        super().__init__("too many wrong keys came from this address; this one was not looked up")
 
 
 class NotReady(DomainError):

@@ -397,6 +397,14 @@ def test_nothing_is_read_behind_a_request_that_is_the_last(client: Connection, b
     assert [path for _method, path, _body in behind.bodies] == ["/one"]
 
 
+def test_an_old_client_that_wants_to_go_on_has_one_request_served(client: Connection, behind: Mirror) -> None:
+    old = b" HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
+    client.send(b"GET /one" + old + b"GET /two" + old)
+    assert client.answer().json["path"] == "/one"
+    assert client.closed()
+    assert [path for _method, path, _body in behind.bodies] == ["/one"]
+
+
 def test_an_application_learns_that_its_client_left_also_with_requests_queued(port: int, behind: Mirror) -> None:
     with Connection(port) as client:
         client.send(b"GET /until-gone HTTP/1.1\r\n" + HOST + b"\r\n")
