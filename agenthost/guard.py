@@ -39,6 +39,8 @@ access_log = logging.getLogger("agenthost.access")
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 WEBSOCKET_PATHS = frozenset({"/ahp"})
+WAIT_FOR_READER = "agenthost.wait_for_reader"
+"""An extension of the scope: the server drops clients that read nothing, until it is told that this one has a good key."""
 LINGER_SECONDS = 5.0
 PAGE_BODY_BYTES = 256 * 1024
 """The largest body for pages. A sign-in form may come from anybody."""
@@ -118,6 +120,8 @@ class Guard:
             refusal = await self._judge(scope)
             if refusal is not None:
                 return refusal
+            if "owner" in scope["agenthost"] and WAIT_FOR_READER in scope.get("extensions", {}):
+                scope["extensions"][WAIT_FOR_READER]["call"]()
         body.sender_is_known(scope["agenthost"].get("owner"))
         refusal = _body_refusal(scope, body.most)
         if refusal is not None:

@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from agenthost.edge import refusals
 from agenthost.edge.connections import Admission, Connections
 from agenthost.edge.proxies import is_proxy
-from agenthost.guard import WEBSOCKET_PATHS
+from agenthost.guard import WAIT_FOR_READER, WEBSOCKET_PATHS
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 
@@ -107,6 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
         _bound_sending(transport, self._limits.send_seconds)
+        self._waits_for_reader = False
         host = self.client[0] if self.client else None
         admission, slot = self._open.enter(None if is_proxy(host) else host)
         if admission is Admission.ADDRESS_IS_FULL and self._open.reports(self.loop.time()):
@@ -246,6 +247,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_size = 0
         super().on_message_begin()
+        self.scope["extensions"] = {WAIT_FOR_READER: {"call": self._wait_for_reader}}
+
+    def _wait_for_reader(self) -> None:
+        """A client with a good key may read as slowly as it likes, and still gets everything (A100)."""
+        if not self._waits_for_reader:
+            self._waits_for_reader = True
+            _bound_sending(self.transport, 0)
 
     def on_url(self, url: bytes) -> None:
         self._head_size += len(url)
@@ -410,13 +418,13 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _bound_sending(transport: asyncio.BaseTransport, seconds: float) -> None:
-    """Let the kernel end the connection when its peer acknowledges nothing for this time: it is gone, or does not read.
+    """Let the kernel end the connection when its peer acknowledges nothing for this time; 0: the system's own timeout.
 
     Only the kernel knows what a peer has taken. Elsewhere than on Linux the system's own timeout applies.
     """
     connection = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_USER_TIMEOUT") and connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
 
 
 def _problem_of(error: httptools.HttpParserError) -> Problem:

@@ -18,7 +18,7 @@ import websockets.sync.client
 from pytest_django import Settings
 
 from agenthost.edge.connections import RESERVE, Limits
-from agenthost.guard import Message, Receive, Scope, Send
+from agenthost.guard import Guard, Message, Receive, Scope, Send
 from tests.agenthost.serving import Answer, Connection, serving
 
 LIMITS = Limits(connections=40, per_address=8, head_bytes=4096, head_seconds=30.0)
@@ -565,3 +565,35 @@ def test_a_client_that_reads_nothing_loses_its_connection(behind: Mirror) -> Non
         deaf.head("GET", "/flood")
         assert behind.waiting.wait(10)
         assert behind.gone.wait(30)
+
+
+@pytest.mark.rule("A100")
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs the kernel's clock for what is sent")
+def test_a_reader_with_a_good_key_may_take_its_time(settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    large = b"x" * 20_000_000
+    begun, stranger = threading.Event(), Mirror()
+
+    async def anybody(scope: Scope) -> None:
+        scope["agenthost"]["owner"] = 7
+
+    async def either(scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith("/aap"):
+            await stranger(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(large))]})
+        begun.set()
+        await send({"type": "http.response.body", "body": large})
+
+    with (
+        serving(Guard(either, anybody), limits=Limits(send_seconds=0.3)) as port,
+        Connection(port) as reader,
+        Connection(port) as deaf,
+    ):
+        reader.head("GET", "/aap/v3/meta", authorization=f"Bearer ah_{'k' * 43}")
+        assert begun.wait(10)
+        # Began later, and is dropped by now.
+        deaf.head("GET", "/flood")
+        assert stranger.gone.wait(30)
+        assert len(reader.answer().body) == len(large)
