@@ -171,12 +171,12 @@ def _standing(caller: Caller) -> tuple[int, int]:
     return seq, sessions if caller.key_agents is None else access.visible(caller).count()
 
 
-def missed(caller: Caller, sessions: Collection[int], after: int, limit: int) -> tuple[SessionRead, int | None]:
+def missed(caller: Caller, sessions: Collection[int], after: int, limit: int, most_bytes: int) -> tuple[SessionRead, int | None]:
     """``journal.read_several``, and for a limited key how many sessions exist for it at that moment."""
     if caller.key_agents is None:
-        return journal.read_several(caller.tenant, sessions, after, limit), None
+        return journal.read_several(caller.tenant, sessions, after, limit, most_bytes), None
     with journal.snapshot():
-        read = journal.read_several(caller.tenant, sessions, after, limit)
+        read = journal.read_several(caller.tenant, sessions, after, limit, most_bytes)
         return read, access.visible(caller).count()
 
 

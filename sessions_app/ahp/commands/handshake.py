@@ -26,7 +26,8 @@ VERSION = "0.1"
 """The line of versions that these handlers serve."""
 _PROTOCOL_ERROR = 1002
 _LONGEST_REPLAY = 10_000
-"""Events; whoever missed more gets snapshots, which are smaller."""
+_LARGEST_REPLAY = 64 * 1024 * 1024
+"""Events, and bytes of them; whoever missed more gets snapshots, which are smaller."""
 _LONGEST_CLIENT_ID = 256
 _MOST_VERSIONS = 100
 _READ_AT_ONCE = 8
@@ -86,7 +87,7 @@ def _missed(
     own = -caller.tenant
     wanted = {own, *(target.key for target in targets)}
     try:
-        read, sessions = listings.missed(caller, wanted, last_seen, _LONGEST_REPLAY)
+        read, sessions = listings.missed(caller, wanted, last_seen, _LONGEST_REPLAY, _LARGEST_REPLAY)
     except PositionPruned:
         return None
     made_anew = addresses.any_made_after([target.session for target in targets if target.session is not None], last_seen)

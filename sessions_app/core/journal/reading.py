@@ -55,14 +55,14 @@ def _sized(columns: str, condition: str) -> str:
     return f"(select {columns}, {size} from event where {condition} order by seq limit %s)"
 
 
-def _within() -> str:
+def _within(most: int) -> str:
     """The condition on those: what is before an event is not the whole of what may be read."""
-    return f"e.size - e.own < {MOST_BYTES}"
+    return f"e.size - e.own < {most}"
 
 
-def _page(rows: list[Any], limit: int) -> tuple[list[Any], bool]:
+def _page(rows: list[Any], limit: int, most: int) -> tuple[list[Any], bool]:
     """The rows of a read, and whether there may be more behind them. The last column is the size up to each."""
-    full = bool(rows) and rows[-1][-1] is not None and rows[-1][-1] >= MOST_BYTES
+    full = bool(rows) and rows[-1][-1] >= most
     return rows[:limit], full or len(rows) > limit
 
 
@@ -75,7 +75,7 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
         f" (select count(*) from session_tail where session_id = %s) as tails,"
         f" {dialect.current().ERA} as era) h left join"
         f" {_sized('tenant_id, seq, kind, data, fence', 'session_id = %s and seq > %s')} e"
-        f" on e.tenant_id = %s and {_within()} order by e.seq",
+        f" on e.tenant_id = %s and {_within(MOST_BYTES)} order by e.seq",
         (tenant, session, tenant, after, after, session, session, after, limit + 1, tenant),
     )
     counter, through, gaps, tails, era = rows[0][:5]
@@ -83,7 +83,7 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
     # counter was lost in a crash, and nothing has been appended since that could have recorded it.
     if gaps or not tails or after > (counter or 0) or (through is not None and after < through):
         raise PositionPruned
-    found, more = _page([row for row in rows if row[5] is not None], limit)
+    found, more = _page([row for row in rows if row[5] is not None], limit, MOST_BYTES)
     events = [Event(seq, session, kind, data, fence) for *_, seq, kind, data, fence, _size in found]
     barriers.wait(era)
     return SessionRead(events, counter or 0, more)
@@ -105,11 +105,11 @@ def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
         f"select h.counter, h.era, e.seq, e.session_id, e.kind, e.data, e.fence, e.size from (select"
         f" (select seq from tenant_counter where tenant_id = %s) as counter, {dialect.current().ERA} as era) h"
         f" left join {_sized('seq, session_id, kind, data, fence', 'tenant_id = %s and seq > %s')} e"
-        f" on {_within()} order by e.seq",
+        f" on {_within(MOST_BYTES)} order by e.seq",
         (tenant, tenant, after, limit + 1),
     )
     counter, era = rows[0][:2]
-    found, more = _page([row for row in rows if row[2] is not None], limit)
+    found, more = _page([row for row in rows if row[2] is not None], limit, MOST_BYTES)
     events = [Event(*row[2:-1]) for row in found]
     barriers.wait(era)
     if more:
@@ -117,7 +117,7 @@ def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
     return TenantRead(events, max(counter or 0, after), more=False)
 
 
-def read_several(tenant: int, sessions: Collection[int], after: int, limit: int) -> SessionRead:
+def read_several(tenant: int, sessions: Collection[int], after: int, limit: int, most_bytes: int = MOST_BYTES) -> SessionRead:
     """The events of these sessions after a position, in the tenant's order, as of one moment.
 
     PositionPruned if they are not all kept, or one of the sessions is gone. They are on disk when this returns.
@@ -131,13 +131,13 @@ def read_several(tenant: int, sessions: Collection[int], after: int, limit: int)
         f" (select count(*) from session_tail where session_id in ({places})) as tails,"
         f" {dialect.current().ERA} as era) h left join"
         f" {_sized('seq, session_id, kind, data, fence', f'session_id in ({places}) and seq > %s')} e"
-        f" on {_within()} order by e.seq",
+        f" on {_within(most_bytes)} order by e.seq",
         (tenant, *wanted, tenant, after, after, *wanted, *wanted, after, limit + 1),
     )
     counter, through, gaps, tails, era = rows[0][:5]
     if gaps or tails < len(wanted) or (through is not None and after < through):
         raise PositionPruned
-    found, more = _page([row for row in rows if row[5] is not None], limit)
+    found, more = _page([row for row in rows if row[5] is not None], limit, most_bytes)
     events = [Event(*row[5:-1]) for row in found]
     barriers.wait(era)
     return SessionRead(events, counter or 0, more)

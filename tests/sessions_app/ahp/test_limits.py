@@ -16,12 +16,13 @@ from websockets.exceptions import InvalidStatus
 from sessions_app.ahp import attendance, jsonrpc, snapshots
 from sessions_app.ahp.allowance import Allowance
 from sessions_app.ahp.client import Client
+from sessions_app.ahp.commands import handshake
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import connections, database, draining, prepared, tenants
+from sessions_app.core import addresses, connections, database, draining, prepared, session_changes, tenants
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.core.key_watch import Slot
 from sessions_app.core.quotas import Quota
@@ -303,4 +304,25 @@ async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, cas
     settings.AGENTHOST_SESSION_BYTES = 1
     reason = await refused(client, starting(uri, "hello"))
     assert "1 bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES)" in reason
+    await client.close()
+
+
+@pytest.mark.rule("R283")
+async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Watcher(host, cast.alice.key, "late")
+    await client.open()
+    await client.initialize()
+    uri = await made(client, "echo")
+    for most, answer in ((1_000_000, "replay"), (1_000, "snapshot")):
+        monkeypatch.setattr(handshake, "_LARGEST_REPLAY", most)
+        client.cut()
+        await client.ended()
+        session = await database.run(addresses.find, cast.alice.caller, uri)
+        for number in range(3):
+            title = f"{number} {'x' * 2_000}"
+            await database.run(session_changes.rename, cast.alice.caller, session, title, dispatched=None)
+        assert await client.reconnect() == answer
+        assert client.state(uri)["summary"]["title"] == title
     await client.close()

@@ -57,7 +57,7 @@ def test_a_read_ends_where_its_bytes_do_and_the_next_goes_on(world: World, monke
     after, more = 0, True
     while more:
         page = journal.read_session(tenant, session, after)
-        several = journal.read_several(tenant, [session], after, 1000)
+        several = journal.read_several(tenant, [session], after, 1000, 1000)
         everything = journal.read_tenant(tenant, after)
         seqs = [event.seq for event in page.events]
         assert [event.seq for event in several.events] == [event.seq for event in everything.events] == seqs
