@@ -12,14 +12,14 @@ import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from tests.e2e import server as servers
 from tests.e2e.ahp_scenes import made, said, text_of
 from tests.e2e.ahp_watcher import Watcher, watching
-from tests.e2e.client import Client
+from tests.e2e.client import Client, turn_body
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
@@ -75,7 +75,7 @@ class Busy:
         self.server, self.model, self.gate = server, model, gate
         self.prompt = model.script([steps.call("block", {"gate": gate})], [steps.text("through")])
         self.client = server.client(server.keys.alice)
-        self._threads = ThreadPoolExecutor(RUNS)
+        self._threads, self._requests = ThreadPoolExecutor(RUNS), ThreadPoolExecutor(3 * RUNS)
 
     async def begin(self, owner: Watcher) -> None:
         agent = {"name": "pilot", "tools": [{"name": "block", "trust": True}]}
@@ -88,21 +88,25 @@ class Busy:
                 await owner.dispatch({"type": "session/activeClientChanged", "session": uri, "activeClient": claim})
             )
             assert "rejectionReason" not in echo
+        self.idle = [self.client.create() for _ in range(3 * RUNS)]
         self.turns = [self._threads.submit(self._turn, session) for session in sessions]
         async with asyncio.timeout(60):
             while self.server.tools.executions("block", gate=self.gate) < RUNS:  # noqa: ASYNC110 - another process counts
                 await asyncio.sleep(0.02)
 
     def _turn(self, session: str) -> str:
-        client = Client(self.server.origin(), self.server.keys.alice)
-        try:
+        with closing(Client(self.server.origin(), self.server.keys.alice)) as client:
             outcome = client.turn(session, self.prompt, stream="delta")
-        finally:
-            client.close()
         return f"{outcome.stop}: {outcome.text}"
 
     def let_go(self) -> None:
+        """The tools return, and on both webs more requests wait for her rows than her share of threads can serve."""
         self.server.tools.open_gate(self.gate)
+        self.asking = [self._requests.submit(self._ask, number, session) for number, session in enumerate(self.idle)]
+
+    def _ask(self, number: int, session: str) -> int:
+        with closing(Client(self.server.origin(number % 2), self.server.keys.alice)) as client:
+            return client.post(f"/sessions/{session}/turns", turn_body("me too")).status_code
 
     def asked(self) -> int:
         """How often models were asked, and have answered."""
@@ -178,5 +182,7 @@ async def test_rows_that_one_tenants_runs_wait_for_do_not_slow_another_tenants_t
             for _ in range(8):
                 await bob.act()
         assert await busy.ends() == ["end_turn: through"] * RUNS
+        # What waited too long was told so, and may come again.
+        assert {request.result(90) for request in busy.asking} <= {200, 503}
     assert statistics.median(bob.seconds) <= 2 * statistics.median(quiet) + 0.1, (kind, quiet, bob.seconds)
     assert max(bob.seconds) <= 2 * max(quiet) + 1, (kind, quiet, bob.seconds)

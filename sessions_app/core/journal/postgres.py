@@ -7,7 +7,7 @@ off for its transaction, and whoever needs it waits for a barrier after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -31,27 +31,29 @@ LEAP = 1 << 20
 
 LOCK_TIMEOUT_MS = 50
 """How long a worker's flush waits for a row that somebody holds."""
+SHORTEST_LOCK_TIMEOUT_MS = 1
+"""How long a flush waits that holds only what has found a row held before."""
 
 REFUSED = "JN001"
 """The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
 
 # Names: m the commit that waits for no disk, a the era, x the sessions, l the locked counters, u the counters moved on,
-# g jumps over what a crash lost, s the tails moved on, i the events, z what became of each session. The database sorts
-# and counts nothing here: what can be worked out before is (Append).
+# f the tails that nobody holds, g jumps over what a crash lost, s the tails moved on, i the events, z what became of each
+# session. The database sorts and counts nothing here: what can be worked out before is (Append).
 _APPEND = """
 with m as materialized (select set_config('synchronous_commit', 'off', true)),
  {era},
  x as materialized (select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[]) as x(tid, sid, last, fence)),
  l as materialized (select tenant_id, seq, sessions from tenant_counter where tenant_id = any(%s::bigint[])
    order by tenant_id for update {wait}),
- u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
+{free} u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
    seq = c.n + case when t.era = a.id then t.seq else (t.seq / {leap} + 1) * {leap} end
    from a, unnest(%s::bigint[], %s::bigint[], %s::bigint[]) as c(tid, n, step) join l on l.tenant_id = c.tid
    where t.tenant_id = c.tid returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
  g as (insert into journal_gap(tenant_id, after, upto)
    select u.tenant_id, l.seq, u.base from u join l using (tenant_id) where u.base > l.seq),
  s as (update session_tail t set prev = t.seq, seq = u.base + x.last, fence = greatest(t.fence, x.fence)
-   from x join u on u.tenant_id = x.tid where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence)
+   from x join u on u.tenant_id = x.tid {if_free} where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence)
    returning t.session_id, t.prev, u.tenant_id, u.base),
  i as (insert into event(tenant_id, seq, session_id, kind, data, fence)
    select s.tenant_id, s.base + r.place, s.session_id, r.kind,
@@ -64,6 +66,7 @@ with m as materialized (select set_config('synchronous_commit', 'off', true)),
         when l.tenant_id is null then
           case when exists (select 1 from tenant_counter k where k.tenant_id = x.tid) then 'skipped' else 'missing' end
         when u.tenant_id is null then 'no era'
+        {unless_free}
         when exists (select 1 from session_tail k where k.session_id = x.sid) then 'stale' else 'missing' end as status
    from x left join l on l.tenant_id = x.tid left join u on u.tenant_id = x.tid left join s on s.session_id = x.sid)
 select z.tid, z.sid, z.status, z.before, z.sessions, z.base, z.upto, z.era, z.prev, y.refusal
@@ -78,8 +81,21 @@ _ERA_BEGUN_HERE = f"""
  a as materialized (select id from journal_era union all select id from b)"""
 
 
-def _append(wait: str, era: str = _ERA_THERE_IS) -> str:
-    return _APPEND.format(wait=wait, leap=LEAP, era=era)
+_FREE_TAILS = """
+ f as materialized (select session_id from session_tail where session_id in (select sid from x) for update skip locked),
+"""
+_HELD_TAIL = """
+        when not exists (select 1 from f where f.session_id = x.sid)
+         and exists (select 1 from session_tail k where k.session_id = x.sid) then 'skipped'
+"""
+
+
+_FREE = {"free": _FREE_TAILS, "if_free": "join f on f.session_id = x.sid", "unless_free": _HELD_TAIL}
+_ANY = dict.fromkeys(_FREE, "")
+
+
+def _append(wait: str, tails: Mapping[str, str] = _ANY, era: str = _ERA_THERE_IS) -> str:
+    return _APPEND.format(wait=wait, **tails, leap=LEAP, era=era)
 
 
 APPEND = _append("")
@@ -87,10 +103,12 @@ APPEND = _append("")
 a COMMIT already on its way does nothing."""
 APPEND_AT_ONCE = _append("skip locked")
 """The same; a counter that somebody holds is passed over."""
+APPEND_WITHOUT_WAITING = _append("skip locked", _FREE)
+"""The same; a tail that somebody holds is passed over, too. It costs a tenth more."""
 
 # A transaction of Django's cannot be tried again from here, so it begins the era itself if it is the first after a crash.
-_LAST = _append("", _ERA_BEGUN_HERE)
-_LAST_AT_ONCE = _append("skip locked", _ERA_BEGUN_HERE)
+_LAST = _append("", era=_ERA_BEGUN_HERE)
+_LAST_AT_ONCE = _append("skip locked", _FREE, _ERA_BEGUN_HERE)
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -196,7 +214,7 @@ class Append:
 def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended:
     """The last statements of the open transaction, the append and COMMIT, in one round trip: all of it or nothing.
 
-    Without ``waiting`` a counter that somebody holds is a refusal too.
+    Without ``waiting`` a counter or tail that somebody holds is a refusal too.
     """
     append = Append(rows)
     try:

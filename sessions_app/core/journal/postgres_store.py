@@ -33,6 +33,14 @@ select id, fence, state, attention, pg_current_xact_id()::text from sessions_app
 order by id for update skip locked
 """
 
+# Sessions of which somebody holds the row, or a call's: what is stored of a turn refers to the one and changes the other.
+_HELD = """
+with s as materialized (select id from sessions_app_session where id = any(%s::bigint[]) for key share skip locked),
+ c as materialized (select id from sessions_app_toolcall where turn_id = any(%s::bigint[]) for no key update skip locked)
+select session_id from unnest(%s::bigint[]) as x(session_id) where session_id not in (select id from s)
+union select session_id from sessions_app_toolcall where turn_id = any(%s::bigint[]) and id not in (select id from c)
+"""
+
 # After the unit's own statements, so that what the run has just stored counts as seen. The turn is locked,
 # and who answers locks it too, so the answer stays true until COMMIT.
 _UNLESS_ANSWERED = """
@@ -99,19 +107,20 @@ class PostgresStore:
         try:
             if any(unit.is_commit_point for unit in units):
                 return await self._commit(flight, units, lay_out, at_once=at_once)
-            return await self._append_deltas(flight, units, lay_out)
+            return await self._append_deltas(flight, units, lay_out, at_once=at_once)
         except Exception as error:  # an edge: whatever one unit's values do, the others' go on
             if not self._is_lost(error):
                 await self._roll_back()
                 return await self._refused(flight, error)
         return await self._after_loss(flight)
 
-    async def _append_deltas(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut) -> Written:
+    async def _append_deltas(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
         flight.good = list(range(len(units)))
         layout = flight.layout = lay_out(units)
         append = flight.append = Append(layout.rows)
         flight.sent = True
-        cursor = await self._running.execute(postgres.APPEND_AT_ONCE, append.parameters(at_least=1))
+        sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND_AT_ONCE
+        cursor = await self._running.execute(sql, append.parameters(at_least=1))
         answer = append.appended(await cursor.fetchall())
         fates: dict[str, Fate] = {"stored": "stored", "stale": "stale", "missing": "missing"}
         for index, places in enumerate(layout.places):
@@ -121,7 +130,7 @@ class PostgresStore:
 
     async def _commit(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
         connection = self._running
-        screened = await self._lock_turns(flight, units)
+        screened = await self._lock_turns(flight, units, at_once=at_once)
         flight.fates, flight.good = screened.fates, screened.good
         good = [units[index] for index in screened.good]
         # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
@@ -143,18 +152,25 @@ class PostgresStore:
                 if unit.unless_answered:
                     await connection.execute(_UNLESS_ANSWERED, (index, unit.turn))
             if layout.rows:
-                sql = postgres.APPEND_AT_ONCE if at_once else postgres.APPEND
+                sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND
                 cursor = await connection.execute(sql, append.parameters())
             await connection.execute("commit")
         answer = None if cursor is None else append.appended(await cursor.fetchall())
         return self._written(flight, layout, answer)
 
-    async def _lock_turns(self, flight: _Flight, units: Sequence[Unit]) -> Screened:
+    async def _lock_turns(self, flight: _Flight, units: Sequence[Unit], *, at_once: bool) -> Screened:
         connection = self._running
         wanted = {unit.turn for unit in units if unit.is_commit_point}
+        turns_wanted = numbers(sorted(wanted))
+        held_sessions = None
         async with connection.pipeline():
             await connection.execute("begin")
-            locked = await connection.execute(_LOCK_TURNS, (numbers(sorted(wanted)),))
+            if at_once:
+                await connection.execute(f"set local lock_timeout to {postgres.SHORTEST_LOCK_TIMEOUT_MS}")
+                sessions = numbers(sorted({unit.session for unit in units if unit.is_commit_point}))
+                held_sessions = await connection.execute(_HELD, (sessions, turns_wanted, sessions, turns_wanted))
+            locked = await connection.execute(_LOCK_TURNS, (turns_wanted,))
+        held = set() if held_sessions is None else {session for (session,) in await held_sessions.fetchall()}
         turns = {}
         for turn, fence, state, attention, flight.transaction in await locked.fetchall():
             turns[turn] = (fence, state, attention)
@@ -164,7 +180,7 @@ class PostgresStore:
                 "select id from sessions_app_turn where id = any(%s::bigint[])", (numbers(sorted(absent)),)
             )
             absent -= {turn for (turn,) in await cursor.fetchall()}
-        return screen(units, turns, absent)
+        return screen(units, turns, absent, held)
 
     def _written(self, flight: _Flight, layout: Layout, answer: Appended | None) -> Written:
         if answer is not None and answer.era is not None:

@@ -6,7 +6,7 @@ company, is the writer's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -63,14 +63,19 @@ class Screened:
     good: list[int] = field(default_factory=list)
 
 
-def screen(units: Sequence[Unit], turns: dict[int, tuple[int, str, bool]], gone: frozenset[int] | set[int]) -> Screened:
+def screen(
+    units: Sequence[Unit],
+    turns: dict[int, tuple[int, str, bool]],
+    gone: frozenset[int] | set[int],
+    held_sessions: Collection[int] = (),
+) -> Screened:
     """Compare commit points with their locked turns (fence, state and attention by id).
 
     A turn that is not there was locked by another unless it is ``gone``. What comes after a deferred
-    unit of a session stays behind it; what comes after a stale one of a run is stale too.
+    unit of a session stays behind it, as does all of ``held_sessions``; what comes after a stale one of a run is stale too.
     """
     screened = Screened([])
-    held: set[int] = set()
+    held = set(held_sessions)
     dead: set[tuple[int, int]] = set()
     for index, unit in enumerate(units):
         run = (unit.session, unit.fence)
@@ -108,7 +113,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     async def attempt(self, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
-        """One transaction. ``at_once``: a counter that somebody holds defers instead of being waited for.
+        """One transaction. ``at_once``: a row that somebody holds defers what needs it instead of being waited for.
 
         Raises Locked, Away, BadData. A lost connection is made again in here, and the answer tells what
         of the units is stored.

@@ -20,8 +20,9 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 
 from django.conf import settings
@@ -63,6 +64,22 @@ _UNCONFIRMED_SECONDS = 0.5
 _DURABLE, _FOLLOWING, _FREE = range(3)
 
 
+@dataclass(slots=True)
+class _Company:
+    """Entries of one attempt. ``at_once``: of one tenant, and the attempt waits for no row that somebody holds."""
+
+    entries: list[Entry]
+    at_once: bool = False
+
+
+def _tenants_of(entries: Iterable[Entry]) -> dict[int, int]:
+    return {entry.unit.session: entry.unit.tenant for entry in entries}
+
+
+def _all(companies: Iterable[_Company]) -> Iterator[Entry]:
+    return itertools.chain.from_iterable(company.entries for company in companies)
+
+
 def _store() -> Store:
     return PostgresStore() if connections["default"].vendor == "postgresql" else SqliteStore()
 
@@ -79,7 +96,8 @@ class Writer:
         self._parked: list[Entry] = []
         self._parked_sessions: dict[int, int] = {}
         self._park_pause = _FIRST_PAUSE
-        self._slow_tenants: set[int] = set()
+        self._held: dict[int, int] = {}
+        """Sessions that wait for a row that somebody holds, and their tenants."""
         self._broken: dict[tuple[int, int], str] = {}
         self._unsent: dict[int, int] = {}
         self._room: dict[int, list[asyncio.Future[None]]] = {}
@@ -178,6 +196,7 @@ class Writer:
     def _sent(self, entry: Entry) -> None:
         """The entry is off our hands."""
         session = entry.unit.session
+        self._held.pop(session, None)
         left = self._unsent.get(session, 0) - entry.size
         if left > 0:
             self._unsent[session] = left
@@ -259,54 +278,65 @@ class Writer:
         self._hurry.clear()
         self._last_flush = loop.time()
 
-    def _companies(self, batch: Sequence[Entry]) -> deque[list[Entry]]:
-        """All together, except tenants whose counter was held for long: each of those alone, last."""
+    def _companies(self, batch: Sequence[Entry]) -> deque[_Company]:
+        """All together, except tenants of which something was held for long: each of those alone, last."""
         together: list[Entry] = []
         alone: dict[int, list[Entry]] = {}
+        held = set(self._held.values())
         for entry in batch:
-            if entry.unit.tenant in self._slow_tenants:
+            if entry.unit.tenant in held:
                 alone.setdefault(entry.unit.tenant, []).append(entry)
             else:
                 together.append(entry)
-        return deque([together, *alone.values()] if together else alone.values())
+        companies = deque(_Company(entries, at_once=True) for entries in alone.values())
+        if together:
+            companies.appendleft(_Company(together))
+        return companies
 
     async def _flush(self, batch: Sequence[Entry]) -> None:
         companies = self._companies(batch)
         while companies:
-            entries = self._still_wanted(companies.popleft())
+            company = companies.popleft()
+            entries = self._still_wanted(company.entries)
             if not entries:
                 continue
             tenants = list(dict.fromkeys(entry.unit.tenant for entry in entries))
-            at_once = tenants[0] in self._slow_tenants
             try:
                 lay_out = partial(self._lay_out, {entry.unit.session for entry in entries if entry.durable})
-                written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=at_once)
+                written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=company.at_once)
             except Locked:
-                if len(tenants) > 1:
-                    companies.extendleft([each for each in entries if each.unit.tenant == t] for t in reversed(tenants))
-                else:
-                    self._slow_tenants.add(tenants[0])
+                if company.at_once:
+                    self._held.update(_tenants_of(entries))
                     self._park(entries)
+                    continue
+                # One of them found a row held. Whose it is shows when each goes alone, and nobody waits for it again.
+                for tenant in reversed(tenants):
+                    theirs = [entry for entry in entries if entry.unit.tenant == tenant]
+                    companies.appendleft(_Company(theirs, at_once=True))
                 continue
             except BadData as error:
                 half = len(entries) // 2
                 if half:
-                    companies.extendleft([entries[half:], entries[:half]])
+                    companies.extendleft(_Company(part, company.at_once) for part in (entries[half:], entries[:half]))
                 else:
                     self._break(entries[0], error.code)
                 continue
             except Away:
-                self._queue.put_back([*entries, *itertools.chain.from_iterable(companies)])
+                self._queue.put_back([*entries, *_all(companies)])
                 await asyncio.sleep(_AWAY_PAUSE)
                 return
+            if company.at_once:
+                self._held.update(
+                    _tenants_of(entry for entry, fate in zip(entries, written.fates, strict=True) if fate == "deferred")
+                )
             again = self._settle(entries, written)
             if self._store.era != self._era:
                 # What a crash has lost comes before whatever was to follow it.
                 lost = await self._reclaim()
-                self._queue.put_back([*lost, *again, *itertools.chain.from_iterable(companies)])
+                self._queue.put_back([*lost, *again, *_all(companies)])
                 return
             if again:
-                companies.appendleft(again)
+                companies.appendleft(_Company(again, company.at_once))
         if not self._parked:
             self._park_pause = _FIRST_PAUSE
 
@@ -359,7 +389,6 @@ class Writer:
             self._break(entry, "missing tail")
         self._park(by_fate.get("deferred", ()))
         if stored := by_fate.get("stored"):
-            self._slow_tenants.difference_update(entry.unit.tenant for entry in stored)
             self._stored(stored, written)
         return by_fate.get("again", [])
 

@@ -228,6 +228,23 @@ def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: Wo
     assert [one.turn_id for one in turns.claim("w", 4).runs] == [of_alice.turn_id]
 
 
+def test_a_session_whose_position_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    session = alice.session()
+    of_alice, of_bob = alice.say(session, "x"), bob.say(bob.session(), "y")
+
+    def lock() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1 from session_tail where session_id = %s for update", [session.pk])
+
+    with locked(lock):
+        claims = turns.claim("w", 4)
+    assert [one.turn_id for one in claims.runs] == [of_bob.turn_id]
+    assert claims.passed_over
+    assert [one.turn_id for one in turns.claim("w", 4).runs] == [of_alice.turn_id]
+
+
 @pytest.mark.parametrize("said", [False, True])
 def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_runs_from_being_taken_over(
     alice: World, bob: World, settings: Any, on_postgres: bool, said: bool

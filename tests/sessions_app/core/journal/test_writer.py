@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from sessions_app.core import journal, prepared
+from sessions_app.core import history, journal, prepared
 from sessions_app.core.events import Happening, Kind
+from sessions_app.core.history import Place
 from sessions_app.core.journal import writer as writer_module
 from sessions_app.core.journal.entries import READY
+from sessions_app.core.journal.store import Locked, Written
 from sessions_app.core.journal.types import Announcement, Event, Stored, Unit
 from sessions_app.core.prepared import Statement
-from sessions_app.models import Session, ToolCall, Turn
+from sessions_app.models import Origin, Session, ToolCall, Turn
 
 from .conftest import WAIT, Announced, InLoop, Run, World
 
@@ -358,6 +361,69 @@ def test_one_tenants_counter_held_for_long_does_not_stop_anothers_run(
     assert answers[0].result(WAIT) == "stored"
     assert writer.submit(run.commit(2)) == ["stored"]
     assert run.step == 2
+
+
+ROWS = {
+    "position": "select 1 from session_tail where session_id = %s for update",
+    "session": "select 1 from sessions_app_session where id = %s for update",
+    "call": "select 1 from sessions_app_toolcall where session_id = %s for update",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_one_session_held_for_long_stops_neither_its_tenants_other_runs_nor_another_tenants(
+    writer: InLoop, make_run: MakeRun, world: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    run, other = make_run(), make_run()
+    sibling = make_run(run.tenant)
+    world.call(run.turn, "c1")
+    store, waited = writer.writer._store, []
+    real = store.attempt
+
+    async def attempt(units: Sequence[Unit], *args: Any, **kwargs: Any) -> Written:
+        try:
+            return await real(units, *args, **kwargs)
+        except Locked:
+            waited.append({unit.tenant for unit in units})
+            raise
+
+    monkeypatch.setattr(store, "attempt", attempt)
+    place = Place(run.tenant, run.session, run.turn, 1, 1)
+    told = [
+        *history.message(place, "assistant", "hm", timezone.now(), origin=Origin.SERVER),
+        Statement("update sessions_app_toolcall set title = 'Tide' where session_id = %s", (run.session,)),
+    ]
+    with somebody_holds(ROWS[row], run.session):
+        answers = writer.begin_submit(run.commit(1, *told), other.delta("x"), other.commit(1), sibling.commit(1))
+        assert [answer.result(WAIT) for answer in answers[1:]] == ["stored"] * 3
+        for step in range(2, 12):
+            late = writer.begin_submit(run.delta(f"{step} "))
+            for each in (other, sibling):
+                assert writer.submit(each.delta("x"), each.commit(step)) == ["stored", "stored"]
+        assert not answers[0].done()
+        # Once for all who were in one flush with it; from then on nothing of it is waited for.
+        assert len(waited) <= 1, waited
+    assert [answer.result(WAIT) for answer in (answers[0], *late)] == ["stored", "stored"]
+    assert run.step == 1
+    assert not writer.writer._held
+
+
+def test_deltas_behind_a_position_that_is_held_stop_no_other_tenants_run(
+    writer: InLoop, make_run: MakeRun, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    run, other = make_run(), make_run()
+    sibling = make_run(run.tenant)
+    with somebody_holds(ROWS["position"], run.session):
+        answers = writer.begin_submit(run.delta("so "), other.delta("x"), sibling.delta("y"))
+        assert [answer.result(WAIT) for answer in answers[1:]] == ["stored", "stored"]
+        assert writer.submit(other.delta("x"), sibling.delta("y")) == ["stored", "stored"]
+        assert not answers[0].done()
+    assert answers[0].result(WAIT) == "stored"
+    assert run.said == [("text_delta", "so ")]
 
 
 def test_a_web_transaction_in_sqlite_is_waited_for(writer: InLoop, make_run: MakeRun, on_postgres: bool) -> None:
