@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         if "--traceback" in arguments:
             raise
         if list(arguments[1:2]) == ["doctor"]:
-            findings.write([findings.fail("settings", str(error), "")], sys.stdout, as_json="--json" in arguments)
+            fault = findings.fail("settings", str(error), "")
+            print(findings.document([fault]) if "--json" in arguments else findings.line(fault))  # noqa: T201 - a command's answer
         else:
             report_fatal(str(error))
         return REFUSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from agenthost.observability import masked
 
@@ -39,17 +39,13 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return 1 if any(finding.state == "fail" for finding in findings) else 0
 
 
-class Output(Protocol):
-    def write(self, text: str, /) -> Any: ...
+def line(finding: Finding) -> str:
+    """One line for a person. Nothing that is masked in the log is shown."""
+    text = " ".join(f"{finding.detail} {finding.fix}".split())
+    return masked(f"{_SHOWN[finding.state]:<8} {finding.check:<10} {text}")
 
 
-def write(findings: Sequence[Finding], out: Output, *, as_json: bool) -> None:
-    """One line a finding; as JSON one object. Nothing that is masked in the log is printed."""
-    if as_json:
-        checks = [{name: masked(text) for name, text in asdict(finding).items()} for finding in findings]
-        document = {"ok": exit_code(findings) == 0, "checks": checks}
-        out.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
-        return
-    for finding in findings:
-        text = " ".join(f"{finding.detail} {finding.fix}".split())
-        out.write(masked(f"{_SHOWN[finding.state]:<8} {finding.check:<10} {text}") + "\n")
+def document(findings: Sequence[Finding]) -> str:
+    """All of them for a program, as JSON, masked like the lines."""
+    checks = [{name: masked(text) for name, text in asdict(finding).items()} for finding in findings]
+    return json.dumps({"ok": exit_code(findings) == 0, "checks": checks}, ensure_ascii=False, indent=2)

@@ -68,7 +68,7 @@ def of_redis(url: str) -> Iterator[Finding]:
 def of_broker() -> Iterator[Finding]:
     where = host(settings.AGENTHOST_BROKER_URL or "")
     try:
-        with app.connection_for_write() as made:
+        with app.connection_for_write(settings.AGENTHOST_BROKER_URL) as made:
             made.ensure_connection(max_retries=1, timeout=int(_SECONDS))
     except (OperationalError, OSError) as error:
         fix = "Start it, or correct CELERY_BROKER_URL. Until then workers find new turns only when they look at the queue."

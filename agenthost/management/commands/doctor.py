@@ -23,7 +23,14 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        found = list(examine(connect=options["connect"]))
-        findings.write(found, self.stdout, as_json=options["json"])
+        found = []
+        for finding in examine(connect=options["connect"]):
+            found.append(finding)
+            if not options["json"]:
+                # At once: the next check may wait for something that does not answer.
+                self.stdout.write(findings.line(finding))
+                self.stdout.flush()
+        if options["json"]:
+            self.stdout.write(findings.document(found))
         if code := findings.exit_code(found):
             sys.exit(code)

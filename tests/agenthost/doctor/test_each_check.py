@@ -140,6 +140,26 @@ def test_settings_that_lose_data_are_named() -> None:
 
 
 @pytest.mark.usefixtures("_postgres")
+def test_a_database_that_is_not_utf8_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(reach.connect()) as administrator:
+        administrator.execute("create database doctor_ascii encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'")
+        try:
+            monkeypatch.setitem(connection.settings_dict, "NAME", "doctor_ascii")
+            with closing(reach.connect()) as made:
+                found = [each.detail for each in bad(database.parameters(made))]
+        finally:
+            administrator.execute("drop database doctor_ascii")
+    assert "The database's encoding is SQL_ASCII; texts need UTF8." in found
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_server_that_is_too_old_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "OLDEST_POSTGRES", 99)
+    with closing(reach.connect()) as made:
+        assert any(each.fix == "Upgrade it to 99 or newer." for each in bad(database.of_postgres(made)))
+
+
+@pytest.mark.usefixtures("_postgres")
 def test_more_connections_than_the_server_allows_are_a_fault(settings: Settings) -> None:
     with closing(reach.connect()) as made:
         settings.AGENTHOST_DATABASE_POOL_MAX = 10_000
@@ -218,6 +238,25 @@ def test_a_user_that_may_not_publish_is_a_fault(own_redis: Redis) -> None:
         made.execute_command("ACL", "SETUSER", "quiet", "on", ">pw", "allkeys", "allchannels", "+@all", "-publish")
     fault = the_bad(redis.of_redis(f"redis://quiet:pw@127.0.0.1:{own_redis.port}/0"))
     assert "PUBLISH" in fault.fix
+
+
+def test_a_redis_that_is_old_or_slow_is_named(own_redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis, "SLOW_MS", -1.0)
+    assert the_bad(redis.of_redis(own_redis.url())).state == "warning"
+    monkeypatch.setattr(redis, "OLDEST", 99)
+    assert the_bad(redis.of_redis(own_redis.url())).fix == "Upgrade it to 99 or newer."
+
+
+def test_a_broker_of_its_own_that_is_away_is_a_fault(own_redis: Redis, settings: Settings) -> None:
+    settings.AGENTHOST_REDIS_URL = own_redis.url()
+    settings.AGENTHOST_BROKER_URL = own_redis.url(1)
+    assert [each.check for each in redis.look()] == ["redis", "broker"]
+    assert bad(redis.look()) == []
+    port = free_port()
+    settings.AGENTHOST_BROKER_URL = f"redis://:hush-hush@127.0.0.1:{port}/0"
+    fault = the_bad(redis.look())
+    assert (fault.check, fault.detail.partition(" does")[0]) == ("broker", f"The broker at 127.0.0.1:{port}")
+    assert "hush" not in repr(fault)
 
 
 def test_a_cluster_without_a_redis_is_a_fault(settings: Settings) -> None:
