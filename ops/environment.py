@@ -38,13 +38,8 @@ def say(text: str) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     path = ROOT / "var" / "bootstrap.lock"
-    try:
-        path.parent.mkdir(exist_ok=True)
-        file = path.open("w")
-    except OSError as error:
-        advice = "run this as the owner of the checkout, or copy the checkout to a directory of yours"
-        raise InstallationError(f"{error.filename} cannot be written: {error.strerror}; {advice}") from None
-    with file:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -127,9 +122,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ops/bootstrap", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dev", action="store_true", help="also what tests and checks need")
     dev: bool = parser.parse_args().dev
-    if satisfied(dev):
-        return 0
     try:
+        if satisfied(dev):
+            return 0
         with alone():
             if satisfied(dev):
                 return 0
@@ -139,6 +134,10 @@ def main() -> int:
             install(DEV if dev or stamp().startswith(DEV) else RUNTIME)
     except InstallationError as error:
         say(f"{error}.")
+        return 1
+    except OSError as error:
+        advice = "run this as the owner of the checkout, or copy the checkout to a directory of yours"
+        say(f"{error.filename}: {error.strerror}; {advice}.")
         return 1
     say("ready.")
     return 0

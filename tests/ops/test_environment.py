@@ -20,4 +20,5 @@ def test_a_checkout_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"ops/bootstrap: {tmp_path / 'var'} cannot be written: ")
+    assert line.startswith(f"ops/bootstrap: {tmp_path / 'var'}: ")
+    assert "run this as the owner of the checkout" in line
