@@ -156,4 +156,4 @@ def _let_go(row: int) -> bool:
 
 def forget_dead(after: timedelta) -> int:
     """Delete what was not renewed for so long."""
-    return ClientPresence.objects.filter(seen_at__lt=Now() - after).delete()[0]
+    return rounds.delete(ClientPresence.objects.filter(seen_at__lt=Now() - after))

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core import journal, prepared
+from sessions_app.core import journal, prepared, rounds
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import DispatchedBefore
 from sessions_app.core.events import Happening, Kind
@@ -62,7 +63,7 @@ def told(happening: Happening, dispatched: Dispatched | None) -> Happening:
 
 _INSERT = """
 insert into sessions_app_dispatchrecord (tenant_id, client, life, seq, digest, connection, refused, at)
-values (%s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing returning id
+values (%s, %s, %s, %s, %s, %s, %s, {now}) on conflict do nothing returning id
 """
 _BY_WHOM = """
 select connection from sessions_app_dispatchrecord
@@ -75,7 +76,7 @@ def remember(caller: Caller, dispatched: Dispatched | None, *, refused: bool = F
     if dispatched is None:
         return
     key = (caller.tenant, dispatched.client, dispatched.life, str(dispatched.seq)[:_LONGEST_SEQ], dispatched.digest)
-    if prepared.row(_INSERT, (*key, dispatched.connection, refused, timezone.now())) is not None:
+    if prepared.row(_INSERT, (*key, dispatched.connection, refused)) is not None:
         return
     before = prepared.row(_BY_WHOM, key)
     if before is not None and before[0] != dispatched.connection:
@@ -96,7 +97,6 @@ def refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
         tx.append(refusal(caller, dispatched, reason))
 
 
-def forget_old(before: Any, batch: int) -> int:
-    """Delete records of that time, at most so many; how many there were."""
-    old = DispatchRecord.objects.filter(at__lt=before).order_by("at").values_list("pk", flat=True)[:batch]
-    return DispatchRecord.objects.filter(pk__in=list(old)).delete()[0]
+def forget_old(after: timedelta) -> int:
+    """Delete records that are older; how many there were."""
+    return rounds.delete(DispatchRecord.objects.filter(at__lt=Now() - after))

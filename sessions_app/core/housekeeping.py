@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from functools import partial
 
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from sessions_app.core import (
     connections,
     database,
     dispatches,
     faults,
+    held,
     idempotency,
     installation,
     journal,
@@ -24,17 +27,19 @@ from sessions_app.core import (
     quotas,
     retention,
 )
+from sessions_app.core.rounds import Round
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-_DEAD_WORKERS_AFTER = timedelta(hours=1)
+_DEAD_AFTER = timedelta(hours=1)
 _READERS_LEAVE_WITHIN = timedelta(minutes=1)
 """Streams that were open when a session was deleted still have to read its end."""
 _SESSIONS_A_RUN = 200
-_RETENTION_SECONDS = 20.0
-_REMOVAL_SECONDS = 20.0
+_STEP_SECONDS = 20.0
+_LOCK_SECONDS = 0.5
+"""For statements that cannot skip what is locked; they are few."""
 _DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
 
@@ -51,58 +56,79 @@ def start() -> None:
 def _run_and_release() -> None:
     try:
         run()
-    except Exception as error:  # an edge: the next round tries again
-        log.error("housekeeping failed: %s", faults.described(error))
     finally:
         database.release()
         _at_work.release()
 
 
 def run() -> None:
-    """One round. Interrupted at any point it loses nothing: the next round goes on."""
-    now = timezone.now()
-    while quotas.fold(BATCH):
+    """One round of all steps. Interrupted at any point it loses nothing: the next round goes on.
+
+    Each step has its own time, and its errors are nobody else's.
+    """
+    for name, step in _STEPS:
+        try:
+            with held.waiting_at_most(_LOCK_SECONDS):
+                step()
+        except Exception as error:  # an edge: the next round tries again
+            log.error("housekeeping_failed step=%r: %s", name, faults.described(error))
+
+
+def _fold_usage() -> None:
+    until = time.monotonic() + _STEP_SECONDS
+    while time.monotonic() < until and quotas.fold(BATCH):
         pass
+
+
+def _forget_token_days() -> None:
     quotas.forget_days(quotas.today() - _DAYS_OF_TOKENS)
-    oldest = quotas.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS)
-    while model_use.forget_before(oldest, BATCH) == BATCH:
-        pass
-    events = journal.prune(
+
+
+def _forget_model_use() -> None:
+    model_use.forget_before(quotas.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS))
+
+
+def _prune_events() -> None:
+    this, now = Round(_STEP_SECONDS), presence.database_clock()
+    pruned = journal.prune(
         now - timedelta(seconds=settings.AGENTHOST_DELTA_RETENTION_SECONDS),
         now - timedelta(seconds=settings.AGENTHOST_EVENT_RETENTION_SECONDS),
         BATCH,
+        this,
     )
-    sessions = _remove_deleted()
-    presence.forget_dead(_DEAD_WORKERS_AFTER)
-    connections.forget_dead(_DEAD_WORKERS_AFTER)
-    while idempotency.forget_old(BATCH) == BATCH:
-        pass
-    while dispatches.forget_old(now - _DISPATCHES_KEPT, BATCH) == BATCH:
-        pass
-    if events or sessions:
-        log.info("housekeeping removed %s events and %s deleted sessions", events, sessions)
-    retention.enforce(_RETENTION_SECONDS)
-    installation.note_housekeeping()
+    this.report("events")
+    if pruned:
+        log.info("housekeeping removed %s events", pruned)
 
 
-def _remove_deleted() -> int:
+def _remove_deleted() -> None:
     """As many as there is time for: retention may delete thousands in a round."""
-    until, removed = time.monotonic() + _REMOVAL_SECONDS, 0
-    while batch := _deleted():
-        for session in batch:
-            if time.monotonic() >= until:
-                return removed
-            removed += remove_session(session)
-    return removed
+    this, removed = Round(_STEP_SECONDS), 0
+    while not this.over and (batch := _deleted(this.passed_over)):
+        removed += this.each(batch, remove_session)
+    this.report("deleted sessions")
+    if removed:
+        log.info("housekeeping removed %s deleted sessions", removed)
 
 
-def _deleted() -> list[int]:
-    rows = (
-        Session.with_deleted.filter(deleted_at__lt=timezone.now() - _READERS_LEAVE_WITHIN)
-        .order_by("deleted_at")
-        .values_list("pk", flat=True)
-    )
-    return list(rows[:_SESSIONS_A_RUN])
+_STEPS: Sequence[tuple[str, Callable[[], object]]] = (
+    ("usage", _fold_usage),
+    ("days of tokens", _forget_token_days),
+    ("model use", _forget_model_use),
+    ("events", _prune_events),
+    ("deleted sessions", _remove_deleted),
+    ("workers", partial(presence.forget_dead, _DEAD_AFTER)),
+    ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
+    ("idempotency", idempotency.forget_old),
+    ("dispatches", partial(dispatches.forget_old, _DISPATCHES_KEPT)),
+    ("retention", partial(retention.enforce, _STEP_SECONDS)),
+    ("mark", installation.note_housekeeping),
+)
+
+
+def _deleted(besides: Collection[int]) -> list[int]:
+    rows = Session.with_deleted.filter(deleted_at__lt=Now() - _READERS_LEAVE_WITHIN).exclude(pk__in=list(besides))
+    return list(rows.order_by("deleted_at").values_list("pk", flat=True)[:_SESSIONS_A_RUN])
 
 
 _OWNED = (

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core import secrets
+from sessions_app.core import rounds, secrets
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import IdempotencyKeyReused, NotReady
 from sessions_app.models import IdempotencyRecord
@@ -74,7 +74,7 @@ def recall(caller: Caller, once: Once | None) -> Earlier | None:
     if once is None:
         return None
     record = IdempotencyRecord.objects.filter(
-        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__gt=timezone.now() - KEPT_FOR
+        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__gt=Now() - KEPT_FOR
     ).first()
     if record is None:
         return None
@@ -94,9 +94,8 @@ def remember(caller: Caller, once: Once | None, *, session: str, turn: str = "",
     """
     if once is None:
         return
-    now = timezone.now()
     IdempotencyRecord.objects.filter(
-        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__lte=now - KEPT_FOR
+        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__lte=Now() - KEPT_FOR
     ).delete()
     try:
         with transaction.atomic():
@@ -108,7 +107,7 @@ def remember(caller: Caller, once: Once | None, *, session: str, turn: str = "",
                 session=session,
                 turn=turn,
                 run=run,
-                created_at=now,
+                created_at=Now(),
             )
     except IntegrityError as error:
         raise CameFirst from error
@@ -127,7 +126,6 @@ def once_only(caller: Caller, once: Once | None, recalled: Callable[[Earlier], T
     raise NotReady
 
 
-def forget_old(batch: int) -> int:
-    """Delete records that are older than a day, at most ``batch``; how many there were."""
-    old = IdempotencyRecord.objects.filter(created_at__lte=timezone.now() - KEPT_FOR).order_by("pk").values_list("pk", flat=True)
-    return IdempotencyRecord.objects.filter(pk__in=list(old[:batch])).delete()[0]
+def forget_old() -> int:
+    """Delete records that are older than a day; how many there were."""
+    return rounds.delete(IdempotencyRecord.objects.filter(created_at__lte=Now() - KEPT_FOR))

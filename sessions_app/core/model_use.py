@@ -12,7 +12,7 @@ from django.db.models import F, Q, Sum
 
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
-from sessions_app.core import quotas
+from sessions_app.core import quotas, rounds
 from sessions_app.core.prepared import Statement
 from sessions_app.models import ApiKey, ModelUse, ModelUsePurpose, Tenant
 
@@ -153,7 +153,6 @@ class Names:
         return f"#{number}" if key is None else f"{key[0]}… {key[1]}".strip()
 
 
-def forget_before(day: date, batch: int) -> int:
-    """Remove what was used before this day, at most a batch of it; how much was."""
-    old = ModelUse.objects.filter(day__lt=day).values("pk")[:batch]
-    return ModelUse.objects.filter(pk__in=old).delete()[0]
+def forget_before(day: date) -> int:
+    """Remove what was used before this day; how much was."""
+    return rounds.delete(ModelUse.objects.filter(day__lt=day))

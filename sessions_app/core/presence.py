@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db.models.functions import Now
 
-from sessions_app.core import prepared
+from sessions_app.core import prepared, rounds
 from sessions_app.models import TURN_FORMAT, Turn, TurnState, WorkerPresence
 
 STUCK_AFTER_SECONDS = 5
@@ -46,4 +46,4 @@ def turns_stuck() -> int:
 
 
 def forget_dead(after: timedelta) -> int:
-    return WorkerPresence.objects.filter(seen_at__lt=Now() - after).delete()[0]
+    return rounds.delete(WorkerPresence.objects.filter(seen_at__lt=Now() - after))

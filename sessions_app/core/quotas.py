@@ -556,4 +556,4 @@ def _fold(batch: int, tenant: int | None) -> int:
 
 def forget_days(before: date) -> int:
     """Delete the totals of days long past; how many there were."""
-    return UsageTotal.objects.filter(measure=Measure.TOKENS, day__lt=before).delete()[0]
+    return rounds.delete(UsageTotal.objects.filter(measure=Measure.TOKENS, day__lt=before))

@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, Model, QuerySet, Window
 from django.db.models.functions import Random, RowNumber
 
+from sessions_app.core import database, faults, held
 from sessions_app.core.errors import NotReady
 from sessions_app.core.held import Held
+
+log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Model)
 
 _OF_A_TENANT, _IN_ALL = 100, 1000
 _SECONDS = 5.0
+_MOST_PASSED_OVER = 10_000
+_DELETED_AT_ONCE = 1000
+
+
+class Round:
+    """One round. Rows that are held or that fail are passed over; only a lost database ends the round at once.
+
+    ``passed_over``: their keys, so that the caller can look beyond them. ``error``: the first failure, of ``failed_row``.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self.passed_over: set[int] = set()
+        self.error: Exception | None = None
+        self.failed_row = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up, or too many rows were passed over to look beyond them."""
+        return time.monotonic() >= self._until or len(self.passed_over) >= _MOST_PASSED_OVER
+
+    def each(self, rows: Iterable[int], do: Callable[[int], int]) -> int:
+        """Call ``do`` for each row within the time; the sum of what it returned."""
+        done = 0
+        for row in rows:
+            if self.over:
+                break
+            try:
+                done += do(row)
+            except Held:
+                self.passed_over.add(row)
+            except (OperationalError, InterfaceError, NotReady) as error:
+                if not database.is_lock_refused(error):
+                    raise
+                self.passed_over.add(row)
+            except Exception as error:
+                self.passed_over.add(row)
+                if self.error is None:
+                    self.error, self.failed_row = error, row
+        return done
+
+    def report(self, what: str) -> None:
+        """Log the first failure, if there was one."""
+        if self.error is not None:
+            log.error("row_passed_over duty=%r row=%s: %s", what, self.failed_row, faults.described(self.error))
 
 
 def fairly(rows: QuerySet[M, Any]) -> list[int]:
@@ -29,25 +78,23 @@ def fairly(rows: QuerySet[M, Any]) -> list[int]:
     return list(ranked.values_list("pk", flat=True)[:_IN_ALL])
 
 
-def each(rows: Iterable[int], do: Callable[[int], int], *, seconds: float = _SECONDS) -> int:
-    """Call ``do`` for each row within the time; the sum of what it returned.
-
-    Held rows are left for the next round. A row that fails does not keep the others from their turn: the first
-    such error is raised when all are done. Only a lost database ends the round at once.
-    """
-    until, done = time.monotonic() + seconds, 0
-    failed: Exception | None = None
-    for row in rows:
-        if time.monotonic() >= until:
-            break
-        try:
-            done += do(row)
-        except Held:
-            continue
-        except (OperationalError, InterfaceError, NotReady):
-            raise
-        except Exception as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
+def each(rows: Iterable[int], do: Callable[[int], int]) -> int:
+    """A round of its own; if a row fails, its error is raised when all the others are done."""
+    one = Round(_SECONDS)
+    done = one.each(rows, do)
+    if one.error is not None:
+        raise one.error
     return done
+
+
+def delete(rows: QuerySet[M, Any], seconds: float = _SECONDS) -> int:
+    """Delete these rows within the time, a batch a transaction, but for those that are locked; how many."""
+    until, deleted = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        with transaction.atomic():
+            free = rows.select_for_update(skip_locked=held.skip_locked()).values_list("pk", flat=True)
+            keys = list(free[:_DELETED_AT_ONCE])
+            deleted += rows.model._base_manager.filter(pk__in=keys).delete()[0]
+        if len(keys) < _DELETED_AT_ONCE:
+            break
+    return deleted

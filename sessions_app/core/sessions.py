@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
@@ -24,6 +25,7 @@ from sessions_app.core import (
     addresses,
     agents,
     events,
+    held,
     history,
     idempotency,
     journal,
@@ -216,7 +218,7 @@ def delete(caller: Caller, row: Session) -> None:
 def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     turns.lock_live_turn(session)
     counted_upto = quotas.session_gone(session)
-    Session.objects.filter(pk=session.pk).update(deleted_at=timezone.now(), client_tools="[]", tool_refs=None)
+    Session.objects.filter(pk=session.pk).update(deleted_at=Now(), client_tools="[]", tool_refs=None)
     OptionValue.objects.filter(session_id=session.pk).delete()
     uri = addresses.of(session)
     addresses.free(session)
@@ -231,9 +233,14 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     return stopped
 
 
-def idle(tenant: int, since: datetime, limit: int) -> list[int]:
-    """Sessions that nobody has used since then, the longest unused first: no live turn, no turn that ended later."""
-    rows = Session.objects.filter(tenant_id=tenant, modified_at__lt=since).exclude(_used_since(since))
+def idle(tenant: int, since: datetime, limit: int, besides: Collection[int] = ()) -> list[int]:
+    """Sessions that nobody has used since then, the longest unused first: no live turn, no turn that ended later.
+
+    ``besides``: without these.
+    """
+    rows = (
+        Session.objects.filter(tenant_id=tenant, modified_at__lt=since).exclude(_used_since(since)).exclude(pk__in=list(besides))
+    )
     return list(rows.order_by("modified_at", "pk").values_list("pk", flat=True)[:limit])
 
 
@@ -243,8 +250,8 @@ def _used_since(since: datetime) -> Exists:
 
 
 def delete_idle(session_id: int, since: datetime) -> bool:
-    """Delete a session as its client would, unless somebody has used it since then."""
-    with journal.transaction() as tx:
+    """Delete a session as its client would, unless somebody has used it since then. Held if somebody has it locked."""
+    with held.briefly(journal.transaction(waiting=False)) as tx:
         session = Session.objects.select_for_update(no_key=True).filter(pk=session_id, modified_at__lt=since).first()
         # Asked again, now that no turn can begin.
         if session is None or Turn.objects.filter(Q(state__in=LIVE_STATES) | Q(ended_at__gte=since), session=session).exists():

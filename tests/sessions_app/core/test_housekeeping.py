@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from sessions_app.core import access, housekeeping, journal, sessions
+from sessions_app.core import access, housekeeping, journal, retention, rounds, sessions
 from sessions_app.core.errors import SessionNotFound
 from sessions_app.core.turns import Accepted
 from sessions_app.core.worker import Worker
-from sessions_app.models import Session, SessionTail, Turn
+from sessions_app.models import Message, Session, SessionTail, Tenant, Turn, WorkerPresence
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, thinking
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, kinds, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, kinds, locked, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import READ_LOG
 
 WORD = "heliotrope"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def tables_with(word: str) -> list[str]:
@@ -108,3 +112,101 @@ def test_removing_one_session_leaves_the_next_alone(alice: World, model: ModelSe
     assert Turn.objects.get(pk=accepted.turn_id).state == "queued"
     events = journal.read_session(stays.tenant_id, stays.pk, 0).events
     assert [event.kind for event in events] == ["session_created", "turn_started", "title_changed"]
+
+
+def test_one_step_that_fails_keeps_no_other_from_its_work(
+    alice: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever it is, in every round."""
+    names = [name for name, _ in housekeeping._STEPS]
+    done: list[str] = []
+
+    def fail() -> None:
+        raise ValueError(WORD)
+
+    for broken in range(len(names)):
+        steps = [(name, fail if n == broken else partial(done.append, name)) for n, name in enumerate(names)]
+        monkeypatch.setattr(housekeeping, "_STEPS", steps)
+        done.clear()
+        housekeeping.run()
+        assert done == [name for n, name in enumerate(names) if n != broken]
+    assert caplog.text.count("housekeeping_failed") == len(names)
+    assert WORD not in caplog.text
+
+
+def test_a_deleted_session_that_cannot_be_removed_keeps_no_other_and_no_retention(
+    alice: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound, idle = (alice.session() for _ in range(3))
+    Tenant.objects.update(session_retention_days=1)
+    for session in (broken, sound):
+        sessions.delete(alice.caller, session)
+        _long_ago(session)
+    Session.with_deleted.filter(pk=broken.pk).update(deleted_at=LONG_AGO)
+    Session.objects.filter(pk=idle.pk).update(modified_at=LONG_AGO)
+    original = journal.forget_session
+
+    def forget(session: int) -> None:
+        if session == broken.pk:
+            raise ValueError(WORD)
+        original(session)
+
+    monkeypatch.setattr(journal, "forget_session", forget)
+    monkeypatch.setattr(housekeeping, "_SESSIONS_A_RUN", 1)
+    for _ in range(2):
+        housekeeping.run()
+    assert set(Session.with_deleted.values_list("pk", flat=True)) == {broken.pk, idle.pk}
+    assert not Session.objects.exists(), "the idle one is deleted"
+    assert caplog.text.count(f"row={broken.pk}") == 2, "once a round"
+    assert WORD not in caplog.text
+
+
+@pytest.mark.parametrize("table", ["session", "turn", "message"])
+def test_a_locked_row_of_a_deleted_session_keeps_no_other(alice: World, bob: World, on_postgres: bool, table: str) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    held, free = (world.session(seed=[{"role": "user", "content": WORD}]) for world in (alice, bob))
+    for world, session in ((alice, held), (bob, free)):
+        world.say(session, "x")
+        sessions.delete(world.caller, session)
+        _long_ago(session)
+    Session.with_deleted.filter(pk=held.pk).update(deleted_at=LONG_AGO)
+    rows: dict[str, QuerySet[Any]] = {
+        "session": Session.with_deleted.filter(pk=held.pk),
+        "turn": Turn.objects.filter(session_id=held.pk),
+        "message": Message.objects.filter(session_id=held.pk),
+    }
+    with locked(lambda: list(rows[table].select_for_update())):
+        housekeeping.run()
+        assert set(Session.with_deleted.values_list("pk", flat=True)) == {held.pk}
+    housekeeping.run()
+    assert not Session.with_deleted.exists()
+
+
+def test_a_locked_session_keeps_no_other_from_retention(alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    monkeypatch.setattr(retention, "BATCH", 1)
+    Tenant.objects.update(session_retention_days=1)
+    held, free = alice.session(), alice.session()
+    Session.objects.filter(pk=held.pk).update(modified_at=LONG_AGO)
+    Session.objects.filter(pk=free.pk).update(modified_at=LONG_AGO + timedelta(days=1))
+    with locked(lambda: list(Session.objects.filter(pk=held.pk).select_for_update())):
+        assert retention.enforce(60) == 1
+        assert list(Session.objects.values_list("pk", flat=True)) == [held.pk]
+    assert retention.enforce(60) == 1
+
+
+def test_locked_rows_are_passed_over_where_many_are_deleted_at_once(
+    alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    monkeypatch.setattr(rounds, "_DELETED_AT_ONCE", 2)
+    for number in range(5):
+        WorkerPresence.objects.create(worker=f"w{number}", host="h", pid=1, started_at=LONG_AGO, seen_at=LONG_AGO)
+    with locked(lambda: list(WorkerPresence.objects.filter(worker="w0").select_for_update())):
+        housekeeping.run()
+        assert list(WorkerPresence.objects.values_list("worker", flat=True)) == ["w0"]
+    housekeeping.run()
+    assert not WorkerPresence.objects.exists()

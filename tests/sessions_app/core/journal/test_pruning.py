@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -11,6 +13,7 @@ from sessions_app.core import journal
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.events import Kind
 from sessions_app.core.journal import pruning
+from sessions_app.core.rounds import Round
 from sessions_app.models import Event, Pruned, SessionTail, Turn
 
 from .conftest import World
@@ -37,8 +40,11 @@ def kinds(session: int) -> list[str]:
     return list(Event.objects.filter(session_id=session).order_by("seq").values_list("kind", flat=True))
 
 
+_SAID = (Kind.TURN_STARTED, Kind.TEXT_DELTA, Kind.TEXT_DELTA, Kind.TEXT_DELTA, Kind.TEXT_DONE, Kind.TURN_ENDED)
+
+
 def say(world: World, tenant: int, session: int) -> None:
-    for kind in (Kind.TURN_STARTED, Kind.TEXT_DELTA, Kind.TEXT_DELTA, Kind.TEXT_DELTA, Kind.TEXT_DONE, Kind.TURN_ENDED):
+    for kind in _SAID:
         world.append(tenant, session, kind, delta="x")
 
 
@@ -85,6 +91,83 @@ def test_the_events_of_a_live_turn_stay_however_old(world: World, state: str) ->
     Turn.objects.filter(pk=turn).update(state="done")
     prune()
     assert kinds(session) == []
+
+
+def test_the_deltas_of_a_turn_that_lived_long_go_with_the_first_round_after_its_end(world: World) -> None:
+    """Others of its tenant that are younger were pruned meanwhile."""
+    tenant = world.tenant()
+    long, short = world.session(tenant), world.session(tenant)
+    turn = world.turn(tenant, long)
+    say(world, tenant, long)
+    Turn.objects.filter(pk=turn).update(state="waiting")
+    say(world, tenant, short)
+    say(world, tenant, short)
+    age(DAY * 2)
+    assert prune() == 6
+    assert kinds(long).count("text_delta") == 3
+    assert prune() == 0
+    Turn.objects.filter(pk=turn).update(state="done")
+    assert prune() == 3
+    assert kinds(long) == ["run_started", "turn_started", "text_done", "turn_ended"]
+    with pytest.raises(PositionPruned):
+        journal.read_session(tenant, long, 1)
+    assert not Pruned.objects.filter(session_id__lt=-(1 << 61), session_id__gt=-(1 << 62)).exists()
+    assert prune() == 0
+
+
+def test_a_turn_that_began_later_keeps_no_deltas_of_the_turn_before(world: World) -> None:
+    tenant = world.tenant()
+    session, other = world.session(tenant), world.session(tenant)
+    first = world.turn(tenant, session)
+    say(world, tenant, session)
+    Turn.objects.filter(pk=first).update(state="waiting")
+    say(world, tenant, other)
+    age(DAY * 2)
+    prune()
+    Turn.objects.filter(pk=first).update(state="done")
+    second = world.turn(tenant, session)
+    say(world, tenant, session)
+    Turn.objects.filter(pk=second).update(state="waiting")
+    say(world, tenant, other)
+    age(DAY * 2)
+    prune()
+    assert kinds(session) == ["run_started", "turn_started", "text_done", "turn_ended", "run_started", *_SAID]
+    Turn.objects.filter(pk=second).update(state="done")
+    prune()
+    assert kinds(session).count("text_delta") == 0
+
+
+def test_a_forgotten_session_leaves_no_mark_of_what_was_passed_over(world: World) -> None:
+    tenant = world.tenant()
+    session, other = world.session(tenant), world.session(tenant)
+    turn = world.turn(tenant, session)
+    say(world, tenant, session)
+    Turn.objects.filter(pk=turn).update(state="waiting")
+    say(world, tenant, other)
+    age(DAY * 2)
+    prune()
+    journal.forget_session(session)
+    assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, pruning.everything_of(tenant)}
+
+
+def test_a_tenant_whose_events_cannot_be_deleted_keeps_no_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenants = [world.tenant() for _ in range(3)]
+    sessions = [world.session(tenant) for tenant in tenants]
+    for tenant, session in zip(tenants, sessions, strict=True):
+        say(world, tenant, session)
+    age(DAY * 2)
+    original = pruning._delete
+
+    def delete(cursor: Any, tenant: int, numbers: Sequence[int]) -> None:
+        if tenant == tenants[1]:
+            raise ValueError("a row that cannot be deleted")
+        original(cursor, tenant, numbers)
+
+    monkeypatch.setattr(pruning, "_delete", delete)
+    this = Round(60)
+    assert journal.prune(NOW - DAY, NOW - MONTH, 2, this) == 6
+    assert (type(this.error), this.failed_row) == (ValueError, tenants[1])
+    assert [kinds(session).count("text_delta") for session in sessions] == [0, 3, 0]
 
 
 def test_a_reader_from_before_what_was_pruned_is_told_and_one_from_after_reads_on(world: World) -> None:
