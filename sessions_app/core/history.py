@@ -259,12 +259,12 @@ def turn_left_waiting(turn: int, fence: int) -> Statement:
     )
 
 
-def turn_handed_over(turn: int, fence: int, at: datetime) -> Statement:
+def turn_handed_over(turn: int, fence: int) -> Statement:
     """Back into the queue, at a commit point, by a worker that is going away."""
     return Statement(
-        "update sessions_app_turn set state = 'queued', worker = '', lease_expires_at = null, queued_at = %s"
+        "update sessions_app_turn set state = 'queued', worker = '', lease_expires_at = null, queued_at = {now}"
         " where id = %s and fence = %s",
-        (at, turn, fence),
+        (turn, fence),
     )
 
 

@@ -54,7 +54,8 @@ _WORDS = {
 
 
 @lru_cache(maxsize=64)
-def _written(sql: str, vendor: str) -> str:
+def written(sql: str, vendor: str) -> str:
+    """The statement in the words of one database."""
     for word, text in _WORDS[vendor].items():
         sql = sql.replace("{" + word + "}", text)
     return sql
@@ -69,7 +70,7 @@ def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     if connection.vendor == "postgresql":
         return _run(sql, params).fetchall()
     with connection.cursor() as cursor:
-        cursor.execute(_written(sql, connection.vendor), adapted(params))
+        cursor.execute(written(sql, connection.vendor), adapted(params))
         return list(cursor.fetchall())
 
 
@@ -103,7 +104,7 @@ def execute(statements: Sequence[Statement]) -> None:
         return
     with connection.cursor() as cursor:
         for statement in statements:
-            cursor.execute(_written(statement.sql, connection.vendor), adapted(statement.params))
+            cursor.execute(written(statement.sql, connection.vendor), adapted(statement.params))
 
 
 def finish(statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
@@ -126,7 +127,7 @@ def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
     connection.ensure_connection()
     with connection.wrap_database_errors:
         cursor: psycopg.Cursor[tuple[Any, ...]] = psycopg.Cursor(connection.connection)
-        return cursor.execute(_written(sql, "postgresql"), params, prepare=True)
+        return cursor.execute(written(sql, "postgresql"), params, prepare=True)
 
 
 def adapted(params: Sequence[Any]) -> tuple[Any, ...]:

@@ -228,7 +228,7 @@ class Run:
     async def _hand_over_if_asked(self) -> None:
         """Only where no tool of ours is running: whoever goes on could not tell how it ended."""
         if self._hand_over:
-            over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence, timezone.now())
+            over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence)
             released = Happening(Kind.RUN_RELEASED, {"turn": self._loaded.public_id, "run": self._loaded.run})
             await self._commit([released], [over])
             raise RunLost

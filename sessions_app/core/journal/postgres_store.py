@@ -19,6 +19,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
+from sessions_app.core import prepared
 from sessions_app.core.journal import barriers, postgres
 from sessions_app.core.journal.layout import Layout
 from sessions_app.core.journal.postgres import Append, numbers
@@ -148,7 +149,7 @@ class PostgresStore:
         async with connection.pipeline():
             for index, unit in enumerate(good):
                 for statement in unit.statements:
-                    await connection.execute(statement.sql, tuple(statement.params))
+                    await connection.execute(prepared.written(statement.sql, "postgresql"), tuple(statement.params))
                 if unit.unless_answered:
                     await connection.execute(_UNLESS_ANSWERED, (index, unit.turn))
             if layout.rows:

@@ -81,7 +81,7 @@ def answer(
                 state=TurnState.QUEUED,
                 api_key_id=caller.key,
                 run=run,
-                queued_at=now,
+                queued_at=Now(),
                 definition_id=definition,
                 takeovers=0,
                 deadline_at=_deadline(deadline),
@@ -139,7 +139,7 @@ class Answering:
         goes_on = waiting and not all(isinstance(each, ClientResult) and each.reviewed for each in answers)
         if goes_on:
             self._asking.take_turn()
-            self.append([go_on(live, self.caller.key, now)])
+            self.append([go_on(live, self.caller.key)])
             self.tx.after_commit(tasks.wake)
         elif not waiting:
             self.told = Stopped(live.pk, live.worker)
@@ -164,10 +164,10 @@ class Answering:
             self.tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
 
 
-def go_on(live: Turn, key: int | None, now: datetime) -> Happening:
+def go_on(live: Turn, key: int | None) -> Happening:
     """Put a waiting turn, which is locked, back into the queue."""
     live.run += 1
-    Turn.objects.filter(pk=live.pk).update(state=TurnState.QUEUED, api_key_id=key, run=live.run, queued_at=now, takeovers=0)
+    Turn.objects.filter(pk=live.pk).update(state=TurnState.QUEUED, api_key_id=key, run=live.run, queued_at=Now(), takeovers=0)
     return Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run})
 
 
@@ -182,7 +182,7 @@ def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: 
     message = text.partition(": ")[2]
     outcome = {"success": False, "message": message, "error": {"message": message}}
     results = [ClientResult(0, call.call_id, text, failed=True, outcome=outcome) for call in theirs]
-    happenings = [go_on(live, live.api_key_id, now)] if waiting else []
+    happenings = [go_on(live, live.api_key_id)] if waiting else []
     place = Place(session.tenant_id, session.pk, live.pk, live.run, step=0)
     happenings += _store_answers(
         place, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
@@ -99,8 +100,9 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
 def _may_ask(key: int | None, agent: str) -> bool:
     if key is None:
         return False
-    now = timezone.now()
-    valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), pk=key, revoked_at=None, tenant__suspended_at=None)
+    valid = ApiKey.objects.filter(
+        Q(expires_at=None) | Q(expires_at__gt=Now()), pk=key, revoked_at=None, tenant__suspended_at=None
+    )
     row = valid.select_related("tenant").first()
     return row is not None and all(
         allowed is None or agent in allowed for allowed in (row.allowed_agents, row.tenant.allowed_agents)

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
-from django.utils import timezone
 
 from sessions_app.core import held, journal, prepared, tasks
 from sessions_app.core.events import Happening, Kind
@@ -35,7 +34,7 @@ with live as (select tenant_id, count(*) as runs from sessions_app_turn where st
    coalesce(live.runs, 0) + t.nth as place
    from (select id, tenant_id, session_id, api_key_id, queued_at,
      row_number() over (partition by tenant_id order by queued_at, id) as nth from sessions_app_turn
-     where state = 'queued' and format <= %s and queued_at <= {moment}) t
+     where state = 'queued' and format <= %s and (%s or queued_at <= {moment})) t
    join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
    where t.nth <= %s and x.suspended_at is null and not t.tenant_id {among}
    and not exists (select 1 from sessions_app_apikey k where k.id = t.api_key_id and k.revoked_at is not null)
@@ -52,9 +51,6 @@ _TAKE_OVER = """
 update sessions_app_turn set state = 'running', worker = %s, fence = %s, lease_expires_at = {moment}, takeovers = %s,
  started_at = coalesce(started_at, {now}), provider_closed_at = null where id = %s
 """
-
-_LATER = 3600.0
-"""Whoever queues a turn may have a clock that is ahead of the database's."""
 
 _FIRST, _ANY = 1, 2**31 - 1
 
@@ -101,10 +97,9 @@ def claim(
 def _claim_queued(
     tx: journal.Transaction, worker: str, most: int, older_than: float, besides: Collection[int], place: int
 ) -> list[Claimed]:
-    until = _LATER if older_than == 0 else -older_than
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
     # The transaction's BEGIN goes with it.
-    values = (TURN_FORMAT, until, _LOOKED_AT, list(besides), place, most, worker, lease)
+    values = (TURN_FORMAT, older_than == 0, -older_than, _LOOKED_AT, list(besides), place, most, worker, lease)
     (found,) = prepared.answers([Statement(_CLAIM_QUEUED, values)])
     runs = []
     for turn_id, public_id, tenant, session, fence, run, takeovers in found:
@@ -124,7 +119,7 @@ def give_back(runs: Sequence[Claimed]) -> None:
     for claimed in runs:
         with journal.transaction() as tx:
             given = Turn.objects.filter(pk=claimed.turn_id, fence=claimed.fence, state=TurnState.RUNNING).update(
-                state=TurnState.QUEUED, worker="", lease_expires_at=None, queued_at=timezone.now()
+                state=TurnState.QUEUED, worker="", lease_expires_at=None, queued_at=Now()
             )
             if given:
                 tx.after_commit(tasks.wake)
