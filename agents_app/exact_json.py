@@ -121,7 +121,7 @@ def _dumps_with_places(value: Any) -> str:
     return re.sub(f'"{mark}"', lambda _: next(texts), text)
 
 
-# --- how much of it there is, before it is parsed ---
+# --- size limits, checked before parsing ---
 
 MAX_MEMBERS = 150_000
 """The members that a client's request may have in all its lists and objects: 15 for each of 10,000 messages."""
@@ -134,19 +134,19 @@ _STEPS = bytes(1 if mark in b"[{" else 255 if mark in b"]}" else 0 for mark in r
 
 
 def excess(text: str | bytes, *, members: int, levels: int) -> Excess | None:
-    """Which limit a JSON text exceeds, counted in native code without parsing it; None: neither.
+    """The limit that a JSON text exceeds, found in native code without parsing; None if it is within both.
 
-    ``members``: members of all lists and objects, an empty list or object counting as one more; ``levels``: lists and
-    objects in each other. ``unclosed``: a limit is exceeded and the brackets do not match, so it is no JSON either. Other
-    texts that are not JSON are counted up to their first error, like any other.
+    ``members`` counts the members of all lists and objects, an empty one as one more; ``levels`` is the nesting depth.
+    ``unclosed``: a limit is exceeded and the brackets do not match, so the text is not JSON. Never too low for the part of
+    a text before its first syntax error, which is all that a parser reads.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     openings = data.count(b"[") + data.count(b"{")
-    # What stands in strings is counted too: this can only show that a text is within its limits.
+    # An upper bound, because strings are counted too. Enough for nearly every text.
     if openings <= levels and openings + data.count(b",") <= members:
         return None
     if b"\\" in data:
-        # Pairs first: of an odd run of backslashes only the last one escapes a quote.
+        # Pairs first: in an odd run of backslashes only the last one escapes a quote.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = data.translate(None, _ALL_BUT_MARKS)
     # Each string has two quotes, and is a member or the name of one.
@@ -169,9 +169,9 @@ _STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 def place_of_level(text: str, level: int) -> tuple[str | int, ...]:
-    """The path to the first list or object that is this many levels deep; empty if what stands before it is not JSON.
+    """The path to the first list or object at this depth; empty if the text before it is not JSON.
 
-    The text may be nested deeper than the parser can follow.
+    Works for text that is nested deeper than the parser can follow.
     """
     closings: list[str] = []
     for found in _STRING_OR_BRACKET.finditer(text):
@@ -182,7 +182,7 @@ def place_of_level(text: str, level: int) -> tuple[str | int, ...]:
         elif mark in ("[", "{"):
             closings.append("]" if mark == "[" else "}")
             if len(closings) == level:
-                # All before it, closed: a text that can be parsed, and whose last members lead there.
+                # The text before it, with its brackets closed, can be parsed; the path follows its last members.
                 start = f"{text[: found.start()]}0{''.join(reversed(closings[:-1]))}"
                 return _path_to_the_last(start)
     return ()
@@ -195,7 +195,7 @@ def _path_to_the_last(text: str) -> tuple[str | int, ...]:
         return ()
     path: list[str | int] = []
     while value and isinstance(value, dict | list):
-        # A name that came twice keeps its first place; what is parsed last is not looked for then.
+        # A repeated name keeps its first position; the path then ends early.
         step = next(reversed(value)) if isinstance(value, dict) else len(value) - 1
         path.append(step)
         value = value[step]

@@ -85,11 +85,11 @@ def _with_servers(spec: AgentSpec, known: Iterable[AgentSpec]) -> AgentSpec:
         made = _merged.get(spec.name)
         if made is None or made[0] is not spec or not _same(made[1], lists):
             made = _merged[spec.name] = (spec, lists, replace(spec, tools=(*spec.tools, *listing.tools(spec, lists))))
-            _tell_what_is_left_out(spec, lists)
+            _log_left_out(spec, lists)
     return made[2]
 
 
-def _tell_what_is_left_out(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> None:
+def _log_left_out(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> None:
     for server, count in listing.left_out(spec, lists).items():
         log.warning(
             "agent %s: %d tools of the MCP server %s are left out: an agent takes %d of a server, and %d bytes of tools"
@@ -103,7 +103,7 @@ def _tell_what_is_left_out(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]
 
 
 def servers_cut() -> int:
-    """How many servers of agents have tools that are not served because they are too many or too large."""
+    """The number of agents' MCP servers with tools that are left out because of a limit."""
     described = list(_merged.values())
     return sum(len(catalogue.cut(spec) | listing.left_out(spec, lists).keys()) for spec, lists, _ in described)
 

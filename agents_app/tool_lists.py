@@ -1,4 +1,4 @@
-"""How large a list of tool declarations may be in all: every model request and every ``/meta`` carries it."""
+"""Size limit of a list of tool declarations, which every model request and every ``/meta`` carries."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SOURCE = "mcp:"
 
 MOST_TOOLS = 500
 MOST_LISTED = 2_000
-"""What is read of a server's list: its patterns choose among more tools than an agent can have."""
+"""The most tools that are read of one server's list; the operator's patterns then choose among them."""
 _LISTED_TIMES = 4
 MOST_SCHEMA_BYTES = 100_000
 MOST_DESCRIPTION = 20_000
@@ -29,7 +29,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def most_listed_bytes() -> int:
-    """The same in bytes of declarations."""
+    """The most bytes of declarations that are read of one server's list."""
     return _LISTED_TIMES * tool_lists.most_bytes()
 
 
@@ -113,7 +113,7 @@ def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]], others: Iterab
 
 
 def left_out(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> Mapping[str, int]:
-    """By server, how many tools the agent takes and there is no room for: one by one, or in all."""
+    """The number of tools that match the patterns and exceed a limit, by server."""
     return _chosen(spec, lists)[1]
 
 

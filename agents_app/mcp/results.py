@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_FAILURE = 4_000
 _MOST_MEMBERS, _MOST_LEVELS = 20_000, 100
-"""Of a text that is parsed to see whether it repeats a result's structured content."""
+"""Limits of a text that is parsed only to find out whether it repeats the structured content."""
 
 Block = Mapping[str, str]
 

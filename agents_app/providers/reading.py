@@ -153,7 +153,7 @@ def put_call(piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
 
 
 def _check_size(text: bytes) -> None:
-    """Unreadable if parsing it would stop all runs of the process for long. A small text never does."""
+    """Unreadable if parsing it would block the event loop of all runs for long."""
     if len(text) > _LARGE and exact_json.excess(text, members=exact_json.MAX_MEMBERS, levels=_MOST_LEVELS) is not None:
         raise Unreadable
 

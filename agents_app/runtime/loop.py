@@ -50,11 +50,11 @@ NO_ROOM = FAILED + "its result is larger than the room that is left in this turn
 TURN_TOO_LARGE = "turn_too_large"
 INTERRUPTED = FAILED + "interrupted, it may have run"
 BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
-"""Also of an object with more levels or members than anybody reads."""
+"""Also for an object beyond the limits on members and levels."""
 _ENDS: Mapping[ProviderFault, EndReason] = {"context_too_long": "max_tokens", "declined": "refusal"}
 """Faults of a provider that are no error of a turn's."""
 _MOST_LEVELS, _MOST_MEMBERS = 100, 20_000
-"""Of a call's arguments, which are parsed in the loop that all runs share."""
+"""Limits of a call's arguments: they are parsed in the event loop that all runs share."""
 _MOST_TOKENS = 10**12
 
 
@@ -222,7 +222,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     size = len(exact_json.dumps(content).encode())
     plan.room.left -= size
     if plan.room.left < 0:
-        log.warning("a tool's result of %d bytes is more than is left of its turn's (AGENTHOST_TURN_BYTES)", size)
+        log.warning("tool_result_dropped bytes=%d limit=AGENTHOST_TURN_BYTES", size)
         content, failed = NO_ROOM, True
     await host.call_finished(call, content, failed=failed)
 
@@ -333,9 +333,9 @@ class _Step:
         return calls
 
     async def _cut(self, full: Full) -> None:
-        """The model says more than is stored: what was shown of it is its message, and the turn is over."""
+        """End the turn with the part of the message that was shown."""
         limit = "AGENTHOST_MESSAGE_BYTES" if full.bound == "message" else "AGENTHOST_TURN_BYTES"
-        log.warning("a model's message is cut and its turn ends: there is no room for more of it (%s)", limit)
+        log.warning("model_message_cut limit=%s", limit)
         message = self._message([], broken=True)
         if full.bound == "message":
             await self._host.message_done(message, "max_tokens")

@@ -1,4 +1,4 @@
-"""How much a turn may store: counted while it grows, so that nothing is held or written that will not be kept."""
+"""Size limits of a model's message and of a turn, enforced while they grow."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 Bound = Literal["message", "turn"]
 
 MOST_CALLS = 256
-"""Tool calls of one model message: each is a row, and a task once it runs."""
+"""Tool calls in one model message; each is a row, and a task while it runs."""
 PART_BYTES = 512
-"""What a part counts beside its text: parts of one character are rows and events like any other."""
+"""Overhead counted for each part: a part of one character also makes rows and events."""
 
 
 class Full(Exception):
-    """There is no room for more of a model's message. ``bound``: whose limit it is."""
+    """A model's message has reached a limit: its own (``bound`` "message") or its turn's."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
@@ -23,9 +23,9 @@ class Full(Exception):
 
 @dataclass(slots=True)
 class Room:
-    """Of one run: the most bytes of one model message, and what is left of the turn's.
+    """The limits of one run: ``message``, the bytes of one model message; ``left``, the bytes left in the turn.
 
-    A turn's bytes are those of its models' messages and its tools' results, in UTF-8.
+    A turn's bytes are the UTF-8 of its model messages and its tools' results.
     """
 
     message: int = 4 * 1024 * 1024
@@ -37,7 +37,7 @@ class Room:
 
 
 class Filling:
-    """One model message as it grows."""
+    """Counts one model message while it streams."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -45,7 +45,7 @@ class Filling:
         self._bound: Bound = "message" if room.message <= room.left else "turn"
 
     def fit(self, text: str) -> str:
-        """As much of the text as there is room for; nothing once there was too much."""
+        """The part of the text that fits; empty once the limit was reached."""
         size = len(text) if text.isascii() else len(text.encode())
         if size <= self._left:
             self._take(size)
@@ -56,14 +56,14 @@ class Filling:
         return kept
 
     def take(self, size: int) -> None:
-        """Room for something that is stored whole or not at all; ``Full`` if there is none."""
+        """Count something that cannot be cut; ``Full`` if it does not fit."""
         if size > self._left:
             self._left = -1
             raise Full(self._bound)
         self._take(size)
 
     def check(self) -> None:
-        """``Full`` if something did not fit."""
+        """``Full`` if the limit was reached."""
         if self._left < 0:
             raise Full(self._bound)
 

@@ -337,17 +337,17 @@ SESSION_BYTES = (
     f"(select coalesce(sum(amount), 0) from sessions_app_usagetotal where {_OF_SESSION})"
     f" + (select coalesce(sum(amount), 0) from sessions_app_usageentry where {_OF_SESSION})"
 )
-"""An expression over tenant and session, twice: what the session has stored. One statement, as in ``used``."""
+"""SQL expression for a session's bytes; parameters: tenant, session, tenant, session. One statement, as in ``used``."""
 
 
 def bytes_of_session(session: Session) -> int:
-    """What the session has stored: messages, tools, options, what its clients have left in it."""
+    """The bytes a session has stored: messages, tools, options, waiting messages and client entries."""
     row = prepared.row(f"select {SESSION_BYTES}", (session.tenant_id, session.pk) * 2)
     return 0 if row is None else int(row[0])
 
 
 def admit_into(stored: int) -> None:
-    """``SessionFull`` if a session with so many bytes may not be continued."""
+    """``SessionFull`` if a session with this many bytes has reached its limit."""
     if stored >= settings.AGENTHOST_SESSION_BYTES:
         raise SessionFull(settings.AGENTHOST_SESSION_BYTES)
 

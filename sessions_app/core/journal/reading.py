@@ -46,22 +46,22 @@ _THROUGH = "(select through from pruned where session_id = %s)"
 
 
 MOST_BYTES = 8 * 1024 * 1024
-"""Of one read's payloads. A read that reaches it ends there, with at least one event."""
+"""The most bytes of payloads in one read, which returns at least one event."""
 
 
 def _sized(columns: str, condition: str) -> str:
-    """A select of events in their order, at most as many as its last parameter, ``size`` being their bytes up to each."""
+    """A subquery of events in order; its last parameter is the row limit. ``size`` is the running total of bytes."""
     size = f"sum({dialect.current().DATA_BYTES}) over (order by seq) as size, {dialect.current().DATA_BYTES} as own"
     return f"(select {columns}, {size} from event where {condition} order by seq limit %s)"
 
 
 def _within(most: int) -> str:
-    """The condition on those: what is before an event is not the whole of what may be read."""
+    """The condition that the events before this one have not used up the bytes of the read."""
     return f"e.size - e.own < {most}"
 
 
 def _page(rows: list[Any], limit: int, most: int) -> tuple[list[Any], bool]:
-    """The rows of a read, and whether there may be more behind them. The last column is the size up to each."""
+    """The rows of one read, and whether more may follow. The last column is the running total of bytes."""
     full = bool(rows) and rows[-1][-1] >= most
     return rows[:limit], full or len(rows) > limit
 

@@ -35,7 +35,7 @@ def _question(session: Session) -> Statement:
 
 
 def admit_into(looked: Looked) -> None:
-    """``SessionFull`` if the session that was looked at may not be continued."""
+    """``SessionFull`` if the session has reached its limit."""
     quotas.admit_into(int(looked[0][2]))
 
 
