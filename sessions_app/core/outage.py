@@ -54,10 +54,11 @@ async def outlast(call: Callable[[], Awaitable[T]]) -> T:
         except (DatabaseError, NotReady) as error:
             if not is_away(error):
                 raise
-            give_up_at = give_up_at or loop.time() + settings.AGENTHOST_DATABASE_OUTAGE_SECONDS
+            if not give_up_at:
+                give_up_at = loop.time() + settings.AGENTHOST_DATABASE_OUTAGE_SECONDS
+                log.info("a run waits for the database: %s", type(error).__name__)
             if loop.time() >= give_up_at:
                 raise
-            log.info("a run waits for the database: %s", type(error).__name__)
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
 
