@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from sessions_app.core import broadcast, clients, held, journal, quotas, rounds, turns
+from sessions_app.core import broadcast, clients, held, journal, presence, quotas, rounds, turns
 from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import Fault, InvalidInput
@@ -96,11 +96,11 @@ def _is_there() -> Exists:
     return Exists(ClientPresence.objects.filter(tenant=OuterRef("tenant"), client=OuterRef("client"), seen_at__gt=alive))
 
 
-def _leave(row: int, *, waiting: bool) -> bool:
+def _leave(row: int, *, waiting: bool, until: datetime | None = None) -> bool:
     transaction = journal.transaction(waiting=waiting)
     with transaction if waiting else held.briefly(transaction) as tx:
         session = _lock_session_of(row, waiting=waiting)
-        client = SessionClient.objects.filter(~_is_there(), pk=row, left_at=None).first()
+        client = SessionClient.objects.filter(~_is_there(), presence.not_after(until), pk=row, left_at=None).first()
         if session is None or client is None:
             return False
         clients.left(tx, session, client, "gone")
@@ -120,30 +120,30 @@ def _lock_session_of(row: int, *, waiting: bool) -> Session | None:
 # --- the sweep -----------------------------------------------------------------------------------
 
 
-def leave_vanished() -> int:
+def leave_vanished(until: datetime | None = None) -> int:
     """Clients whose connections are gone leave their sessions; how many did.
 
-    Waits for nobody: a client whose session is locked is left for the next round.
+    Waits for nobody: a client whose session is locked is left for the next round. ``until``: see presence.not_after.
     """
-    gone = SessionClient.objects.filter(~_is_there(), left_at=None)
-    return rounds.each(rounds.fairly(gone), lambda row: _leave(row, waiting=False))
+    gone = SessionClient.objects.filter(~_is_there(), presence.not_after(until), left_at=None)
+    return rounds.each(rounds.fairly(gone), lambda row: _leave(row, waiting=False, until=until))
 
 
-def end_graces() -> int:
+def end_graces(until: datetime | None = None) -> int:
     """Clients whose grace is over are let go; how many were. Waits for nobody."""
-    over = SessionClient.objects.filter(_grace_is_over())
-    return rounds.each(rounds.fairly(over), _let_go)
+    over = SessionClient.objects.filter(_grace_is_over(), presence.not_after(until))
+    return rounds.each(rounds.fairly(over), lambda row: _let_go(row, until))
 
 
 def _grace_is_over() -> Q:
     return Q(left_at__lt=Now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS))
 
 
-def _let_go(row: int) -> bool:
+def _let_go(row: int, until: datetime | None) -> bool:
     """Fail the open calls of a client that did not come back; the turn goes on without it."""
     with held.briefly(journal.transaction(waiting=False)) as tx:
         session = _lock_session_of(row, waiting=False)
-        client = SessionClient.objects.filter(_grace_is_over(), pk=row).first()
+        client = SessionClient.objects.filter(_grace_is_over(), presence.not_after(until), pk=row).first()
         if client is None:
             return False
         with nullcontext() if session is None else quotas.counting_guests(session):

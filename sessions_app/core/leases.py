@@ -25,6 +25,7 @@ _LOOP_ANSWERS_WITHIN = 2.0
 _RENEWED_AGAIN, _RENEWED_AGAIN_AFTER = 5, 0.05
 _AWAY_PAUSE = 0.5
 """Seconds between two attempts while the database is away: others take a run over one lease after it is back."""
+_LATE_TIMER = 1.0
 
 
 class Leases:
@@ -45,7 +46,7 @@ class Leases:
         self._worker, self._loop, self._driven, self._doubtful, self._lost = worker, loop, driven, doubtful, lost
         self._stopped = threading.Event()
         self._thread = supervision.thread(self._renew_for_ever, "leases", may_return=self._stopped.is_set)
-        self._deadline: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._loop.call_soon_threadsafe(self._renewed)
@@ -99,12 +100,17 @@ class Leases:
 
     def _wait_for(self, seconds: float) -> None:
         # A timer of the loop, because a renewal may hang for as long as the database does.
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self._loop.call_later(seconds, self._is_too_late)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._is_too_late, self._loop.time() + seconds)
 
-    def _is_too_late(self) -> None:
-        if not self._stopped.is_set():
+    def _is_too_late(self, due: float) -> None:
+        if self._stopped.is_set():
+            return
+        if self._loop.time() - due > _LATE_TIMER:
+            # This process stood still, and nothing is known of the database: what the next renewal finds counts.
+            self._wait_for(settings.AGENTHOST_LEASE_SECONDS)
+        else:
             self._lost()
             self._wait_for(settings.AGENTHOST_RENEW_SECONDS)
 

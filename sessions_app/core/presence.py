@@ -7,7 +7,9 @@ import socket
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
+from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
+from django.db.models.lookups import GreaterThan
 
 from sessions_app.core import prepared, rounds
 from sessions_app.models import TURN_FORMAT, Turn, TurnState, WorkerPresence
@@ -22,6 +24,14 @@ def database_clock() -> datetime:
     assert row is not None
     # SQLite has no type for times.
     return row[0] if isinstance(row[0], datetime) else datetime.fromisoformat(row[0]).replace(tzinfo=UTC)
+
+
+def not_after(until: datetime | None) -> Q:
+    """For a filter: false once the database's clock has passed ``until``. None: no limit.
+
+    A statement that follows from somebody's silence may be delayed on its way, for as long as that somebody was.
+    """
+    return Q() if until is None else Q(GreaterThan(Value(until, DateTimeField()), Now()))
 
 
 def announce(worker: str) -> None:

@@ -82,14 +82,26 @@ class Sweeper:
     _put_off: dict[int, float] = field(default_factory=dict)
     _need_slot: dict[int, float] = field(default_factory=dict)
 
-    def _is_in_contact(self, now: float) -> datetime | None:
-        """Until when, by the database's clock, runs may be taken over; None: not yet."""
+    def _look(self) -> None:
+        """Look at the database's clock."""
         seen_at, before = presence.database_clock(), self._seen_at
-        self._seen_at = seen_at
         lost = before is not None and not timedelta() <= seen_at - before <= _longest_silence()
         if lost or self._in_contact_since is None:
-            self._in_contact_since = now
-        return seen_at + _longest_silence() if now - self._in_contact_since >= settings.AGENTHOST_LEASE_SECONDS else None
+            self._in_contact_since = time.monotonic()
+        self._seen_at = seen_at
+
+    def _may_take_over_until(self) -> datetime | None:
+        self._look()
+        return self.settled_until(settings.AGENTHOST_LEASE_SECONDS)
+
+    def settled_until(self, seconds: float) -> datetime | None:
+        """Until when, by the database's clock, it counts that somebody was silent for ``seconds``.
+
+        None: the database was away within that time, so nobody could be heard.
+        """
+        if self._seen_at is None or self._in_contact_since is None or time.monotonic() - self._in_contact_since < seconds:
+            return None
+        return self._seen_at + _longest_silence()
 
     @property
     def wants_slot(self) -> bool:
@@ -106,7 +118,7 @@ class Sweeper:
         self._need_slot = {} if may_go_on else {turn: until for turn, until in self._need_slot.items() if until > now}
         busy: set[int] = set()
         # The clock is read before each statement: many runs take longer to end than a silence may last.
-        while (until := self._is_in_contact(time.monotonic())) is not None:
+        while (until := self._may_take_over_until()) is not None:
             besides = self._put_off.keys() | self._need_slot.keys()
             try:
                 outcome = turns.take_over(self.worker, besides, tenants_besides=busy, until=until, may_go_on=may_go_on)

@@ -425,8 +425,8 @@ class Worker:
             sweep.Duty("deadlines", partial(database.run, turns.stop_overdue)),
             sweep.Duty("suspended tenants", partial(database.run, turns.stop_suspended)),
             sweep.Duty("revoked keys", partial(database.run, turns.stop_revoked)),
-            sweep.Duty("vanished clients", partial(database.run, connections.leave_vanished)),
-            sweep.Duty("grace periods", partial(database.run, connections.end_graces)),
+            sweep.Duty("vanished clients", self._leave_vanished),
+            sweep.Duty("grace periods", self._end_graces),
             sweep.Duty("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
         ]
 
@@ -443,6 +443,15 @@ class Worker:
                 if claimed is None:
                     return
                 self._begin(claimed)
+
+    async def _leave_vanished(self) -> None:
+        # After an outage they have time to be heard again, as runs have.
+        if (until := self._sweeper.settled_until(settings.AGENTHOST_AHP_PRESENCE_SECONDS)) is not None:
+            await database.run(connections.leave_vanished, until)
+
+    async def _end_graces(self) -> None:
+        if (until := self._sweeper.settled_until(settings.AGENTHOST_AHP_GRACE_SECONDS)) is not None:
+            await database.run(connections.end_graces, until)
 
     async def _take_queued(self) -> None:
         """Turns that have waited although a wake-up should have come."""

@@ -8,11 +8,9 @@ from datetime import datetime
 from functools import partial
 
 from django.conf import settings
-from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
-from django.db.models.lookups import GreaterThan
 
-from sessions_app.core import held, journal, prepared, tasks
+from sessions_app.core import held, journal, prepared, presence, tasks
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.prepared import Statement
@@ -165,7 +163,7 @@ def take_over(
             turn = (
                 Turn.objects.select_for_update(no_key=True, skip_locked=held.skip_locked())
                 .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
-                .filter(GreaterThan(Value(until, DateTimeField()), Now()) if until is not None else Q())
+                .filter(presence.not_after(until))
                 .exclude(pk__in=list(besides))
                 .exclude(tenant__in=list(tenants_besides))
                 .order_by("lease_expires_at")

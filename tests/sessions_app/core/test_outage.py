@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,13 +17,14 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
+from sessions_app.core import connections as connections_of_clients
 from sessions_app.core import database, outage, presence, turns
 from sessions_app.core.errors import NotReady
 from sessions_app.core.history import Place
 from sessions_app.core.journal import writer as writer_module
 from sessions_app.core.sweep import Sweeper
 from sessions_app.core.worker import Worker
-from sessions_app.models import PendingKind, PendingMessage, Turn
+from sessions_app.models import PendingKind, PendingMessage, SessionClient, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, pause, text
 from tests.sessions_app.core import tools
@@ -106,8 +108,8 @@ def test_a_provider_is_held_back_while_the_database_is_away_and_its_time_does_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writer_module, "UNSENT_BYTES", 512)
-    agents(limits=Limits(connect=5, first_output=1, between_outputs=1, run=60))
-    session, spoken = alice.session(), words(2.5)
+    agents(limits=Limits(connect=5, first_output=30, between_outputs=4, run=60))
+    session, spoken = alice.session(), words(5.5)
     accepted = alice.say(session, model.script([text("begin "), gate("hold"), text("x" * 600), *spoken, text("end")]))
     worker = start_worker()
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
@@ -180,6 +182,24 @@ def test_a_worker_learns_with_its_first_renewal_that_a_run_was_taken_over(
     turns.stop(accepted.turn_id, turns.Stop(cause="client", reason="end_turn"))
 
 
+def test_a_worker_that_stood_still_itself_keeps_its_runs(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its timer for outages is over when it wakes, and the database was there all the time."""
+    settings.AGENTHOST_DATABASE_OUTAGE_SECONDS = 0.5
+    session = alice.session()
+    accepted = alice.say(session, model.script([text("begin "), gate("hold"), text("end")]))
+    worker = start_worker()
+    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    asleep = threading.Event()
+    worker._loop.call_soon_threadsafe(asleep.wait, 60)
+    wait_for(lambda: "has not answered" in caplog.text, "the loop stands still for longer than an outage may last")
+    asleep.set()
+    model.open_gate("hold")
+    assert wait_for_state(accepted, "done", "error").state == "done"
+    assert full(session)[-1] == ("assistant", "begin end")
+
+
 # --- who takes over ---
 
 
@@ -213,6 +233,29 @@ def test_a_take_over_that_was_delayed_on_its_way_takes_nothing(alice: World) -> 
     _sweeper_beside_a_run_that_is_over(alice)
     assert turns.take_over("w", until=presence.database_clock() - timedelta(seconds=1)) is False
     assert turns.take_over("w", until=presence.database_clock() + timedelta(seconds=60)) is not False
+
+
+def test_clients_that_could_not_be_heard_during_an_outage_have_time_to_be_heard_again(alice: World) -> None:
+    sweeper = Sweeper("w", _in_contact_since=float("-inf"))
+    assert sweeper.abandoned() is None
+    assert sweeper.settled_until(15.0) is not None
+    sweeper._seen_at = presence.database_clock() - timedelta(seconds=20)
+    assert sweeper.abandoned() is None
+    assert sweeper.settled_until(15.0) is None
+
+
+def test_a_look_for_vanished_clients_that_was_delayed_on_its_way_finds_none(alice: World) -> None:
+    """Neither those whose connections were silent, nor those whose grace seems to be over."""
+    session = alice.session()
+    SessionClient.objects.create(session=session, tenant_id=session.tenant_id, client="c1", joined_at=timezone.now())
+    past, future = (presence.database_clock() + timedelta(seconds=seconds) for seconds in (-1, 60))
+    assert connections_of_clients.leave_vanished(past) == 0
+    assert connections_of_clients.leave_vanished(future) == 1
+    SessionClient.objects.update(left_at="2020-01-01T00:00:00Z")
+    connections_of_clients.end_graces(past)
+    assert SessionClient.objects.exists()
+    connections_of_clients.end_graces(future)
+    assert not SessionClient.objects.exists()
 
 
 # --- calls that are made again ---
