@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc").exists(), r
 
 MIB = 1024 * 1024
 REQUESTS = 300
+ROUNDS = 4
 HEADER_SECONDS = 2.0
 NOISE_SECONDS = 0.005
 """The median of a quiet server is a few milliseconds; the attacker takes processor time on the same machine."""
@@ -75,13 +76,20 @@ def median(server: Server) -> float:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tenants_median_and_the_memory_stay_within_bounds(attacked: Server, kind: str) -> None:
     median(attacked)
-    quiet, memory = median(attacked), resident(process_of(attacked))
-    with attack(kind, attacked.ports[0]):
-        # Once for the attack to unfold, once to be measured.
-        median(attacked)
-        under_attack, memory_then = median(attacked), resident(process_of(attacked))
-    assert under_attack <= 2 * quiet + NOISE_SECONDS
-    assert memory_then <= memory + 64 * MIB
+    memory = resident(process_of(attacked))
+    measured = []
+    # Other load on the machine spoils a round; an attack that works spoils all of them.
+    for _ in range(ROUNDS):
+        quiet = median(attacked)
+        with attack(kind, attacked.ports[0]):
+            # Once for the attack to unfold, once to be measured.
+            median(attacked)
+            under_attack = median(attacked)
+            assert resident(process_of(attacked)) <= memory + 64 * MIB
+        measured.append((quiet, under_attack))
+        if under_attack <= 2 * quiet + NOISE_SECONDS:
+            return
+    raise AssertionError(f"seconds without and with the attack: {measured}")
 
 
 def test_silent_connections_are_gone_after_the_time_for_headers(attacked: Server) -> None:
