@@ -153,6 +153,8 @@ def is_marked() -> bool:
 
 def make_marks() -> None:
     """Make the marks of the keys that are missing; those that are there stay. Needs the schema and keys without faults."""
+    if is_marked():
+        return
     now = timezone.now()
     marks = {_KEY_RING: _ring_mark(), _SECRET_KEY: _secret_key_mark()}
     rows = [InstallationMark(name=name, value=value, updated_at=now) for name, value in marks.items()]

@@ -29,7 +29,7 @@ accept_keys --key-ring
         parser.add_argument(
             "--secret-key",
             action="store_true",
-            help="AGENTHOST_SECRET_KEY is changed: users of the admin sign in again, and clients' positions and list cursors end",
+            help="AGENTHOST_SECRET_KEY is changed: users of the admin sign in again; clients' positions and cursors are refused",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
