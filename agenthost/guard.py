@@ -85,8 +85,8 @@ class Guard:
         request_id = given if sane_request_id(given) else new_request_id()
         scope["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
         logcontext.bind(request=request_id)
-        answer = _Answer(send, _headers_of_every_answer(scope, request_id), scope["method"])
         body = _Body(receive, settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES)
+        answer = _Answer(send, _headers_of_every_answer(scope, request_id), scope["method"], body.forget)
         began = time.monotonic()
         try:
             with proxies.counted(scope) as admitted:
@@ -181,7 +181,7 @@ class _Body:
         self._discarded = 2 * self.most
 
     def forget(self) -> None:
-        """Stop counting the body: the request is over."""
+        """Stop counting the body: its request is being answered, or is over."""
         _bodies.give_back(self._owner, self._counted)
         self._counted = 0
 
@@ -202,10 +202,10 @@ class _Body:
 
 
 class _Answer:
-    """The way out: adds what every answer carries, and remembers whether one was begun."""
+    """The way out: adds what every answer carries, and remembers whether one was begun. ``begun`` is called then."""
 
-    def __init__(self, send: Send, headers: Headers, method: str) -> None:
-        self._send, self._headers, self._method = send, headers, method
+    def __init__(self, send: Send, headers: Headers, method: str, begun: Callable[[], object]) -> None:
+        self._send, self._headers, self._method, self._begun = send, headers, method, begun
         # An application's own Vary stays beside ours; everything else is ours alone.
         self._names = {name for name, _value in headers} - {b"vary"}
         self.status = 0
@@ -213,6 +213,7 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._begun()
             kept = [(name, value) for name, value in message.get("headers", ()) if bytes(name).lower() not in self._names]
             message = {**message, "headers": [*kept, *self._headers]}
         await self._send(message)

@@ -65,6 +65,8 @@ class ProtocolHandler(BaseHandler):
         if body is None:
             return
         response = await self._admitted(scope, body)
+        # An answer may stream for hours.
+        del body
         try:
             await self._send(response, receive, send)
         finally:
@@ -95,7 +97,9 @@ class ProtocolHandler(BaseHandler):
 
     def _respond(self, scope: Scope, body: bytes) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(cast(Any, scope)))
-        return self.get_response(ASGIRequest(cast(Any, scope), io.BytesIO(body)))
+        # The response keeps its request, so the body is freed here.
+        with io.BytesIO(body) as file:
+            return self.get_response(ASGIRequest(cast(Any, scope), file))
 
 
 async def judge(scope: Scope) -> Problem | None:

@@ -438,3 +438,31 @@ def test_bodies_that_wait_for_their_end_are_bounded_in_all(behind: Recorder, set
         # What was held is free again.
         with Connection(port) as third:
             assert third.ask("POST", "/aap/v3/sessions", b"x" * 80_000, authorization=BEARER).status == 200
+
+
+def test_a_body_is_not_counted_any_more_while_its_answer_streams(settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.AGENTHOST_MAX_BODY_BYTES = 100_000
+    settings.AGENTHOST_BODIES_BYTES = 200_000
+    may_end = threading.Event()
+
+    async def stream(_scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive()).get("more_body"):
+            pass
+        if message["type"] == "http.disconnect":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"o", "more_body": True})
+        await asyncio.to_thread(may_end.wait, 60)
+        await send({"type": "http.response.body", "body": b"k"})
+
+    with serving(Guard(stream, anybody)) as port, ExitStack() as stack:
+        clients = [stack.enter_context(Connection(port)) for _ in range(3)]
+        try:
+            for client in clients:
+                client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="80000")
+                client.send(b"x" * 80_000)
+                # The head alone: the rest comes when all three have theirs.
+                assert client.answer("HEAD").status == 200
+        finally:
+            may_end.set()

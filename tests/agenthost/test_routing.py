@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.http import HttpRequest, StreamingHttpResponse
 from pytest_django import Settings
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -228,3 +231,35 @@ def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connect
     body = b'{"x":"' + b"y" * (5 * 1024 * 1024) + b'"}'
     answer = client.ask("POST", "/aap/v3/nowhere", body, authorization=BEARER, content_type="application/json")
     assert answer.status == 404
+
+
+async def test_a_request_body_is_freed_while_its_answer_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = bytes(100_000)
+    references = [sys.getrefcount(body)]
+
+    async def chunks() -> AsyncIterator[bytes]:
+        references.append(sys.getrefcount(body))
+        yield b"."
+
+    def respond(_handler: routing.ProtocolHandler, request: HttpRequest) -> StreamingHttpResponse:
+        assert request.read() == body
+        response = StreamingHttpResponse(chunks())
+        # As Django does, and so keeps the request.
+        response._resource_closers.append(request.close)
+        return response
+
+    given = iter([body])
+
+    async def receive() -> dict[str, Any]:
+        for each in given:
+            return {"type": "http.request", "body": each}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(_message: Any) -> None:
+        pass
+
+    monkeypatch.setattr(routing.ProtocolHandler, "get_response", respond)
+    scope = {"type": "http", "method": "POST", "path": "/aap/v3/sessions", "headers": [], "query_string": b"", "agenthost": {}}
+    await asyncio.wait_for(routing.ProtocolHandler()(scope, receive, send), 60)
+    assert references[1] == references[0]
