@@ -197,14 +197,17 @@ class RedisWindows:
         log.warning("rates are counted per process: Redis does not answer (%s)", type(error).__name__)
 
     def _probe_until_it_answers(self) -> None:
-        while not self._closed.wait(_PROBE_SECONDS):
-            try:
-                self._client.ping()
-            except (redis.RedisError, OSError):
-                continue
-            log.info("rates are counted in Redis again")
-            break
-        self._probe = None
+        try:
+            while not self._closed.wait(_PROBE_SECONDS):
+                try:
+                    self._client.ping()
+                except (redis.RedisError, OSError):
+                    continue
+                log.info("rates are counted in Redis again")
+                break
+        finally:
+            # Also after an error that nobody expected: then the next request asks Redis.
+            self._probe = None
 
     def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
         arguments = [WINDOW_SECONDS * 1000, member, *(bound.limit for bound in bounds)]

@@ -28,7 +28,11 @@ def size_of(unit: Unit) -> int:
     """The approximate bytes of what a unit stores; texts are counted by their characters."""
     size = 0
     for happening in unit.happenings:
-        size += _EVENT_SIZE + sum(len(value) for value in happening.payload.values() if isinstance(value, str))
+        # For every delta of every stream, so without a generator.
+        size += _EVENT_SIZE
+        for value in happening.payload.values():
+            if isinstance(value, str):
+                size += len(value)
     for statement in unit.statements:
         size += sum(len(value) for value in statement.params if isinstance(value, str))
     return size

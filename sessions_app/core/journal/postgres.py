@@ -19,8 +19,8 @@ from sessions_app.core.journal.errors import NoEra
 from sessions_app.core.journal.rows import Appended, Landed, Row, Status
 from sessions_app.core.prepared import Statement
 
-ERA = "(select id from journal_era)"
 DATA_BYTES = "octet_length(data)"
+ERA = "(select id from journal_era)"
 """Which life of the database this is: a crash empties the table, and the next append begins a new one."""
 
 _NEW_ERA = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"

@@ -17,8 +17,8 @@ from sessions_app.core import prepared
 from sessions_app.core.journal.rows import Appended, Landed, Row
 from sessions_app.core.prepared import Statement
 
-ERA = "null"
 DATA_BYTES = "length(cast(data as blob))"
+ERA = "null"
 """What was read is on disk: a reader has nothing to wait for."""
 
 
