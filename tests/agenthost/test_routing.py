@@ -245,7 +245,7 @@ async def test_a_request_body_is_freed_while_its_answer_streams(monkeypatch: pyt
         assert request.read() == body
         response = StreamingHttpResponse(chunks())
         # As Django does, and so keeps the request.
-        response._resource_closers.append(request.close)
+        response._resource_closers.append(request.close)  # type: ignore[attr-defined]  # its stub lacks it
         return response
 
     given = iter([body])
