@@ -26,6 +26,7 @@ _RENEWED_AGAIN, _RENEWED_AGAIN_AFTER = 5, 0.05
 _AWAY_PAUSE = 0.5
 """Seconds between two attempts while the database is away: others take a run over one lease after it is back."""
 _LATE_TIMER = 1.0
+"""A timer that is this many seconds late shows that the process itself was suspended."""
 
 
 class Leases:
@@ -99,7 +100,7 @@ class Leases:
         self._wait_for(settings.AGENTHOST_DATABASE_OUTAGE_SECONDS)
 
     def _wait_for(self, seconds: float) -> None:
-        # A timer of the loop, because a renewal may hang for as long as the database does.
+        # Not in the thread that renews: a statement may hang for as long as the database does.
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, self._is_too_late, self._loop.time() + seconds)
@@ -108,7 +109,7 @@ class Leases:
         if self._stopped.is_set():
             return
         if self._loop.time() - due > _LATE_TIMER:
-            # This process stood still, and nothing is known of the database: what the next renewal finds counts.
+            # Suspended, so nothing is known of the database: the next renewal finds out.
             self._wait_for(settings.AGENTHOST_LEASE_SECONDS)
         else:
             self._lost()

@@ -27,9 +27,9 @@ def database_clock() -> datetime:
 
 
 def not_after(until: datetime | None) -> Q:
-    """For a filter: false once the database's clock has passed ``until``. None: no limit.
+    """A filter that is false once the database's clock has passed ``until``; None: no limit.
 
-    A statement that follows from somebody's silence may be delayed on its way, for as long as that somebody was.
+    For statements that conclude from silence that a process is gone: the statement itself may have been delayed.
     """
     return Q() if until is None else Q(GreaterThan(Value(until, DateTimeField()), Now()))
 

@@ -95,9 +95,9 @@ class Sweeper:
         return self.settled_until(settings.AGENTHOST_LEASE_SECONDS)
 
     def settled_until(self, seconds: float) -> datetime | None:
-        """Until when, by the database's clock, it counts that somebody was silent for ``seconds``.
+        """The latest database time at which a silence of ``seconds`` still proves that a process is gone.
 
-        None: the database was away within that time, so nobody could be heard.
+        None: the database was away within the last ``seconds``, so nobody could renew anything.
         """
         if self._seen_at is None or self._in_contact_since is None or time.monotonic() - self._in_contact_since < seconds:
             return None

@@ -4,8 +4,8 @@ Idle, a unit is flushed at once; while a flush is under way units collect, and t
 Flushes of nothing but deltas keep a few milliseconds apart, because under load a flush costs more than
 what it carries; whatever somebody waits for goes at once (docs/decisions/0007).
 
-A flush is bounded in bytes, and tenants have equal shares of it (line.py). What waits is bounded too: a run whose
-unsent text is too long waits for room, and so holds its model's stream back.
+A flush is limited in bytes, and tenants have equal shares of it (fair_queue.py). The queue is limited too: a run with too
+much unsent text waits, and does not read its model's stream meanwhile.
 
 Order within a session is the order in which units came. What is durable is announced and answered after
 a barrier, which runs beside the next flush; deltas are announced as soon as they are stored, unless their
@@ -32,8 +32,8 @@ from sessions_app.core import broadcast, supervision
 from sessions_app.core.errors import NotReady
 from sessions_app.core.journal.entries import READY, Entry, Record, size_of
 from sessions_app.core.journal.errors import BadUnit, WriterClosed
+from sessions_app.core.journal.fair_queue import FairQueue
 from sessions_app.core.journal.layout import Layout, lay_out
-from sessions_app.core.journal.line import Line
 from sessions_app.core.journal.postgres_store import PostgresStore
 from sessions_app.core.journal.rows import announcements
 from sessions_app.core.journal.sqlite_store import SqliteStore
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 UNSENT_BYTES = 256 * 1024
 """How much of one session may wait to be stored before its run is asked to wait."""
 UNSENT_BYTES_IN_ALL = 64 * 1024 * 1024
-"""How much of all sessions: where many wait, each may have less than ``UNSENT_BYTES``."""
+"""The same for all sessions together: where many have unsent text, each may have less than ``UNSENT_BYTES``."""
 
 _MOST_UNITS = 2000
 _FLUSH_BYTES = 256 * 1024
@@ -92,7 +92,7 @@ class Writer:
         self._all_durable: bool = settings.AGENTHOST_DURABLE_DELTAS
         self._era: int | None = None
         self._tickets = itertools.count()
-        self._queue = Line()
+        self._queue = FairQueue()
         self._parked: list[Entry] = []
         self._parked_sessions: dict[int, int] = {}
         self._park_pause = _FIRST_PAUSE

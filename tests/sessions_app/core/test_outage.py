@@ -182,7 +182,7 @@ def test_a_worker_learns_with_its_first_renewal_that_a_run_was_taken_over(
     turns.stop(accepted.turn_id, turns.Stop(cause="client", reason="end_turn"))
 
 
-def test_a_worker_that_stood_still_itself_keeps_its_runs(
+def test_a_worker_that_was_suspended_keeps_its_runs(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its timer for outages is over when it wakes, and the database was there all the time."""

@@ -9,7 +9,7 @@ import pytest
 
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.entries import Entry, size_of
-from sessions_app.core.journal.line import Line
+from sessions_app.core.journal.fair_queue import FairQueue
 from sessions_app.core.journal.types import Outcome, Unit
 from sessions_app.core.prepared import Statement
 
@@ -29,11 +29,11 @@ def commit(tenant: int, session: int, text: str = "") -> Entry:
     return Entry(unit, size_of(unit), durable=True, ticket=next(_tickets))
 
 
-def line_of(*entries: Entry) -> Line:
-    line = Line()
+def queue_of(*entries: Entry) -> FairQueue:
+    queue = FairQueue()
     for entry in entries:
-        line.add(entry)
-    return line
+        queue.add(entry)
+    return queue
 
 
 def texts(entry: Entry) -> list[str]:
@@ -44,77 +44,77 @@ def test_one_tenants_megabytes_do_not_wait_in_front_of_anothers_delta() -> None:
     """Forty pieces of 60 KB came first; the small one goes with the next flush all the same."""
     large = [delta(1, session, "x" * 60 * KB) for session in range(40)]
     small = delta(2, 100, "hello")
-    line = line_of(*large, small)
-    assert small in line.take(MANY, 256 * KB)
+    queue = queue_of(*large, small)
+    assert small in queue.take(MANY, 256 * KB)
 
 
 def test_what_a_tenant_may_send_is_counted_in_bytes_and_not_in_units() -> None:
     large = [delta(1, session, "x" * 60 * KB) for session in range(40)]
     small = [delta(2, 100 + session, "y" * KB) for session in range(100)]
-    line = line_of(*large, *small)
-    taken = line.take(MANY, 256 * KB)
+    queue = queue_of(*large, *small)
+    taken = queue.take(MANY, 256 * KB)
     assert sum(entry.size for entry in taken if entry.unit.tenant == 2) >= 96 * KB
 
 
 def test_a_flush_exceeds_its_bound_by_its_last_unit_at_most() -> None:
-    line = line_of(*(delta(session % 7, session, "x" * 10 * KB) for session in range(100)))
-    while line:
-        taken = line.take(MANY, 64 * KB)
+    queue = queue_of(*(delta(session % 7, session, "x" * 10 * KB) for session in range(100)))
+    while queue:
+        taken = queue.take(MANY, 64 * KB)
         assert sum(entry.size for entry in taken) - taken[-1].size <= 64 * KB
 
 
 def test_a_unit_that_is_larger_than_a_flush_is_taken_whole() -> None:
     large = commit(1, 1, "x" * 3_000_000)
-    line = line_of(large)
-    assert line.take(MANY, 256 * KB) == [large]
-    assert not line
+    queue = queue_of(large)
+    assert queue.take(MANY, 256 * KB) == [large]
+    assert not queue
 
 
 def test_a_large_unit_is_not_put_off_for_ever_by_others_that_fill_each_flush() -> None:
     large = commit(1, 1, "x" * 1_000_000)
-    line = line_of(large)
+    queue = queue_of(large)
     for flush in range(200):
         for session in range(10):
-            line.add(delta(2, 1000 * flush + session, "y" * 60 * KB))
-        if large in line.take(MANY, 256 * KB):
+            queue.add(delta(2, 1000 * flush + session, "y" * 60 * KB))
+        if large in queue.take(MANY, 256 * KB):
             return
     pytest.fail("it was never taken")
 
 
 def test_a_session_keeps_its_order_whatever_is_taken_and_put_back() -> None:
     entries = [delta(tenant, tenant, f"{number}", part=str(number)) for number in range(30) for tenant in (1, 2)]
-    line, seen = line_of(*entries), list[Entry]()
-    while line:
-        taken = line.take(7, MANY)
+    queue, seen = queue_of(*entries), list[Entry]()
+    while queue:
+        taken = queue.take(7, MANY)
         seen += taken[:3]
-        line.put_back(reversed(taken[3:]))
+        queue.put_back(reversed(taken[3:]))
     for tenant in (1, 2):
         assert [entry for entry in seen if entry.unit.tenant == tenant] == [e for e in entries if e.unit.tenant == tenant]
 
 
 def test_a_flush_takes_no_more_units_than_it_may() -> None:
-    line = line_of(*(delta(session % 3, session, "x") for session in range(10)))
-    assert [len(line.take(4, MANY)) for _ in range(3)] == [4, 4, 2]
+    queue = queue_of(*(delta(session % 3, session, "x") for session in range(10)))
+    assert [len(queue.take(4, MANY)) for _ in range(3)] == [4, 4, 2]
 
 
 # --- what waits is joined ---
 
 
 def test_pieces_of_a_part_that_wait_become_one_piece() -> None:
-    line = Line()
-    sizes = [line.add(delta(1, 1, text)) for text in ("He", "llo", "!")]
-    (entry,) = line.take(MANY, MANY)
+    queue = FairQueue()
+    sizes = [queue.add(delta(1, 1, text)) for text in ("He", "llo", "!")]
+    (entry,) = queue.take(MANY, MANY)
     assert texts(entry) == ["Hello!"]
     assert entry.size == sum(sizes)
 
 
 def test_a_piece_is_not_joined_with_what_was_taken_before() -> None:
-    line = line_of(delta(1, 1, "on its way"))
-    (under_way,) = line.take(MANY, MANY)
-    line.add(delta(1, 1, "later"))
+    queue = queue_of(delta(1, 1, "on its way"))
+    (under_way,) = queue.take(MANY, MANY)
+    queue.add(delta(1, 1, "later"))
     assert texts(under_way) == ["on its way"]
-    line.put_back([under_way])
-    assert [texts(entry) for entry in line.take(MANY, MANY)] == [["on its way"], ["later"]]
+    queue.put_back([under_way])
+    assert [texts(entry) for entry in queue.take(MANY, MANY)] == [["on its way"], ["later"]]
 
 
 @pytest.mark.parametrize(
@@ -129,19 +129,19 @@ def test_a_piece_is_not_joined_with_what_was_taken_before() -> None:
     ids=["another part", "another run", "another kind", "another session", "a commit point"],
 )
 def test_only_neighbouring_pieces_of_one_part_are_joined(after: Entry) -> None:
-    assert len(line_of(delta(1, 1, "x"), after)) == 2
+    assert len(queue_of(delta(1, 1, "x"), after)) == 2
 
 
 async def test_a_piece_that_somebody_waits_for_is_not_joined() -> None:
     waited_for = delta(1, 1, "y")
     waited_for.future = asyncio.get_running_loop().create_future()
-    assert len(line_of(delta(1, 1, "x"), waited_for, delta(1, 1, "z"))) == 3
+    assert len(queue_of(delta(1, 1, "x"), waited_for, delta(1, 1, "z"))) == 3
     outcome: Outcome = "stored"
     waited_for.future.set_result(outcome)
 
 
 def test_joined_pieces_have_a_longest_length() -> None:
-    line = line_of(*(delta(1, 1, "x" * KB) for _ in range(64)))
-    taken = line.take(MANY, MANY)
+    queue = queue_of(*(delta(1, 1, "x" * KB) for _ in range(64)))
+    taken = queue.take(MANY, MANY)
     assert 2 <= len(taken) <= 5
     assert max(entry.size for entry in taken) < 20 * KB

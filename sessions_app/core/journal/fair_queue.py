@@ -1,7 +1,7 @@
-"""The units that wait for a flush: each session's in order, the tenants in fair shares of bytes.
+"""The queue of units that wait for a flush: in order per session, with equal shares of bytes per tenant.
 
-Deficit round robin: in its round a tenant earns ``_ROUND`` bytes and sends what it has earned, so megabytes of one
-tenant do not wait in front of another's small delta, and a unit of any size is sent in the end. Pure.
+Deficit round robin: each round gives a tenant ``_ROUND`` bytes of credit, and it sends what its credit covers. So one
+tenant's megabytes do not delay another's small delta, and a unit of any size is sent in the end. Pure.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from sessions_app.core.journal.entries import Entry
 
 _ROUND = 16 * 1024
 _LONGEST_JOINED = 16 * 1024
-"""Deltas that wait are joined up to this length: a run that waits long keeps few objects, and a flush stays small."""
+"""Waiting deltas are joined up to this length, so that an outage of the database costs few objects."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """A tenant's entries by ticket, and the bytes that it has earned."""
+    """A tenant's entries by ticket, and its credit in bytes."""
 
     entries: deque[Entry] = field(default_factory=deque)
-    earned: int = 0
+    credit: int = 0
 
 
-class Line:
+class FairQueue:
+    """Entries of all tenants. Used by one writer, in its loop."""
+
     def __init__(self) -> None:
         self._lanes: dict[int, _Lane] = {}
         """The tenants in the order of their next rounds."""
@@ -71,10 +73,10 @@ class Line:
         while self._lanes and left > 0 and len(taken) < most_units:
             tenant = next(iter(self._lanes))
             lane = self._lanes.pop(tenant)
-            lane.earned += _ROUND
-            while lane.entries and lane.entries[0].size <= lane.earned and left > 0 and len(taken) < most_units:
+            lane.credit += _ROUND
+            while lane.entries and lane.entries[0].size <= lane.credit and left > 0 and len(taken) < most_units:
                 entry = lane.entries.popleft()
-                lane.earned -= entry.size
+                lane.credit -= entry.size
                 left -= entry.size
                 taken.append(entry)
                 if self._newest.get(entry.unit.session) is entry:
