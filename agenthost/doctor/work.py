@@ -34,7 +34,11 @@ def workers() -> Finding:
 def beat() -> Finding:
     """Known by what it starts: a round of housekeeping each minute, which a worker runs."""
     last = installation.housekeeping_at()
-    start = "Start one: ops/entrypoint beat" if settings.AGENTHOST_MODE == "production" else "It runs while the server does."
+    start = (
+        "Start one: ops/entrypoint beat"
+        if settings.AGENTHOST_MODE == "production"
+        else "It runs each minute that the server runs."
+    )
     if last is None:
         return warning("beat", "There was no housekeeping yet.", start)
     ago = timezone.now() - last

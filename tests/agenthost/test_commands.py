@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ops.services import free_port
+from tests import closed_pipe
 from tests.agenthost.test_processes import SECRETS, environment
 
 ROOT = Path(__file__).parent.parent.parent
@@ -57,19 +58,7 @@ def test_a_data_directory_that_is_not_writable_is_one_line(tmp_path: Path) -> No
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     """`manage.py … | head -1`: the pipe is closed before the command writes."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, str(ROOT / "manage.py"), "help"]
-    with os.fdopen(writing, "wb") as pipe:
-        done = subprocess.run(
-            command,
-            env=environment(tmp_path),
-            cwd=tmp_path,
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            check=False,
-            timeout=120,
-        )
+    done = closed_pipe.run([sys.executable, str(ROOT / "manage.py"), "help"], environment(tmp_path), tmp_path)
     assert done.stderr == b""
     assert done.returncode == 141
 
