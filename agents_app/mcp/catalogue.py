@@ -151,7 +151,9 @@ class Catalogue:
                 self._learn(entry, connection.tools, cut=connection.cut)
                 pause = FIRST_PAUSE
                 await self._stay(entry, connection)
-            except McpFault as fault:
+            except Exception as error:
+                # Whatever it is, the server is asked again: without that its list would stay as it is for ever.
+                fault = error if isinstance(error, McpFault) else McpFault("failed", type(error).__name__)
                 self._failed(entry, fault)
                 # Whoever is not let in will hardly be a minute later: such a server wants each session's own credentials.
                 await asyncio.sleep(REFRESH_SECONDS if fault.kind == "refused" else pause)

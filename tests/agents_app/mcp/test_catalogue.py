@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -195,3 +196,18 @@ def test_a_server_whose_tools_are_all_served_is_not_cut(server: McpServer) -> No
     with registry.use([agent(McpSpec("harbour", server.url))]):
         assert "read_file" in names()
         assert registry.servers_cut() == 0
+
+
+def test_a_server_whose_list_met_something_unexpected_is_asked_again(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.05)
+    learn, failures = module.Catalogue._learn, [ValueError("words of a list")]
+
+    def fail_once(*args: Any, **kwargs: Any) -> None:
+        if failures:
+            raise failures.pop()
+        learn(*args, **kwargs)
+
+    monkeypatch.setattr(module.Catalogue, "_learn", fail_once)
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        eventually(lambda: "read_file" in names())
+    assert not failures

@@ -93,18 +93,23 @@ def test_the_events_of_a_live_turn_stay_however_old(world: World, state: str) ->
     assert kinds(session) == []
 
 
+def passed_over(world: World, tenant: int, session: int, other: int) -> int:
+    """A turn that waits for its client for days, while younger deltas of its tenant are pruned."""
+    turn = world.turn(tenant, session)
+    say(world, tenant, session)
+    Turn.objects.filter(pk=turn).update(state="waiting")
+    say(world, tenant, other)
+    say(world, tenant, other)
+    age(DAY * 2)
+    assert prune() > 0
+    assert kinds(session)[-6:] == list(_SAID)
+    return turn
+
+
 def test_the_deltas_of_a_turn_that_lived_long_go_with_the_first_round_after_its_end(world: World) -> None:
-    """Others of its tenant that are younger were pruned meanwhile."""
     tenant = world.tenant()
     long, short = world.session(tenant), world.session(tenant)
-    turn = world.turn(tenant, long)
-    say(world, tenant, long)
-    Turn.objects.filter(pk=turn).update(state="waiting")
-    say(world, tenant, short)
-    say(world, tenant, short)
-    age(DAY * 2)
-    assert prune() == 6
-    assert kinds(long).count("text_delta") == 3
+    turn = passed_over(world, tenant, long, short)
     assert prune() == 0
     Turn.objects.filter(pk=turn).update(state="done")
     assert prune() == 3
@@ -118,19 +123,9 @@ def test_the_deltas_of_a_turn_that_lived_long_go_with_the_first_round_after_its_
 def test_a_turn_that_began_later_keeps_no_deltas_of_the_turn_before(world: World) -> None:
     tenant = world.tenant()
     session, other = world.session(tenant), world.session(tenant)
-    first = world.turn(tenant, session)
-    say(world, tenant, session)
-    Turn.objects.filter(pk=first).update(state="waiting")
-    say(world, tenant, other)
-    age(DAY * 2)
-    prune()
+    first = passed_over(world, tenant, session, other)
     Turn.objects.filter(pk=first).update(state="done")
-    second = world.turn(tenant, session)
-    say(world, tenant, session)
-    Turn.objects.filter(pk=second).update(state="waiting")
-    say(world, tenant, other)
-    age(DAY * 2)
-    prune()
+    second = passed_over(world, tenant, session, other)
     assert kinds(session) == ["run_started", "turn_started", "text_done", "turn_ended", "run_started", *_SAID]
     Turn.objects.filter(pk=second).update(state="done")
     prune()
@@ -140,12 +135,7 @@ def test_a_turn_that_began_later_keeps_no_deltas_of_the_turn_before(world: World
 def test_a_forgotten_session_leaves_no_mark_of_what_was_passed_over(world: World) -> None:
     tenant = world.tenant()
     session, other = world.session(tenant), world.session(tenant)
-    turn = world.turn(tenant, session)
-    say(world, tenant, session)
-    Turn.objects.filter(pk=turn).update(state="waiting")
-    say(world, tenant, other)
-    age(DAY * 2)
-    prune()
+    passed_over(world, tenant, session, other)
     journal.forget_session(session)
     assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, pruning.everything_of(tenant)}
 
