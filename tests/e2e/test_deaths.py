@@ -322,6 +322,29 @@ def two_webs(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> It
         yield server
 
 
+@pytest.mark.rule("A78")
+def test_death_while_rows_of_another_tenant_are_locked(two_webs: Server, model: ModelServer) -> None:
+    """Each of its sessions has a client whose process vanished, which every sweep finds."""
+    bob, other = two_webs.client(two_webs.keys.bob), two_webs.client(two_webs.keys.alice)
+    for _ in range(3):
+        other.create()
+    prompt = model.script([steps.gate("locked"), steps.text("taken over")])
+    turn = Watched(bob, bob.create())
+    turn.start(prompt, until="turn_start")
+    model.wait_gate("locked")
+    of_alice = "from sessions_app_session where tenant_id = (select id from sessions_app_tenant where slug = 'alice')"
+    with two_webs.database() as holder, holder.transaction(), two_webs.database() as connection:
+        holder.execute(f"select 1 {of_alice} for no key update".encode())
+        clients = "insert into sessions_app_sessionclient (tenant_id, session_id, client, tools, joined_at)"
+        connection.execute(f"{clients} select tenant_id, id, 'vanished', '[]', now() {of_alice}".encode())
+        revived = die_and_revive(two_webs)
+        model.wait_request(prompt, count=2, timeout=PROMISED_SECONDS)
+        model.open_gate("locked")
+        assert turn.finish(revived) == "end_turn"
+    turn.check_history()
+    turn.check_usable()
+
+
 @pytest.mark.rule("A120", "A91", "A71", "A78")
 def test_a_stream_cut_by_its_web_processs_death_goes_on_at_another(two_webs: Server, model: ModelServer) -> None:
     first, second = two_webs.client(two_webs.keys.alice, 0), two_webs.client(two_webs.keys.alice, 1)
