@@ -94,13 +94,17 @@ class _Watch:
             self._showing = asyncio.create_task(self._show(outdated))
 
     async def _show(self, tenants: Sequence[int]) -> None:
+        """Each by itself: a tenant whose rows are locked keeps no other from being shown its agents."""
         try:
-            for tenant in tenants:
-                await database.run_for(tenant, listings.show, tenant)
-        except (DatabaseError, NotReady) as error:
-            log.warning("tenants could not be shown other agents, the next look tries again: %s", error)
+            await asyncio.gather(*(self._show_one(tenant) for tenant in tenants))
         finally:
             self._showing = None
+
+    async def _show_one(self, tenant: int) -> None:
+        try:
+            await database.run_for(tenant, listings.show, tenant)
+        except (DatabaseError, NotReady) as error:
+            log.warning("tenant %d could not be shown other agents, the next look tries again: %s", tenant, error)
 
     async def _enter_anew(self, connection: Connection) -> None:
         try:

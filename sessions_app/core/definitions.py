@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 
-from agents_app import exact_json
+from agents_app import exact_json, registry
 from agents_app import spec as agent_spec
 from agents_app.spec import AgentSpec
 from sessions_app.core import secrets
@@ -54,6 +54,16 @@ def resolve(spec: AgentSpec) -> int:
         _known[id(spec)] = (spec, row.pk)
         _formats[row.pk] = agent_spec.format_of(spec)
     return row.pk
+
+
+def prepare(agent: str) -> None:
+    """Make the row of what is in force under this name, if it is new, before the caller's transaction begins.
+
+    The row is every tenant's. In a transaction that waits for one tenant's lock, all others would wait for the row.
+    """
+    spec = registry.find(agent)
+    if spec is not None and id(spec) not in _known:
+        resolve(spec)
 
 
 def forget() -> None:

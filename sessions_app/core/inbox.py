@@ -14,7 +14,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import access, agents, broadcast, clients, content, dispatches, journal, quotas, turns
+from sessions_app.core import access, agents, broadcast, clients, content, definitions, dispatches, journal, quotas, turns
 from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import NotPossible
@@ -46,6 +46,7 @@ class _Change:
 @contextmanager
 def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -> Iterator[_Change]:
     """The transaction around a change. With it the queue rests no longer: if nothing lives, its first message is taken."""
+    definitions.prepare(session.agent_name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)

@@ -38,6 +38,7 @@ def open_session(
 
 def _open(caller: Caller, wanted: Wanted, content: Content, once: Once | None, deadline: float | None) -> Opened:
     spec = sessions.checked(caller, wanted)
+    definitions.prepare(spec.name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session_id, turn_id = new_id("sess"), new_id("turn")
         # Before any lock: whoever sends the same request at the same moment waits here.

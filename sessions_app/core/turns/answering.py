@@ -18,6 +18,7 @@ from sessions_app.core import (
     access,
     agents,
     broadcast,
+    definitions,
     dispatches,
     history,
     idempotency,
@@ -57,6 +58,7 @@ def answer(
     deadline: float | None = None,
 ) -> Accepted:
     """Answer calls of a session that waits (or whose seed left calls open) and go on with the turn."""
+    definitions.prepare(session.agent_name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core import agents, dispatches, history, idempotency, journal, quotas, session_settings, tasks
+from sessions_app.core import agents, definitions, dispatches, history, idempotency, journal, quotas, session_settings, tasks
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import unstorable
 from sessions_app.core.dispatches import Dispatched
@@ -52,6 +52,7 @@ def start(
     are closed first, because a model's API refuses a call without a result. ``alone``: it is in the way instead.
     ``turn_id``: the client's own name for the turn. ``said``: the message as the client wrote it.
     """
+    definitions.prepare(session.agent_name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session, looked = lock_and_look(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:

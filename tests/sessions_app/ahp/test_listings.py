@@ -19,9 +19,10 @@ from sessions_app.ahp import attendance
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from sessions_app.core import database, feed, journal, keys, listings, tenants
 from sessions_app.core.events import Kind
-from sessions_app.models import AgentListing
+from sessions_app.models import AgentListing, ShownListing
 from tests.cast import Cast, Member, make_session
 from tests.e2e.ahp_watcher import Watcher
+from tests.sessions_app.core.conftest import locked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -289,6 +290,26 @@ async def test_no_secret_of_an_agent_is_in_what_is_published(host: str, cast: Ca
     for secret in ("sk-echo", "sk-default", "api_key", "base_url"):
         assert secret not in document
     await client.close()
+
+
+async def test_a_tenant_whose_listing_is_locked_keeps_no_other_from_being_shown_other_agents(
+    cast: Cast, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    alice, bob = cast.alice.tenant.pk, cast.bob.tenant.pk
+    await database.run(Process(_now()).show, cast.alice, cast.bob)
+    with Process([*_now(), _other()])():
+        outdated = await database.run(listings.outdated, [alice, bob])
+        assert set(outdated) == {alice, bob}
+        with locked(lambda: ShownListing.objects.select_for_update().get(pk=alice)):
+            showing = asyncio.create_task(attendance._Watch()._show([alice, bob]))
+            async with asyncio.timeout(60):
+                while await database.run(listings.outdated, [alice, bob]) != [alice]:  # noqa: ASYNC110 - a row tells
+                    await asyncio.sleep(0.02)
+            assert not showing.done()
+        await showing
+        assert await database.run(listings.outdated, [alice, bob]) == []
 
 
 async def test_many_looks_at_once_make_one_event(host: str, cast: Cast) -> None:

@@ -16,18 +16,19 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.spec import Price
-from sessions_app.core import history, journal, runner, turns
+from sessions_app.core import connections, history, journal, runner, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.sweep import Sweeper
 from sessions_app.core.turns import ClientResult, Permission, Stop, stopping
 from sessions_app.core.worker import Worker
-from sessions_app.models import Tenant, Turn
+from sessions_app.models import AgentDefinition, ClientPresence, Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import READ_LOG, full
+from tests.sessions_app.core.test_worker import in_thread
 
 
 class Held:
@@ -226,6 +227,37 @@ def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: Wo
     assert [one.turn_id for one in claims.runs] == [of_bob.turn_id]
     assert claims.passed_over
     assert [one.turn_id for one in turns.claim("w", 4).runs] == [of_alice.turn_id]
+
+
+def test_an_agent_first_used_by_a_tenant_whose_counter_is_held_can_be_used_by_others(
+    alice: World, bob: World, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    of_alice, of_bob = alice.session(), bob.session()
+    with counter_held(alice):
+        waiting = in_thread(lambda: alice.say(of_alice, "x"))
+        wait_for(AgentDefinition.objects.exists, "the agent's definition is stored")
+        bob.say(of_bob, "y")
+        assert not Turn.objects.filter(session=of_alice).exists()
+    waiting.join(90)
+    assert Turn.objects.filter(session=of_alice).exists()
+
+
+def test_presence_of_one_tenants_client_that_is_held_keeps_no_other_tenants_from_its_renewal(
+    alice: World, bob: World, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    for world, name in ((alice, "a"), (bob, "b")):
+        connections.connected(world.caller, name, f"conn_{name}", resumed=False)
+    ClientPresence.objects.update(seen_at=timezone.now() - timedelta(hours=1))
+    before = dict(ClientPresence.objects.values_list("pk", "seen_at"))
+    with locked(lambda: ClientPresence.objects.select_for_update().get(pk="conn_a")):
+        assert connections.renew(["conn_a", "conn_b", "conn_c"]) == {"conn_c"}
+    after = dict(ClientPresence.objects.values_list("pk", "seen_at"))
+    assert after["conn_a"] == before["conn_a"]
+    assert after["conn_b"] > before["conn_b"]
 
 
 def test_a_session_whose_position_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
