@@ -18,6 +18,7 @@ from django.db import Error as DatabaseError
 
 from sessions_app.core import connections, database, listings, supervision
 from sessions_app.core.caller import WRITE
+from sessions_app.core.duties import Duty
 from sessions_app.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -54,19 +55,15 @@ class _Watch:
             self._watching = None
 
     async def _watch(self) -> None:
-        failing = False
+        duty = Duty("presence", self._look)
         every = settings.AGENTHOST_AHP_PRESENCE_SECONDS / _RENEWALS
         while True:
-            await asyncio.sleep(min(_RETRY_SECONDS, every) if failing else every)
-            try:
-                await self._renew()
-                await self._look_at_listings()
-            except (DatabaseError, NotReady) as error:
-                if not failing:
-                    log.warning("presence_not_renewed error=%s", error)
-                failing = True
-            else:
-                failing = False
+            await asyncio.sleep(min(_RETRY_SECONDS, every) if duty.failing else every)
+            await duty.attempt()
+
+    async def _look(self) -> None:
+        await self._renew()
+        await self._look_at_listings()
 
     @property
     def _connections(self) -> list[Connection]:

@@ -7,7 +7,7 @@ open it asks nothing. A key that was revoked, has expired or belongs to a suspen
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import threading
 import weakref
 from collections import Counter, deque
@@ -20,10 +20,9 @@ from django.db import Error as DatabaseError
 
 from sessions_app.core import database, keys, supervision
 from sessions_app.core.caller import Caller
+from sessions_app.core.duties import Duty
 from sessions_app.core.errors import NotReady, QuotaExceeded
 from sessions_app.core.quotas import Quota
-
-log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 """Half of the second within which everything of a key ends."""
@@ -113,8 +112,9 @@ class Watched:
             call()
 
     async def look(self) -> None:
-        """Look at the key now."""
-        await self._watch.look([self])
+        """Look at the key now. Without the database the next of the regular looks does it."""
+        with contextlib.suppress(DatabaseError, NotReady):
+            await self._watch.look([self])
 
     def found(self, caller: Caller | None) -> None:
         if caller is not None:
@@ -131,7 +131,7 @@ class _Watch:
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._failing = False
+        self._duty = Duty("key watch", self._look_at_all)
 
     def enter(self, watched: Watched) -> None:
         self._watched.add(watched)
@@ -147,22 +147,14 @@ class _Watch:
     async def _look_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                await self.look(list(self._watched))
-            except Exception:
-                # Without looks no stream would end with its key: they go on whatever one of them meets.
-                log.exception("key_watch_failed; the next look tries again")
+            await self._duty.attempt()
+
+    async def _look_at_all(self) -> None:
+        """Without the database keys stay as good as they were: nothing can be done with them either."""
+        await self.look(list(self._watched))
 
     async def look(self, watched: list[Watched]) -> None:
-        """Without the database keys stay as good as they were: nothing can be done with them either."""
-        try:
-            found = await database.run(keys.callers, {each.caller.key for each in watched})
-        except (DatabaseError, NotReady) as error:
-            if not self._failing:
-                log.warning("key_watch_unreachable error=%s; open streams and connections stay", type(error).__name__)
-            self._failing = True
-            return
-        self._failing = False
+        found = await database.run(keys.callers, {each.caller.key for each in watched})
         for each in watched:
             each.found(found.get(each.caller.key))
 

@@ -1,19 +1,14 @@
-"""A worker's sweep: independent duties, each repeated at its own pace, and the take-over of dead workers' runs.
-
-No duty waits for another one or for a lock, and an error in one changes nothing for the others.
-"""
+"""The take-over of dead workers' runs, one of a worker's duties (duties.py)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError
 
 from sessions_app.core import faults, journal, presence, turns
 from sessions_app.core.errors import NotReady
@@ -29,41 +24,6 @@ _HELD_AGAIN_AFTER = 0.5
 """The same where a lock, or a moment without the database, was in the way."""
 _NEEDS_SLOT_FOR = 10.0
 """Seconds for which a full worker remembers that a run can go on; meanwhile it looks at others, which may have to end."""
-
-
-class Duty:
-    """One duty. Its errors are logged when they begin, when their kind changes and when they are over."""
-
-    def __init__(self, name: str, do: Callable[[], Awaitable[object]]) -> None:
-        self.name, self._do = name, do
-        self._failing = ""
-
-    async def repeat(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """For ever; the pause between two rounds is AGENTHOST_SWEEP_SECONDS. While ``stopping`` nothing is done."""
-        while True:
-            if not stopping():
-                await self.attempt()
-            await asyncio.sleep(settings.AGENTHOST_SWEEP_SECONDS)
-
-    async def attempt(self) -> None:
-        """One round. Whatever goes wrong in it, the next one comes."""
-        try:
-            await self._do()
-        except Held:
-            return
-        except Exception as error:
-            kind = type(error).__name__
-            if kind == self._failing:
-                return
-            self._failing = kind
-            if isinstance(error, (DatabaseError, NotReady)):
-                log.warning("sweep_failing duty=%r: the database: %s", self.name, kind)
-            else:
-                log.error("sweep_failing duty=%r: %s", self.name, faults.described(error))
-        else:
-            if self._failing:
-                log.info("sweep_recovered duty=%r", self.name)
-                self._failing = ""
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ from sessions_app.core import (
     turns,
 )
 from sessions_app.core.condenser import Condenser
+from sessions_app.core.duties import Duty
 from sessions_app.core.leases import Leases
 from sessions_app.core.loading import Loaded
 from sessions_app.core.turns import Claimed, Stop
@@ -171,12 +172,13 @@ class Worker:
         self._writer = journal.Writer()
         self._writer.on_stale(self._is_stale)
         await self._writer.start()
+        pause = settings.AGENTHOST_SWEEP_SECONDS
         lasting = {
             "claim": self._claim_for_ever(),
             "listen": self._listen(),
             "doubt": self._look_when_in_doubt(),
-            **{duty.name: duty.repeat(self._stopping.is_set) for duty in self._duties_while_open()},
-            **{duty.name: duty.repeat() for duty in self._duties_to_the_end()},
+            **{duty.name: duty.repeat(pause, self._stopping.is_set) for duty in self._duties_while_open()},
+            **{duty.name: duty.repeat(pause) for duty in self._duties_to_the_end()},
         }
         self._background = [supervision.task(work, name) for name, work in lasting.items()]
 
@@ -218,7 +220,7 @@ class Worker:
             self._doubt.set()
 
     async def _look_when_in_doubt(self) -> None:
-        looking = sweep.Duty("runs in doubt", self._drop_what_is_lost)
+        looking = Duty("runs in doubt", self._drop_what_is_lost)
         while True:
             await self._doubt.wait()
             self._doubt.clear()
@@ -259,7 +261,7 @@ class Worker:
     # --- claiming ---
 
     async def _claim_for_ever(self) -> None:
-        claiming = sweep.Duty("claim", self._claim_what_waits)
+        claiming = Duty("claim", self._claim_what_waits)
         while True:
             await self._look_at_queue.wait()
             self._look_at_queue.clear()
@@ -417,22 +419,22 @@ class Worker:
 
     # --- sweeping ---
 
-    def _duties_while_open(self) -> Sequence[sweep.Duty]:
+    def _duties_while_open(self) -> Sequence[Duty]:
         """What is repeated until this worker is stopped. None waits for another."""
         return [
-            sweep.Duty("take-over", self._take_abandoned),
-            sweep.Duty("queued turns", self._take_queued),
-            sweep.Duty("deadlines", partial(database.run, turns.stop_overdue)),
-            sweep.Duty("suspended tenants", partial(database.run, turns.stop_suspended)),
-            sweep.Duty("revoked keys", partial(database.run, turns.stop_revoked)),
-            sweep.Duty("vanished clients", self._leave_vanished),
-            sweep.Duty("grace periods", self._end_graces),
-            sweep.Duty("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
+            Duty("take-over", self._take_abandoned),
+            Duty("queued turns", self._take_queued),
+            Duty("deadlines", partial(database.run, turns.stop_overdue)),
+            Duty("suspended tenants", partial(database.run, turns.stop_suspended)),
+            Duty("revoked keys", partial(database.run, turns.stop_revoked)),
+            Duty("vanished clients", self._leave_vanished),
+            Duty("grace periods", self._end_graces),
+            Duty("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
         ]
 
-    def _duties_to_the_end(self) -> Sequence[sweep.Duty]:
+    def _duties_to_the_end(self) -> Sequence[Duty]:
         """What this worker's own runs and summaries need for as long as there are any."""
-        return [sweep.Duty("own runs", self._look_after_own), sweep.Duty("summaries", self._condenser.sweep)]
+        return [Duty("own runs", self._look_after_own), Duty("summaries", self._condenser.sweep)]
 
     async def _take_abandoned(self) -> None:
         """Go on with dead workers' runs, as many as there are slots for. If none is free, the next one is kept for them."""
@@ -479,7 +481,7 @@ class Worker:
         for live in list(self._live.values()):
             if live.run is not None:
                 live.run.hand_over()
-        await sweep.Duty("hand-over", self._give_back_the_silent).attempt()
+        await Duty("hand-over", self._give_back_the_silent).attempt()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), drain)
         self._drop_all()
@@ -499,7 +501,7 @@ class Worker:
             backs = (partial(database.keep_trying, each.tenant, turns.give_back, [each]) for each in done)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_PATIENCE):
-                    await asyncio.gather(*(sweep.Duty("hand-over", back).attempt() for back in backs))
+                    await asyncio.gather(*(Duty("hand-over", back).attempt() for back in backs))
 
 
 _current: Worker | None = None

@@ -35,7 +35,7 @@ def _break_writer() -> None:
 
 
 def _break_sweep() -> None:
-    from sessions_app.core.sweep import Duty
+    from sessions_app.core.duties import Duty
 
     setattr(Duty, "attempt", _fail)  # noqa: B010 - it is no method
 

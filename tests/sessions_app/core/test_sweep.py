@@ -13,10 +13,11 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from sessions_app.core import clients, connections, journal, quotas, rounds, turns
+from sessions_app.core.duties import Duty
 from sessions_app.core.errors import NotReady
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.sweep import Duty, Sweeper
+from sessions_app.core.sweep import Sweeper
 from sessions_app.core.turns import stopping
 from sessions_app.core.worker import Worker
 from sessions_app.models import (
@@ -188,12 +189,12 @@ def test_a_duty_that_fails_every_time_delays_no_take_over(
     Turn.objects.filter(pk=dead.turn_id).update(lease_expires_at=FOR_EVER)
     with caplog.at_level(logging.INFO):
         start_worker()
-        wait_for(lambda: caplog.text.count("sweep_failing") >= 3, "each of them has failed")
+        wait_for(lambda: caplog.text.count("duty_failing") >= 3, "each of them has failed")
         lease_is_over(dead)
         assert wait_for_state(dead, "done").takeovers == 1
         after = alice.say(alice.session(), model.script([text("well")]))
         wait_for_state(after, "done")
-    assert caplog.text.count("sweep_failing") == 3, "once each, although they failed all the time"
+    assert caplog.text.count("duty_failing") == 3, "once each, although they failed all the time"
     assert "words of a row" not in caplog.text
 
 
@@ -231,11 +232,11 @@ async def test_a_duty_says_once_that_it_fails_and_once_that_it_is_well_again(cap
             raise error
 
     duty = Duty("example", do)
-    with caplog.at_level(logging.INFO, "sessions_app.core.sweep"):
+    with caplog.at_level(logging.INFO, "sessions_app.core.duties"):
         while errors:
             await duty.attempt()
     said = [record.getMessage().split()[0] for record in caplog.records]
-    assert said == ["sweep_failing", "sweep_failing", "sweep_recovered", "sweep_failing"]
+    assert said == ["duty_failing", "duty_failing", "duty_recovered", "duty_failing"]
 
 
 # --- a worker's limit ----------------------------------------------------------------------------
