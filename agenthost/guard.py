@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
+from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
@@ -24,7 +25,7 @@ from agenthost.edge import proxies
 from agenthost.edge.bodies import Bodies
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
-from sessions_app.core import logcontext
+from sessions_app.core import admission, logcontext
 from sessions_app.core.keys import looks_like_key
 
 Scope = MutableMapping[str, Any]
@@ -112,6 +113,8 @@ class Guard:
                     raise
                 log.exception("a request failed")
                 refusal = problems.FAILED
+        if refusal is not None and refusal.status == HTTPStatus.UNAUTHORIZED:
+            await admission.delay_refusal(scope["agenthost"]["address"])
         if refusal is not None:
             await _refuse(refusal, scope, request_id, answer, body)
 

@@ -70,11 +70,10 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
     """The connection, at the switchboard of its tenant for as long as the stack is open."""
     if draining.begun():
         raise Refused(503, "This server is going away.", (b"retry-after", b"1"))
-    raw = upgrade.key_of(scope)
-    if raw is None:
-        raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer"))
+    raw, address = upgrade.key_of(scope), scope.get("agenthost", {}).get("address", "")
     try:
-        address = scope.get("agenthost", {}).get("address", "")
+        if raw is None:
+            raise NotAuthenticated
         caller = await admission.authenticate(raw, address, settings.AGENTHOST_DATABASE_POOL_WAIT)
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
@@ -86,6 +85,7 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         stack.callback(board.remove, connection)
         await board.add(connection)
     except NotAuthenticated:
+        await admission.delay_refusal(address)
         raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
     except TooManyWrongKeys as error:
         raise Refused(429, f"{error}.".capitalize(), (b"retry-after", b"%d" % error.retry_after)) from None

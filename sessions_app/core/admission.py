@@ -8,11 +8,13 @@ small account, and an address that shows too many wrong ones is refused.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import copy_context
 
 from django.conf import settings
 
 from sessions_app.core import database, keys
+from sessions_app.core.buckets import Bucket, Buckets
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import NotAuthenticated, NotReady, TooManyWrongKeys
 from sessions_app.core.wrong_keys import WrongKeys
@@ -20,12 +22,16 @@ from sessions_app.core.wrong_keys import WrongKeys
 _MOST_REMEMBERED = 10_000
 _MOST_LOOKUPS = 100
 """Unknown keys that are or wait to be looked up; for further ones the server is not ready."""
+_REFUSALS_PER_SECOND = 50
+_REFUSALS_AT_ONCE = 300
+"""Refusals for want of a good key that one address gets without a delay."""
 _SLOWED_SECONDS = 1.0
 _MOST_SLOWED = 1000
 
 _tenants: dict[str, int] = {}
 """The tenants of keys that were good when they were last seen, by the key's digest."""
 _wrong = WrongKeys(lambda: int(settings.AGENTHOST_WRONG_KEYS_PER_MINUTE))
+_refusals = Buckets(lambda: Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE), 10_000)
 _lookups = 0
 _slowed = 0
 
@@ -64,6 +70,16 @@ def forget_all() -> None:
     """For tests: as in a new process."""
     _tenants.clear()
     _wrong.clear()
+    _refusals.clear()
+
+
+async def delay_refusal(address: str) -> None:
+    """Return when a request without a good key may be refused: at once, or in a second if its address gets many refusals."""
+    bucket, now = _refusals.of(address), time.monotonic()
+    if bucket.wait(now):
+        await _slow_down()
+    else:
+        bucket.borrow(now)
 
 
 async def _look_up(raw: str, digest: str, address: str, patience: float) -> Caller:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class Bucket:
     """Fills with ``rate`` tokens a second and holds ``most``; it starts full."""
@@ -31,3 +33,25 @@ class Bucket:
 
     def give_back(self) -> None:
         self._left = min(self._most, self._left + 1)
+
+
+class Buckets:
+    """A bucket for each name, for at most ``most`` names: the one that was not used for the longest time goes first."""
+
+    def __init__(self, make: Callable[[], Bucket], most: int) -> None:
+        self._make, self._most = make, most
+        self._buckets: dict[str, Bucket] = {}
+
+    def of(self, name: str) -> Bucket:
+        bucket = self._buckets.pop(name, None) or self._make()
+        while len(self._buckets) >= self._most:
+            # Unused for so long, it is the fullest one, and a new bucket is full.
+            del self._buckets[next(iter(self._buckets))]
+        self._buckets[name] = bucket
+        return bucket
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def clear(self) -> None:
+        self._buckets.clear()

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 
-from sessions_app.core.buckets import Bucket
+from sessions_app.core.buckets import Bucket, Buckets
 from sessions_app.core.errors import NotAuthenticated, TooManyWrongKeys
 
 REMEMBERED_SECONDS = 1.0
@@ -25,7 +25,7 @@ class WrongKeys:
     def __init__(self, per_minute: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute, self._clock = per_minute, clock
         self._until: dict[str, float] = {}
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets = Buckets(self._new_bucket, _MOST_ADDRESSES)
 
     def before_lookup(self, digest: str, address: str) -> None:
         """Count an unknown key for its address. NotAuthenticated if it was wrong a moment ago.
@@ -33,8 +33,8 @@ class WrongKeys:
         ``give_back`` follows if the lookup does not find that the key is wrong.
         """
         now = self._clock()
-        bucket = self._bucket(address)
-        if bucket is not None:
+        if self._per_minute():
+            bucket = self._buckets.of(address)
             seconds = bucket.wait(now)
             if seconds:
                 raise TooManyWrongKeys(math.ceil(seconds))
@@ -43,9 +43,8 @@ class WrongKeys:
             raise NotAuthenticated
 
     def give_back(self, address: str) -> None:
-        bucket = self._buckets.get(address)
-        if bucket is not None:
-            bucket.give_back()
+        if self._per_minute():
+            self._buckets.of(address).give_back()
 
     def remember(self, digest: str) -> None:
         """The key was looked up and is wrong."""
@@ -59,16 +58,9 @@ class WrongKeys:
             del self._until[oldest]
         self._until[digest] = now + REMEMBERED_SECONDS
 
-    def _bucket(self, address: str) -> Bucket | None:
+    def _new_bucket(self) -> Bucket:
         per_minute = self._per_minute()
-        if not per_minute:
-            return None
-        bucket = self._buckets.pop(address, None) or Bucket(per_minute / 60, per_minute)
-        while len(self._buckets) >= _MOST_ADDRESSES:
-            # The one that showed nothing for the longest time; its bucket is the fullest.
-            del self._buckets[next(iter(self._buckets))]
-        self._buckets[address] = bucket
-        return bucket
+        return Bucket(per_minute / 60, per_minute)
 
     def clear(self) -> None:
         self._until.clear()

@@ -17,6 +17,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agenthost.guard import PAGE_BODY_BYTES, Guard, Receive, Scope, Send
 from sessions_app.aap.problems import Problem
+from sessions_app.core import admission
+from sessions_app.core.buckets import Bucket, Buckets
 from tests.agenthost.serving import Answer, Connection, Recorder, serving
 
 KEY = "ah_" + "k" * 43
@@ -466,3 +468,24 @@ def test_a_body_is_not_counted_any_more_while_its_answer_streams(settings: Setti
                 assert client.answer("HEAD").status == 200
         finally:
             may_end.set()
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer ah_short", BEARER])
+def test_many_refusals_of_one_address_are_delayed_and_other_requests_are_not(
+    behind: Recorder, settings: Settings, monkeypatch: pytest.MonkeyPatch, authorization: str | None
+) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    delayed: list[float] = []
+
+    async def sleep() -> None:
+        delayed.append(1)
+
+    monkeypatch.setattr(admission, "_slow_down", sleep)
+    monkeypatch.setattr(admission, "_refusals", Buckets(lambda: Bucket(0.001, 3), 10))
+    headers = {} if authorization is None else {"authorization": authorization}
+    with serving(Guard(behind, nobody)) as port, Connection(port) as client:
+        assert [client.ask("GET", "/aap/v3/meta", **headers).status for _ in range(5)] == [401] * 5
+        assert len(delayed) == 2
+    with serving(Guard(behind, anybody)) as port, Connection(port) as client:
+        assert client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 200
+        assert len(delayed) == 2

@@ -55,11 +55,19 @@ async def silence(port: int) -> None:
 
 
 async def wrong_keys(port: int) -> None:
-    """One wrong key after the other, each as soon as the last one is answered."""
+    await keep_asking(port, wrong_key)
+
+
+async def malformed_keys(port: int) -> None:
+    await keep_asking(port, secrets.token_hex)
+
+
+async def keep_asking(port: int, key: Callable[[], str]) -> None:
+    """One bad key after the other, each as soon as the last one is answered."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while True:
-            writer.write(f"GET /aap/v3/meta HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wrong_key()}\r\n\r\n".encode())
+            writer.write(f"GET /aap/v3/meta HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key()}\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             await reader.readexactly(int(length.partition(b":")[2]))
@@ -72,6 +80,7 @@ KINDS: dict[str, tuple[Callable[[int], Awaitable[None]], int]] = {
     "headers": (endless_headers, 1),
     "silence": (silence, 400),
     "keys": (wrong_keys, 50),
+    "malformed": (malformed_keys, 50),
 }
 
 
