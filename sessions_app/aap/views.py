@@ -261,7 +261,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
 
 
 def stream_slot(caller: Caller) -> AbstractContextManager[Slot]:
-    """A place among the caller's open streams, taken before anything is stored or read for one."""
+    """One of the streams that the caller may have open, taken before anything is stored for it."""
     return key_watch.slot(Quota.STREAMS_AT_ONCE, caller)
 
 

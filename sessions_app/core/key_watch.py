@@ -1,7 +1,7 @@
-"""Open streams and connections of keys: how many there may be at once, and their end when their key ends.
+"""Limits of open streams and connections, and their end when their key ends. Shared by both protocols.
 
-Shared by both protocols. A process looks at the keys of all that is open in a loop with one statement; while nothing is
-open it asks nothing. A key that was revoked, has expired or belongs to a suspended tenant is not found any more.
+Each loop reads the keys of everything that is open in it with one statement, and none while nothing is open. A key that
+was revoked, has expired or belongs to a suspended tenant is not found any more.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sessions_app.core.errors import NotReady, QuotaExceeded
 from sessions_app.core.quotas import Quota
 
 _LOOK_SECONDS = 0.5
-"""Half of the second within which everything of a key ends."""
+"""Streams and connections end within a second of their key; half of it is left for the statement."""
 _RETRY_AFTER = 5
 
 _LIMITS = {
     Quota.STREAMS_AT_ONCE: ("AGENTHOST_AAP_STREAMS_PER_KEY", "AGENTHOST_AAP_STREAMS"),
     Quota.CONNECTIONS_AT_ONCE: ("AGENTHOST_AHP_CONNECTIONS_PER_KEY", "AGENTHOST_AHP_CONNECTIONS"),
 }
-"""The settings for a key (with those it was rotated from) and for a tenant, of this process."""
+"""Settings: the limit of a key, with those it was rotated from, and of a tenant; both per process."""
 
 
 # --- how many ------------------------------------------------------------------------------------
@@ -41,14 +41,14 @@ Level = tuple[Quota, str, int]
 _open: Counter[Level] = Counter()
 _open_lock = threading.Lock()
 _released: deque[tuple[Level, Level]] = deque()
-"""Slots that were given back, and are still counted. The collector may give one back while another is being taken."""
+"""Slots that are free again but still counted: the garbage collector may free one while another is being taken."""
 
 
 class Slot:
-    """A place among what the caller has open. It is given back by ``release``, or when nobody has it any more."""
+    """One of the streams or connections that a caller may have open. ``release`` frees it, or the end of the object."""
 
     def __init__(self, quota: Quota, caller: Caller) -> None:
-        """QuotaExceeded if the key or its tenant has no place left in this process."""
+        """QuotaExceeded if the key or its tenant has no slot left in this process."""
         self.caller = caller
         self.is_kept = False
         levels = ((quota, "key", caller.line), (quota, "tenant", caller.tenant))
@@ -63,12 +63,12 @@ class Slot:
         self._release.atexit = False
 
     def keep(self) -> Slot:
-        """It outlives its block: what was opened there has it now."""
+        """Keep the slot beyond its ``with`` block: its stream releases it."""
         self.is_kept = True
         return self
 
     def release(self) -> None:
-        """From any thread, as often as wanted."""
+        """Free the slot. Safe to call from any thread and more than once."""
         self._release()
 
 
@@ -82,7 +82,7 @@ def _forget_released() -> None:
 
 @contextmanager
 def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
-    """A slot that is released with the block, unless what was opened there keeps it."""
+    """A slot that is released at the end of the block, unless it was kept."""
     taken = Slot(quota, caller)
     try:
         yield taken
@@ -97,7 +97,7 @@ def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
 
 
 class Watched:
-    """Something of a key that is open in this loop. ``caller`` is the key as the last look found it."""
+    """An open stream or connection in this loop. ``caller`` has the limits that its key had at the last look."""
 
     def __init__(self, caller: Caller, watch: _Watch) -> None:
         self.caller = caller
@@ -126,7 +126,7 @@ class Watched:
 
 
 class _Watch:
-    """Of one loop."""
+    """The watch of one loop."""
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
@@ -136,7 +136,7 @@ class _Watch:
     def enter(self, watched: Watched) -> None:
         self._watched.add(watched)
         if self._looking is None:
-            self._looking = supervision.task(self._look_again_and_again(), "key-watch")
+            self._looking = supervision.task(self._look_forever(), "key-watch")
 
     def leave(self, watched: Watched) -> None:
         self._watched.discard(watched)
@@ -144,7 +144,7 @@ class _Watch:
             self._looking.cancel()
             self._looking = None
 
-    async def _look_again_and_again(self) -> None:
+    async def _look_forever(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             await self._duty.attempt()
@@ -165,7 +165,7 @@ _watches_lock = threading.Lock()
 
 @contextmanager
 def watching(slot: Slot) -> Iterator[Watched]:
-    """Within the block, in a loop, the slot's key is watched; the slot is released with the block."""
+    """Watch the slot's key within the block, in the running loop; the slot is released at its end."""
     with _watches_lock:
         watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
     watched = Watched(slot.caller, watch)
