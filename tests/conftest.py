@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import pytest_django
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
+    # How fast inputs are made, and an example runs, says something about the machine and nothing about the code.
+    hypothesis.settings.register_profile("suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.load_profile("suite")
     # A line for each request buries what a failed test has to say.
     logging.getLogger("httpx").setLevel(logging.WARNING)
 

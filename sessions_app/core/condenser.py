@@ -10,8 +10,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError
@@ -60,7 +61,8 @@ class Condenser:
 
     def ask(self, tenant: int, turn: int) -> None:
         """The turn has ended, if its row says so, and the next input will be long. Nobody waits for what comes of it."""
-        task = asyncio.get_running_loop().create_task(self._attempt(self._ask(tenant, turn)), name=f"ask after turn {turn}")
+        asking = self._attempt(partial(self._ask, tenant, turn))
+        task = asyncio.get_running_loop().create_task(asking, name=f"ask after turn {turn}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
@@ -68,9 +70,9 @@ class Condenser:
         await database.keep_trying(tenant, condensing.ask, turn)
         await self._look()
 
-    async def _attempt(self, what: Coroutine[Any, Any, None]) -> None:
+    async def _attempt(self, what: Callable[[], Awaitable[None]]) -> None:
         try:
-            await what
+            await what()
         except Exception as error:  # an edge: a summary that is not made now is made after a later turn
             log.error("looking after summaries failed: %s", faults.described(error))
 
@@ -104,7 +106,7 @@ class Condenser:
                 self._begin(claimed[0])
 
     def _begin(self, taken: Taken) -> None:
-        task = asyncio.get_running_loop().create_task(self._attempt(self._make(taken)), name=f"summary {taken.session}")
+        task = asyncio.get_running_loop().create_task(self._attempt(partial(self._make, taken)), name=f"summary {taken.session}")
         self._jobs[taken.session] = (taken, task)
         task.add_done_callback(lambda done: self._is_over(taken, done))
 
@@ -118,7 +120,7 @@ class Condenser:
 
     def look(self) -> None:
         """There may be something to do, and room for it."""
-        task = asyncio.get_running_loop().create_task(self._attempt(self._look()), name="look for summaries")
+        task = asyncio.get_running_loop().create_task(self._attempt(self._look), name="look for summaries")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 

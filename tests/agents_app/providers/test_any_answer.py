@@ -56,7 +56,7 @@ async def look(harbour: str = "") -> str:
 
 
 @pytest.mark.rule("A57")
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(script=st.lists(answers, min_size=1, max_size=3), size=st.sampled_from([0, 0, 5]))
 def test_any_answer_is_shown_and_taken_back(
     vendor: Vendor, server: ScriptedServer, script: list[steps.Answer], size: int

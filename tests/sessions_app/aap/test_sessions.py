@@ -299,7 +299,11 @@ bodies = st.fixed_dictionaries(
 
 
 @pytest.mark.rule("A4")
-@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
 @hypothesis.given(body=bodies | json_values, path=st.sampled_from(["", "/{id}/turns", "/{id}/cancel"]))
 def test_no_body_ever_breaks_the_server(alice: Person, body: Any, path: str) -> None:
     session = alice.create()
