@@ -29,7 +29,7 @@ def why_not_ready() -> list[str]:
     try:
         return _ask_database()
     except DatabaseUnusable:
-        # Not logged: whoever may ask this may ask it a thousand times. ``watch`` logs each change.
+        # Not logged: anybody may send this request, as often as they like. ``watch`` logs each change.
         return [NO_DATABASE]
 
 
@@ -48,7 +48,7 @@ async def reasons() -> list[str]:
     loop = asyncio.get_running_loop()
     look = _looks.get(loop)
     if look is None or look.done():
-        # Shared by everybody who asks meanwhile: probes of a database that hangs must not take thread after thread.
+        # Shared by all requests that arrive meanwhile: while the database hangs, probes must not use up the threads.
         look = _looks[loop] = asyncio.ensure_future(database.run(why_not_ready))
     try:
         return await asyncio.wait_for(asyncio.shield(look), ANSWER_WITHIN_SECONDS)

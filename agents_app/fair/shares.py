@@ -55,7 +55,7 @@ class Shares:
 
 
 class FairShares(Generic[W]):
-    """Who holds slots and who waits for one.
+    """The slots in use and the queue for free ones, by owner.
 
     A free slot goes to the owner that holds the fewest; owners that hold equally many take turns, and the requests of
     one owner keep their order. ``limits`` gives single owners a smaller share than the others have.

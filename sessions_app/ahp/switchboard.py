@@ -174,7 +174,7 @@ class Switchboard:
     def _count(self, event: Event) -> None:
         agent = exact_json.loads(event.data).get("agent")
         if agent is None:
-            # The previous release does not name it. Who counts by agents begins anew.
+            # An event of the previous release, without the agent: limited keys reconnect and count from scratch.
             self._tallies.clear()
             for connection in self.connections:
                 if connection.caller.key_agents is not None:
@@ -200,7 +200,7 @@ class Switchboard:
             connection.close(LOST_PLACE)
 
     def _fail(self) -> None:
-        """Something that this board lives on has failed: its connections come back and get another board."""
+        """The feed or the notifications of this board have failed. Its connections reconnect, to a new board."""
         self.failed = True
         log.error("switchboard_failed tenant=%s; its connections are closed", self.tenant)
         for connection in self.connections:

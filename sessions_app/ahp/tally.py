@@ -24,14 +24,14 @@ class Tally:
         self._beginning: asyncio.Task[None] | None = None
 
     async def begun(self, caller: Caller) -> None:
-        """Until there is a number to count from; ``caller`` is limited to these agents. Asked again after it failed."""
+        """Wait until the count was read; ``caller`` is limited to these agents. Reads it again if that failed."""
         if self._base < 0:
             if self._beginning is None or self._beginning.done():
                 self._beginning = asyncio.create_task(self._begin(caller))
             await asyncio.shield(self._beginning)
 
     async def _begin(self, caller: Caller) -> None:
-        # Events that come meanwhile are kept: the number read may or may not tell of them.
+        # Events that arrive meanwhile are kept: the count may or may not include them.
         self._base, self._count = await database.run_for(caller.tenant, listings.standing, caller)
         early, self._early = self._early, []
         for seq, change in early:

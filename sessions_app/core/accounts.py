@@ -86,7 +86,7 @@ def _deleted(sender: type[Model], instance: Any, **_: Any) -> None:
 
 
 def _related(sender: type[Model], instance: Any, action: str, reverse: bool, model: type[Model], pk_set: Any, **_: Any) -> None:
-    """A group or a permission was given or taken; ``reverse``: from its own side, for several owners at once."""
+    """Groups or permissions were added or removed; ``reverse``: on the group's or permission's side, for several owners."""
     when, what = action.split("_")
     if what == "clear":
         _cleared(sender, instance, when, reverse)
@@ -100,7 +100,7 @@ def _related(sender: type[Model], instance: Any, action: str, reverse: bool, mod
 
 
 def _cleared(relation: type[Model], instance: Any, when: str, reverse: bool) -> None:
-    """``clear`` names no rows: those that go are read before."""
+    """``clear`` does not name the rows, so they are read before it."""
     if when == "pre":
         setattr(instance, _BEFORE, [(owner, _held(relation, owner)) for owner in _owners(relation, instance, reverse)])
         return

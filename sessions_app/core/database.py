@@ -25,13 +25,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 UNKNOWN = "unknown"
-"""The owner of requests whose key has not been looked up, and of those without one. No tenant's name."""
+"""The owner of requests without a key, or with a key that was not looked up yet. Tenants are numbers."""
 _UNKNOWN_SHARE = 8
-"""It has one thread in so many: wrong keys, however many, keep no tenant waiting."""
+"""Its share is one thread in eight, so that wrong keys delay no tenant."""
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-"""Seconds between two tries of what found a lock in its way."""
+"""Seconds between two calls that fail for a lock."""
 
 
 class _Threads:
@@ -100,9 +100,9 @@ async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 async def keep_trying(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``run_for`` until no lock is in the way of ``fn``, which is one transaction and has done nothing when it fails for one.
+    """``run_for``, repeated while ``fn`` fails for a lock. ``fn`` is one transaction, so a failed call changed nothing.
 
-    A row of the tenant that somebody holds for long so costs the tenant a try now and then, and no thread for the whole time.
+    A row that stays locked costs the tenant a call now and then instead of a thread all the time.
     """
     pause = _FIRST_PAUSE
     while True:

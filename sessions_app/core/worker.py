@@ -270,7 +270,7 @@ class Worker:
     async def _claim_what_waits(self) -> None:
         while not self._stopping.is_set():
             # A wake-up that comes to a full worker is not lost: it is kept until a run has ended.
-            while not self._free_places():
+            while not self._free_slots():
                 self._room.clear()
                 await self._room.wait()
             all_it_wanted, passed_over = await self._claim()
@@ -283,7 +283,7 @@ class Worker:
             if not all_it_wanted:
                 return
 
-    def _free_places(self) -> int:
+    def _free_slots(self) -> int:
         """Slots for turns of the queue: those that are free, without one that a dead worker's run needs."""
         return max(0, self._unused_slots() - int(self._sweeper.wants_slot))
 
@@ -306,7 +306,7 @@ class Worker:
         A tenant may have all slots but the reserved ones: a run takes memory and a lease, and holds up no other.
         """
         slots = settings.AGENTHOST_WORKER_CONCURRENCY
-        shares, busy = Shares(slots, slots), slots - self._free_places()
+        shares, busy = Shares(slots, slots), slots - self._free_slots()
         # Tenants that have runs already may wait for a slot then, and each run that ends frees one.
         self._crowded = shares.is_crowded(busy)
         return min(shares.available(busy), _CLAIMED_TOGETHER), self._crowded
@@ -317,7 +317,7 @@ class Worker:
         One claim at a time: the wake-ups' and the sweep's together would take more places than there are.
         """
         async with self._claiming:
-            if not self._free_places():
+            if not self._free_slots():
                 return True, False
             most, newcomers = self._to_claim()
             with self._promising(most):
@@ -457,7 +457,7 @@ class Worker:
 
     async def _take_queued(self) -> None:
         """Turns that have waited although a wake-up should have come."""
-        while self._free_places() and not self._stopping.is_set():
+        while self._free_slots() and not self._stopping.is_set():
             all_it_wanted, _ = await self._claim(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
             if not all_it_wanted:
                 return

@@ -66,7 +66,7 @@ class Hub:
             self._deserted.pop(tenant).cancel()
         feed = self._feeds.get(tenant)
         if feed is not None and not feed.is_listening:
-            # Its readers know, and leave it one by one.
+            # It has failed. Its readers were told and leave one by one.
             feed.close()
             feed = None
         if feed is None:
@@ -77,7 +77,7 @@ class Hub:
 
     def _desert(self, feed: TenantFeed) -> None:
         if self._feeds.get(feed.tenant) is not feed:
-            # It failed, and another one has its place.
+            # It failed, and was replaced.
             return
         loop = asyncio.get_running_loop()
         self._deserted[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
@@ -117,7 +117,7 @@ class Hub:
                     self._compare(feed, counter, at_once=down)
 
     def _compare(self, feed: TenantFeed, counter: int, *, at_once: bool) -> None:
-        """One tenant's feed that fails takes no other one with it."""
+        """An error in one tenant's feed ends that feed alone."""
         try:
             feed.compare(counter, at_once=at_once)
         except Exception as error:

@@ -110,14 +110,14 @@ class TenantFeed:
             self._hole_timer.cancel()
 
     def fail(self, error: BaseException | None) -> None:
-        """Nothing more comes through this feed: its readers are told, who comes next gets another one."""
+        """Stop after an error: readers and followers end, and later ones get a new feed."""
         if self._failed:
             return
         self._failed = True
         self.close()
         if not self._joined.done():
             self._joined.set_exception(error if isinstance(error, Exception) else NotReady())
-            # Those who wait for it raise it; without any, nobody misses it.
+            # Retrieved here, because there may be nobody that waits for it.
             self._joined.exception()
         for reader in self._all_readers():
             reader.end()
