@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
-from django.db import InterfaceError, OperationalError
+from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
@@ -109,8 +109,11 @@ async def judge(scope: Scope) -> Problem | None:
         return None
     try:
         scope["agenthost"]["owner"] = await admission.tenant_of(key, scope["agenthost"]["address"], patience)
-    except (DomainError, OperationalError, InterfaceError) as error:
-        return problems.problem_of(error)
+    except (DomainError, DatabaseError) as error:
+        problem = problems.problem_of(error)
+        if problem is None:
+            raise
+        return problem
     except TimeoutError:
         return problems.problem_of(NotReady())
     return None

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions as rest
 
 from agents_app import exact_json
 from sessions_app.aap import ratelimit
-from sessions_app.core import errors
+from sessions_app.core import database, errors, faults
 from sessions_app.core.content import MOST_FAULTS, UNSTORABLE
 from sessions_app.core.quotas import Quota
 
@@ -152,8 +151,8 @@ def problem_of(error: Exception) -> Problem | None:
     """The refusal for an error; None if it was not meant for a client."""
     if isinstance(error, errors.DomainError):
         return next(TABLE[kind](error) for kind in type(error).__mro__ if kind in TABLE)
-    if isinstance(error, OperationalError | InterfaceError):
-        log.error("the database failed a request", exc_info=error)
+    if database.is_away(error):
+        log.warning("request_without_database error=%s", faults.kinds(error))
         return _not_ready(errors.NotReady())
     if isinstance(error, Http404 | rest.NotFound):
         return NOTHING_HERE

@@ -15,12 +15,12 @@ from typing import Any
 
 from channels.consumer import AsyncConsumer
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import Error as DatabaseError
 
 from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - commands register themselves
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import board_of
-from sessions_app.core import admission, draining, key_watch, logcontext, quotas
+from sessions_app.core import admission, database, draining, key_watch, logcontext, quotas
 from sessions_app.core.caller import READ
 from sessions_app.core.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
 from sessions_app.core.key_watch import Slot
@@ -93,7 +93,9 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         whose = "key" if full.of_key else "tenant"
         detail = f"This {whose} may have {full.limit} connections open at once, not more."
         raise Refused(429, detail, (b"retry-after", b"%d" % full.retry_after)) from None
-    except (OperationalError, InterfaceError, NotReady, TimeoutError):
+    except (DatabaseError, NotReady, TimeoutError) as error:
+        if not isinstance(error, TimeoutError) and not database.is_away(error):
+            raise
         raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
     return connection
 

@@ -7,12 +7,10 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.db import InterfaceError, OperationalError
-
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1.errors import Code
-from sessions_app.core import errors
+from sessions_app.core import database, errors, faults
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +80,8 @@ def told(error: Exception) -> RPCError:
         return error
     if (encode := TABLE.get(type(error))) is not None:  # type: ignore[arg-type]  # other classes are not in it
         return encode(error)
-    if isinstance(error, OperationalError | InterfaceError):
-        log.warning("a command could not reach the database: %s", type(error).__name__)
+    if database.is_away(error):
+        log.warning("command_without_database error=%s", faults.kinds(error))
         return RPCError(jsonrpc.INTERNAL_ERROR, _NOT_NOW)
     reference = f"err_{secrets.token_hex(6)}"
     log.error("a command failed (%s)", reference, exc_info=error)

@@ -17,9 +17,10 @@ from typing import ParamSpec, TypeVar
 
 import psycopg
 from django.conf import settings
-from django.db import OperationalError, close_old_connections, connection, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from agents_app.fair.threads import FairPool
+from sessions_app.core.errors import NotReady
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,6 +33,8 @@ _UNKNOWN_SHARE = 8
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 """Seconds between two calls that fail for a lock."""
+_READ_ONLY = "25006"
+"""SQLSTATE of a write to a standby: the new primary has not been promoted yet."""
 
 
 class _Threads:
@@ -119,6 +122,13 @@ def is_lock_refused(error: BaseException) -> bool:
     """Whether a statement failed because another transaction holds what it needs. Its own is rolled back."""
     cause = error.__cause__
     return isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database cannot be reached or used now; False if it refuses this statement or these values."""
+    if isinstance(error, OperationalError | InterfaceError | NotReady):
+        return True
+    return isinstance(error, DatabaseError) and getattr(error.__cause__, "sqlstate", None) == _READ_ONLY
 
 
 async def serve(

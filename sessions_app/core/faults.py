@@ -8,11 +8,16 @@ from __future__ import annotations
 import traceback
 
 
-def described(error: BaseException) -> str:
-    """The exception's class, those of its causes, and where it was raised."""
-    kinds: list[str] = []
+def kinds(error: BaseException) -> str:
+    """The exception's class and those of its causes."""
+    found: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(kinds) < 5:
-        kinds.append(type(cause).__name__)
+    while cause is not None and len(found) < 5:
+        found.append(type(cause).__name__)
         cause = cause.__cause__
-    return " from ".join(kinds) + "\n" + "".join(traceback.format_tb(error.__traceback__))
+    return " from ".join(found)
+
+
+def described(error: BaseException) -> str:
+    """The same, and where it was raised."""
+    return kinds(error) + "\n" + "".join(traceback.format_tb(error.__traceback__))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import Error as DatabaseError
 
 from sessions_app.core import database, faults
 from sessions_app.core.errors import NotReady
@@ -25,20 +25,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-_READ_ONLY = "25006"
-"""SQLSTATE of a write to a standby: the new primary has not been promoted yet."""
-
-
-def is_away(error: BaseException) -> bool:
-    """Whether the database cannot be reached or used now; False if it refuses this statement or these values."""
-    if isinstance(error, OperationalError | InterfaceError | NotReady):
-        return True
-    return isinstance(error, DatabaseError) and getattr(error.__cause__, "sqlstate", None) == _READ_ONLY
 
 
 def described(error: BaseException) -> str:
-    """For the log: of an outage the error's class alone, because every run reports it."""
-    return type(error).__name__ if is_away(error) else faults.described(error)
+    """For the log: of an outage the errors' classes alone, because every run reports it."""
+    return faults.kinds(error) if database.is_away(error) else faults.described(error)
 
 
 async def outlast(call: Callable[[], Awaitable[T]]) -> T:
@@ -52,7 +43,7 @@ async def outlast(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except (DatabaseError, NotReady) as error:
-            if not is_away(error):
+            if not database.is_away(error):
                 raise
             if not give_up_at:
                 give_up_at = loop.time() + settings.AGENTHOST_DATABASE_OUTAGE_SECONDS

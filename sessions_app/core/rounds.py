@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from django.db.models import F, Model, QuerySet, Window
 from django.db.models.functions import Random, RowNumber
 
 from sessions_app.core import database, faults, held
-from sessions_app.core.errors import NotReady
 from sessions_app.core.held import Held
 
 log = logging.getLogger(__name__)
@@ -52,13 +51,12 @@ class Round:
                 done += do(row)
             except Held:
                 self.passed_over.add(row)
-            except (OperationalError, InterfaceError, NotReady) as error:
-                if not database.is_lock_refused(error):
+            except Exception as error:
+                held_up = database.is_lock_refused(error)
+                if database.is_away(error) and not held_up:
                     raise
                 self.passed_over.add(row)
-            except Exception as error:
-                self.passed_over.add(row)
-                if self.error is None:
+                if self.error is None and not held_up:
                     self.error, self.failed_row = error, row
         return done
 

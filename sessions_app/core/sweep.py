@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
 
-from sessions_app.core import faults, journal, presence, turns
-from sessions_app.core.errors import NotReady
+from sessions_app.core import database, faults, journal, presence, turns
 from sessions_app.core.held import Held
 from sessions_app.core.turns import Claimed, NeedsSlot
 from sessions_app.models import Turn, TurnState
@@ -99,7 +97,8 @@ class Sweeper:
 
 
 def _wait_after(error: turns.CannotTakeOver) -> float:
-    if isinstance(error.__cause__, (Held, OperationalError, InterfaceError, NotReady)):
+    cause = error.__cause__
+    if isinstance(cause, Held) or (cause is not None and database.is_away(cause)):
         return _HELD_AGAIN_AFTER
     log.error("turn %s cannot be taken over: %s", error.turn_id, faults.described(error))
     return TRIED_AGAIN_AFTER

@@ -386,7 +386,7 @@ class Worker:
         failed: Stop | None = None
         try:
             with logcontext.about(tenant=claimed.tenant):
-                if loaded is None or (isinstance(loaded, Exception) and outage.is_away(loaded)):
+                if loaded is None or (isinstance(loaded, Exception) and database.is_away(loaded)):
                     loaded = await outage.run_for(claimed.tenant, loading.load_one, claimed)
                 if isinstance(loaded, Exception):
                     raise loaded

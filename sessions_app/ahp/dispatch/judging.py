@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from django.db import InterfaceError, OperationalError
-
 from agents_app import registry
 from sessions_app.ahp.dispatch import reasons
 from sessions_app.ahp.dispatch.echoes import echo_of
@@ -23,7 +21,7 @@ from sessions_app.ahp.projection.v0_1.actions import PROTOCOL
 from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import envelopes
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, content, dispatches
+from sessions_app.core import addresses, content, database, dispatches
 from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import DispatchedBefore, DomainError, NotReady, SessionNotFound
@@ -52,11 +50,13 @@ def judge(dispatch: Dispatch) -> None:
         return  # The echo is in what the client was replayed.
     except SessionNotFound:
         return  # It went meanwhile, and nobody hears of it any more.
-    except (NotReady, OperationalError, InterfaceError):
-        raise  # Nothing can be stored now, a refusal neither.
+    except NotReady:
+        raise
     except (Refusal, DomainError) as error:
         _refuse(dispatch.caller, dispatched, str(error) if isinstance(error, Refusal) else reasons.of(error))
     except Exception as error:
+        if database.is_away(error):
+            raise  # Nothing can be stored now, not even a refusal.
         reference = f"err_{secrets.token_hex(6)}"
         log.exception("a dispatched action failed (%s)", reference, exc_info=error)
         _refuse(dispatch.caller, dispatched, f"the host failed; its log has more under {reference}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.exceptions import SuspiciousOperation
-from django.db import OperationalError
+from django.db import InternalError, OperationalError
 from django.http import Http404
 from django.test import RequestFactory
 from rest_framework import exceptions as rest
@@ -25,6 +26,13 @@ def _below(kind: type[errors.DomainError]) -> set[type[errors.DomainError]]:
 def test_every_domain_error_has_its_place_in_the_table() -> None:
     ours = {kind for kind in _below(errors.DomainError) if kind.__module__.startswith(("sessions_app.", "agents_app."))}
     assert ours == set(problems.TABLE)
+
+
+def read_only() -> Exception:
+    """What a write to a standby raises while a new primary is being chosen."""
+    error = InternalError("cannot execute INSERT in a read-only transaction")
+    error.__cause__ = psycopg.errors.ReadOnlySqlTransaction()
+    return error
 
 
 SAMPLES: list[tuple[Exception, int]] = [
@@ -46,6 +54,7 @@ SAMPLES: list[tuple[Exception, int]] = [
     (problems.BodyTooLarge(), 413),
     (SuspiciousOperation("too many fields"), 400),
     (OperationalError("connection to 10.0.0.1 refused"), 503),
+    (read_only(), 503),
 ]
 
 

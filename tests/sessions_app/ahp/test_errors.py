@@ -11,6 +11,7 @@ from sessions_app.ahp import errors as face
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.dispatch import reasons
 from sessions_app.core import errors
+from tests.sessions_app.aap.test_problems import read_only
 
 
 def _all(base: type[errors.DomainError]) -> set[type[errors.DomainError]]:
@@ -42,10 +43,12 @@ def test_what_was_not_foreseen_is_in_the_log_and_told_briefly(caplog: pytest.Log
     assert reference in caplog.text
 
 
-def test_a_database_that_is_away_is_no_bug() -> None:
-    told = face.told(OperationalError("connection to 10.0.0.1 refused"))
+@pytest.mark.parametrize("error", [OperationalError("connection to 10.0.0.1 refused"), read_only()])
+def test_a_database_that_is_away_is_no_bug(error: Exception) -> None:
+    told = face.told(error)
     assert told.code == jsonrpc.INTERNAL_ERROR
     assert "10.0" not in told.message
+    assert "right now" in told.message
 
 
 @pytest.mark.rule("R27", "R29")

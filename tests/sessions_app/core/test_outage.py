@@ -319,6 +319,6 @@ async def test_a_call_that_fails_for_longer_than_an_outage_may_last_fails(settin
 def test_a_standby_that_is_not_promoted_yet_counts_as_away() -> None:
     """Django has no class of its own for this refusal."""
     error = InternalError()
-    assert not outage.is_away(error)
+    assert not database.is_away(error)
     error.__cause__ = psycopg.errors.ReadOnlySqlTransaction()
-    assert outage.is_away(error)
+    assert database.is_away(error)
