@@ -261,11 +261,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
 
 
 def stream_slot(caller: Caller) -> AbstractContextManager[Slot]:
-<<<<<<< HEAD
     """One of the streams that the caller may have open, taken before anything is stored for it."""
-=======
-    """A slot among the caller's open streams, taken before anything is stored or read for one."""
->>>>>>> 6b5624b (Describe keys' slots, feeds and fair shares in plain English)
     return key_watch.slot(Quota.STREAMS_AT_ONCE, caller)
 
 
@@ -335,14 +331,14 @@ def _events(
 
 
 class Streamed(StreamingHttpResponse):
-    """A response whose body streams after its view has returned."""
+    """An answer whose body goes on after its view has returned."""
 
     def __init__(self, body: AsyncGenerator[bytes], content_type: str) -> None:
         super().__init__(body, content_type=content_type, headers=_UNBUFFERED)
         self._body = body
 
     async def end(self) -> None:
-        """Close the body's generator now. Closing the response only drops the reference to it."""
+        """End the body wherever it is. Closing what wraps it only lets go of it, and the collector may come late."""
         await self._body.aclose()
 
 

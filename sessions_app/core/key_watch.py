@@ -35,7 +35,7 @@ _LIMITS = {
 """Settings: the limit of a key, with those it was rotated from, and of a tenant; both per process."""
 
 
-# --- how many ------------------------------------------------------------------------------------
+# --- limits ------------------------------------------------------------------------------------
 
 Level = tuple[Quota, str, int]
 _open: Counter[Level] = Counter()
@@ -93,7 +93,7 @@ def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
         taken.release()
 
 
-# --- for how long --------------------------------------------------------------------------------
+# --- until the key ends --------------------------------------------------------------------------------
 
 
 class Watched:
