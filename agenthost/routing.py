@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from contextvars import copy_context
 from http import HTTPStatus
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
@@ -24,15 +25,19 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.guard import HEALTH_PATHS, Guard, Receive, Scope, Send, is_protocol, shown_key, told
+from agenthost.guard import HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
 from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
+from agents_app.fair.slots import FairSlots
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.aap.views import Streamed
 from sessions_app.ahp.consumer import Consumer
 from sessions_app.core import admission, database, logcontext
 from sessions_app.core.errors import DomainError, NotReady
+
+_PAGES_SHARE = 4
+"""Pages have one in so many connections to the database."""
 
 
 class HealthHandler(ASGIHandler):
@@ -68,19 +73,10 @@ class ProtocolHandler(BaseHandler):
         # An answer may stream for hours.
         del body
         try:
-            await self._send(response, receive, send)
+            await _send(response, receive, send)
         finally:
             if isinstance(response, Streamed):
                 await response.end()
-
-    @staticmethod
-    async def _send(response: HttpResponseBase, receive: Receive, send: Send) -> None:
-        headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
-        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        if isinstance(response, StreamingHttpResponse):
-            await _stream(response, receive, send)
-        else:
-            await send({"type": "http.response.body", "body": cast(HttpResponse, response).content, "more_body": False})
 
     async def _admitted(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """The response; 503 if there was no thread of its tenant's share for as long as a request waits for a connection."""
@@ -132,6 +128,15 @@ def _without_middleware(handler: Any, view: Callable[[HttpRequest], Any]) -> Non
     handler._middleware_chain = convert_exception_to_response(known_request(convert_exception_to_response(view)))
 
 
+async def _send(response: HttpResponseBase, receive: Receive, send: Send) -> None:
+    headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    if isinstance(response, StreamingHttpResponse):
+        await _stream(response, receive, send)
+    else:
+        await send({"type": "http.response.body", "body": cast(HttpResponse, response).content, "more_body": False})
+
+
 async def _body(receive: Receive) -> bytes | None:
     """The request's whole body, which the guard has bounded; None if the client went away."""
     message = await receive()
@@ -170,19 +175,73 @@ async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send)
         tasks[1].result()
 
 
+class PageHandler:
+    """Django's own handler for pages, which serves a few at a time.
+
+    Django starts a thread for each page, and the thread takes a connection to the database. Without a limit, sign-ins sent
+    by anybody take all connections, and the processor for checking passwords. One address has at most half of the slots.
+    No slot is held while a body arrives or an answer is read, because a client may do both slowly.
+    """
+
+    def __init__(self) -> None:
+        self._django = ASGIHandler()
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, FairSlots] = WeakKeyDictionary()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            return
+        address: str = scope["agenthost"]["address"]
+        await admission.delay_page(address)
+        async with AsyncExitStack() as held:
+            try:
+                slot = self._slots_of_loop().held(address, settings.AGENTHOST_DATABASE_POOL_WAIT)
+                await held.enter_async_context(slot)
+            except TimeoutError:
+                await _send(_not_ready(scope), receive, send)
+                return
+
+            async def sending(message: Message) -> None:
+                await held.aclose()
+                await send(message)
+
+            await self._django(cast(dict[str, Any], scope), cast(Any, _with_body(body, receive)), cast(Any, sending))
+
+    def _slots_of_loop(self) -> FairSlots:
+        loop = asyncio.get_running_loop()
+        if loop not in self._slots:
+            self._slots[loop] = FairSlots(max(1, settings.AGENTHOST_DATABASE_POOL_MAX // _PAGES_SHARE))
+        return self._slots[loop]
+
+
+def _with_body(body: bytes, receive: Receive) -> Receive:
+    """``receive`` for an application whose request body was read before."""
+    given = False
+
+    async def received() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return received
+
+
 class ByAudience:
     """Sends a request to the handler for programs or to the one for people, by its path."""
 
     def __init__(self) -> None:
-        self._programs, self._people, self._health = ProtocolHandler(), ASGIHandler(), HealthHandler()
+        self._programs, self._people, self._health = ProtocolHandler(), PageHandler(), HealthHandler()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if is_protocol(path):
             await self._programs(scope, receive, send)
+        elif path in HEALTH_PATHS:
+            await self._health(cast(dict[str, Any], scope), receive, cast(Any, send))
         else:
-            handler = self._health if path in HEALTH_PATHS else self._people
-            await handler(cast(dict[str, Any], scope), receive, cast(Any, send))
+            await self._people(scope, receive, send)
 
 
 async def live(_scope: Scope, receive: Receive, send: Send) -> None:

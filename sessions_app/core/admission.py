@@ -25,6 +25,9 @@ _MOST_LOOKUPS = 100
 _REFUSALS_PER_SECOND = 50
 _REFUSALS_AT_ONCE = 300
 """Refusals for want of a good key that one address gets without a delay."""
+_PAGES_PER_SECOND = 10
+_PAGES_AT_ONCE = 300
+"""Pages, and files of pages, that one address gets without a delay. A page costs as much as many refusals."""
 _SLOWED_SECONDS = 1.0
 _MOST_SLOWED = 1000
 
@@ -32,6 +35,7 @@ _tenants: dict[str, int] = {}
 """The tenants of keys that were good when they were last seen, by the key's digest."""
 _wrong = WrongKeys(lambda: int(settings.AGENTHOST_WRONG_KEYS_PER_MINUTE))
 _refusals = Buckets(lambda: Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE), 10_000)
+_pages = Buckets(lambda: Bucket(_PAGES_PER_SECOND, _PAGES_AT_ONCE), 10_000)
 _lookups = 0
 _slowed = 0
 
@@ -71,11 +75,21 @@ def forget_all() -> None:
     _tenants.clear()
     _wrong.clear()
     _refusals.clear()
+    _pages.clear()
 
 
 async def delay_refusal(address: str) -> None:
     """Return when a request without a good key may be refused: at once, or in a second if its address gets many refusals."""
-    bucket, now = _refusals.of(address), time.monotonic()
+    await _delay(_refusals.of(address))
+
+
+async def delay_page(address: str) -> None:
+    """Return when a page may be served: at once, or in a second if its address asks for many."""
+    await _delay(_pages.of(address))
+
+
+async def _delay(bucket: Bucket) -> None:
+    now = time.monotonic()
     if bucket.wait(now):
         await _slow_down()
     else:
@@ -111,7 +125,7 @@ async def _look_up(raw: str, digest: str, address: str, patience: float) -> Call
 
 
 async def _slow_down() -> None:
-    """Delay a refusal. A client that tries again after each answer would otherwise keep the process busy with refusing."""
+    """Delay an answer. A client that asks again after each answer would otherwise keep the process busy."""
     global _slowed
     if _slowed >= _MOST_SLOWED:
         return

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pytest_django import Settings
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from agenthost import routing
+from agenthost import front, routing
 from sessions_app.core import admission, database, keys, logcontext
 from sessions_app.core.errors import NotAuthenticated
 from tests.agenthost.serving import Connection, serving
@@ -112,6 +113,68 @@ def test_a_request_that_waits_too_long_behind_others_is_503(
     database.shut_down()
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert answer.headers["retry-after"].isdecimal()
+
+
+class SlowText:
+    """The page at / while it is being made: for as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.began, self.may_end = threading.Semaphore(0), threading.Event()
+
+    def format_map(self, _addresses: dict[str, str]) -> str:
+        self.began.release()
+        assert self.may_end.wait(60)
+        return "the page"
+
+
+@pytest.fixture
+def four_pages(settings: Settings) -> None:
+    """Four pages at a time, and so two of one address; a third does not wait for long."""
+    settings.AGENTHOST_DATABASE_POOL_MAX = 16
+    settings.AGENTHOST_DATABASE_POOL_WAIT = 0.05
+
+
+@pytest.mark.usefixtures("four_pages")
+def test_pages_for_one_address_take_a_share_of_the_connections_to_the_database(
+    client: Connection, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SlowText()
+    monkeypatch.setattr(front, "TEXT", text)
+    with Connection(port) as first, Connection(port) as second:
+        for connection in (first, second):
+            connection.head("GET", "/")
+            assert text.began.acquire(timeout=60)
+        answer = client.ask("GET", "/")
+        text.may_end.set()
+        assert [connection.answer().body for connection in (first, second)] == [b"the page"] * 2
+    assert (answer.status, answer.headers["content-type"]) == (503, "text/plain; charset=utf-8")
+    assert answer.headers["retry-after"].isdecimal()
+    assert client.ask("GET", "/").body == b"the page"
+
+
+@pytest.mark.usefixtures("four_pages")
+def test_a_form_that_is_sent_slowly_takes_nothing_from_other_pages(client: Connection, port: int) -> None:
+    with ExitStack() as slow:
+        for _ in range(4):
+            connection = slow.enter_context(Connection(port))
+            connection.head("POST", "/admin/login/", content_type="application/x-www-form-urlencoded", content_length="1000")
+            connection.send(b"username=")
+        assert client.ask("GET", "/").status == 200
+
+
+def test_an_address_that_asks_for_very_many_pages_waits_for_each_further_one(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delayed = []
+
+    async def slow_down() -> None:
+        delayed.append("/")
+
+    monkeypatch.setattr(admission, "_PAGES_AT_ONCE", 2)
+    monkeypatch.setattr(admission, "_PAGES_PER_SECOND", 0.001)
+    monkeypatch.setattr(admission, "_slow_down", slow_down)
+    assert [client.ask("GET", "/").status for _ in range(3)] == [200] * 3
+    assert delayed == ["/"]
 
 
 @pytest.mark.rule("A2")
