@@ -14,6 +14,8 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, NotSupportedError, OperationalError, ProgrammingError, connection
 
+from sessions_app.core.journal.barriers import connection_parameters
+
 OWN_TABLE = "django_migrations"
 _ADVICE = (
     "Is the server running on that host and accepting TCP/IP connections?",
@@ -53,10 +55,7 @@ def address() -> str:
 
 def connect() -> psycopg.Connection[tuple[Any, ...]]:
     """A connection of its own to the Postgres of DATABASE_URL, in autocommit."""
-    parameters = connection.get_connection_params()
-    for name in ("pool", "cursor_factory", "context"):
-        parameters.pop(name, None)
-    return psycopg.connect(**{**parameters, "autocommit": True})
+    return psycopg.connect(**connection_parameters(), autocommit=True)
 
 
 def _why_not_postgres() -> str | None:
