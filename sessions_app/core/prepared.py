@@ -53,7 +53,7 @@ _WORDS = {
 }
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def written(sql: str, vendor: str) -> str:
     """The statement in the words of one database."""
     for word, text in _WORDS[vendor].items():
