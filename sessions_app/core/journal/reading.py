@@ -51,8 +51,10 @@ MOST_BYTES = 8 * 1024 * 1024
 
 def _sized(columns: str, condition: str) -> str:
     """A subquery of events in order; its last parameter is the row limit. ``size`` is the running total of bytes."""
+    # Limited before it is summed: otherwise all events that meet the condition are sorted, however few are wanted.
+    limited = f"(select {columns} from event where {condition} order by seq limit %s) l"
     size = f"sum({dialect.current().DATA_BYTES}) over (order by seq) as size, {dialect.current().DATA_BYTES} as own"
-    return f"(select {columns}, {size} from event where {condition} order by seq limit %s)"
+    return f"(select {columns}, {size} from {limited})"
 
 
 def _within(most: int) -> str:
