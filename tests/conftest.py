@@ -29,6 +29,12 @@ def pytest_configure() -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
+def pytest_sessionfinish() -> None:
+    # Only if a test has started a server.
+    if servers := sys.modules.get("tests.e2e.server"):
+        servers.forget_templates()
+
+
 # Black-box tests that are of the first tier on the embedded server too; there it is the protocols' and the deaths' own.
 _FIRST_TIER_EMBEDDED = {
     "test_aap_v1_sessions.py",

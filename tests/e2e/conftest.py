@@ -17,8 +17,9 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     """The server that the tests share; each makes its own sessions, and its own tenant if it looks at lists."""
-    # Nobody dies here, so the leases are the product's: short ones run out by themselves on a machine under pressure.
-    leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+    # Nobody dies here, so these times are the product's: short leases run out on a machine under pressure, and frequent
+    # sweeps of servers that wait for their tests take a fifth of it.
+    leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", "AGENTHOST_SWEEP_SECONDS": ""}
     directory = tmp_path_factory.mktemp(request.param)
     with servers.running(request.param, directory, _model_server.url, webs=1, environment=leases) as running:
         yield running

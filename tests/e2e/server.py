@@ -7,9 +7,11 @@ import contextlib
 import itertools
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,16 +41,30 @@ MAKE_KEYS = """
 import sys, django
 django.setup()
 from django.core.management import call_command
+from django.db import connection
 from io import StringIO
-tenants = sys.argv[1].split(",")
-for tenant in tenants:
-    call_command("create_tenant", tenant, stdout=StringIO())
-for wanted in sys.argv[2:]:
-    tenant, name, scopes, agents = wanted.split("/")
-    out = StringIO()
-    call_command("create_key", tenant, name=name, scopes=scopes, stdout=out, **({"agents": agents} if agents else {}))
-    print(out.getvalue().strip().splitlines()[-1])
+for line in sys.stdin:
+    tenants, *keys = line.split()
+    made = []
+    for tenant in tenants.split(","):
+        call_command("create_tenant", tenant, stdout=StringIO())
+    for wanted in keys:
+        tenant, name, scopes, agents = wanted.split("/")
+        out = StringIO()
+        call_command("create_key", tenant, name=name, scopes=scopes, stdout=out, **({"agents": agents} if agents else {}))
+        made.append(out.getvalue().strip().splitlines()[-1])
+    connection.close()
+    print(*made, flush=True)
 """
+"""One process for all keys of a server: each start of Python with Django takes a second."""
+CAST = (
+    "alice/all/*/",
+    "bob/all/*/",
+    "alice/read/meta:read,sessions:read/",
+    "alice/meta/meta:read/",
+    "alice/work/sessions:read,sessions:write/",
+    "alice/echo/*/echo",
+)
 
 
 @dataclass
@@ -123,6 +139,7 @@ class Server:
     """Production: what ``migrate`` gets instead of the other processes' address of the database."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _clients: list[Client] = field(default_factory=list)
+    _key_maker: subprocess.Popen[str] | None = None
 
     # --- its processes ---
 
@@ -193,6 +210,7 @@ class Server:
         for client in self._clients:
             client.close()
         self.stop()
+        self.stop_making_keys()
 
     # --- talking to it ---
 
@@ -220,8 +238,33 @@ class Server:
 
     def make_keys(self, *wanted: str) -> list[str]:
         """Keys, each wanted as tenant/name/scopes/agents; makes the tenants too."""
+        if self._key_maker is None or self._key_maker.poll() is not None:
+            self.stop_making_keys()
+            with (self.directory / "keys.log").open("ab") as log:
+                self._key_maker = subprocess.Popen(
+                    [sys.executable, "-c", MAKE_KEYS],
+                    env={**self.environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"},
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+        maker = self._key_maker
+        assert maker.stdin is not None
+        assert maker.stdout is not None
         tenants = ",".join(sorted({one.split("/")[0] for one in wanted}))
-        return self.manage(tenants, *wanted, code=MAKE_KEYS).split()
+        maker.stdin.write(" ".join([tenants, *wanted]) + "\n")
+        maker.stdin.flush()
+        made = maker.stdout.readline().split()
+        assert len(made) == len(wanted), (self.directory / "keys.log").read_text()[-4000:]
+        return made
+
+    def stop_making_keys(self) -> None:
+        if self._key_maker is not None:
+            with self._key_maker as maker:
+                maker.kill()
+            self._key_maker = None
 
     def new_tenant(self) -> Client:
         """Somebody whose list is empty."""
@@ -275,21 +318,12 @@ def running(
     agents_file.write(directory / "agents.toml", model_url)
     with contextlib.ExitStack() as stack:
         server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools)
-        if shape == "production":
-            server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))
-        migrated = subprocess.run(
-            [str(ROOT / "ops" / "entrypoint"), "migrate"],
-            env={**server.environment, **server.owner},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert migrated.returncode == 0, migrated.stdout + migrated.stderr
-        wanted = ["alice/all/*/", "bob/all/*/", "alice/read/meta:read,sessions:read/", "alice/meta/meta:read/"]
-        wanted += ["alice/work/sessions:read,sessions:write/", "alice/echo/*/echo"]
-        server.keys = Keys(*server.make_keys(*wanted))
+        if database_url is not None or not _KINDS_OF_DATA.isdisjoint(environment or {}):
+            if shape == "production":
+                server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))
+            install(server)
+        else:
+            stack.enter_context(from_template(server))
         stack.callback(server.close)
         RUNNING.append(server)
         stack.callback(RUNNING.remove, server)
@@ -297,31 +331,106 @@ def running(
         yield server
 
 
+_KINDS_OF_DATA = frozenset({"AGENTHOST_VAR_DIR", "AGENTHOST_SECRET_KEY", "AGENTHOST_KEY_RING", "DATABASE_URL"})
+"""Variables with which a server cannot start on a copy of another one's data."""
+
+
+def install(server: Server) -> None:
+    """Migrate the server's database, and make the cast's tenants and keys."""
+    migrated = subprocess.run(
+        [str(ROOT / "ops" / "entrypoint"), "migrate"],
+        env={**server.environment, **server.owner},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert migrated.returncode == 0, migrated.stdout + migrated.stderr
+    server.keys = Keys(*server.make_keys(*CAST))
+
+
+def installation_secrets() -> dict[str, str]:
+    return {
+        "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
+        "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
+    }
+
+
 @contextlib.contextmanager
 def own_services(server: Server, given: str) -> Iterator[dict[str, str]]:
     """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
-    server.redis = Redis(server.directory)
-    server.redis.start()
-    with own_role(given) as role, own_database(given) as url:
+    with own_role(given) as role, own_database(given) as url, own_redis(server):
         server.owner = {"DATABASE_URL": url, "AGENTHOST_RUNTIME_ROLE": role}
-        try:
-            yield {
-                # As in production, the processes run as another role than the one that owns the tables.
-                "DATABASE_URL": as_role(url, role),
-                "REDIS_URL": server.redis.url(),
-                "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(32),
-                "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
-            }
-        finally:
-            server.redis.stop()
+        assert server.redis is not None
+        # As in production, the processes run as another role than the one that owns the tables.
+        yield {"DATABASE_URL": as_role(url, role), "REDIS_URL": server.redis.url(), **installation_secrets()}
 
 
 @contextlib.contextmanager
-def own_database(given: str) -> Iterator[str]:
-    """The address of an empty database on the given Postgres; dropped at the end."""
+def own_redis(server: Server) -> Iterator[None]:
+    server.redis = Redis(server.directory)
+    server.redis.start()
+    try:
+        yield
+    finally:
+        server.redis.stop()
+
+
+# --- templates: an installation that was migrated once, with the cast's keys, and is copied for each server ---
+
+_TEMPLATES: dict[str, Server] = {}
+_made = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def from_template(server: Server) -> Iterator[None]:
+    """The server's data as a copy of its shape's template."""
+    template = _template(server.shape)
+    server.keys = template.keys
+    if server.shape == "embedded":
+        shutil.copytree(template.directory / "var", server.directory / "var")
+        yield
+        return
+    given, source = os.environ["DATABASE_URL"], template.owner["DATABASE_URL"]
+    role = template.owner["AGENTHOST_RUNTIME_ROLE"]
+    with own_database(given, source.rpartition("/")[2]) as url, own_redis(server):
+        assert server.redis is not None
+        server.owner = {**template.owner, "DATABASE_URL": url}
+        server.environment |= {
+            **{name: template.environment[name] for name in ("AGENTHOST_SECRET_KEY", "AGENTHOST_KEY_RING")},
+            "DATABASE_URL": as_role(url, role),
+            "REDIS_URL": server.redis.url(),
+        }
+        yield
+
+
+def _template(shape: str) -> Server:
+    if shape not in _TEMPLATES:
+        directory = Path(_made.enter_context(tempfile.TemporaryDirectory(prefix=f"{shape}-template-")))
+        tools = ToolBox(directory / "tools")
+        agents_file.write(directory / "agents.toml", "http://127.0.0.1:1")
+        template = Server(shape, directory, base_environment(directory, tools), tools)
+        if shape == "production":
+            template.environment |= _made.enter_context(own_services(template, os.environ["DATABASE_URL"]))
+        install(template)
+        template.stop_making_keys()
+        _TEMPLATES[shape] = template
+    return _TEMPLATES[shape]
+
+
+def forget_templates() -> None:
+    """At the end of a run of tests."""
+    _TEMPLATES.clear()
+    _made.close()
+
+
+@contextlib.contextmanager
+def own_database(given: str, template: str = "template1") -> Iterator[str]:
+    """The address of a new database on the given Postgres; dropped at the end."""
     name = f"test_agenthost_e2e_{secrets.token_hex(6)}"
     with psycopg.connect(given, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     address, _, _ = given.partition("?")
     try:
         yield f"{address.rpartition('/')[0]}/{name}"

@@ -14,13 +14,15 @@ from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.server import Process, Server
 
-TIMES = {
+SETTINGS = {
     "AGENTHOST_LEASE_SECONDS": "5",
     "AGENTHOST_RENEW_SECONDS": "0.5",
     # On a machine under pressure an outage of some seconds may become one of minutes.
     "AGENTHOST_DATABASE_OUTAGE_SECONDS": "180",
     "AGENTHOST_WORKER_GRACE_SECONDS": "1",
     "AGENTHOST_DRAIN_SECONDS": "150",
+    # Answers of 10 MB arrive whole where the operator allows them.
+    "AGENTHOST_MESSAGE_BYTES": str(12 * 2**20),
 }
 TAKEN_OVER_WITHIN = 30.0
 
@@ -194,7 +196,7 @@ def running(
         model_url,
         webs=2,
         workers=2,
-        environment={**TIMES, **agents, **(environment or {})},
+        environment={**SETTINGS, **agents, **(environment or {})},
         database_url=postgres.url(),
     ) as server:
         cluster = Cluster(server, postgres)
