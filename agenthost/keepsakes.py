@@ -41,6 +41,10 @@ def kept(directory: Path, name: str, make: Callable[[], str]) -> str:
             f"AGENTHOST_VAR_DIR: {path} cannot be read or made: {error.strerror}. Give the directory to the user that runs the"
             " server, or name another."
         ) from None
+    except UnicodeDecodeError:
+        raise ImproperlyConfigured(
+            f"AGENTHOST_VAR_DIR: the file {name} there is damaged: it is not text. Restore it from a backup."
+        ) from None
     if not held:
         raise ImproperlyConfigured(f"AGENTHOST_VAR_DIR: the file {name} there is empty; restore it, or delete it to start anew.")
     return held

@@ -17,6 +17,8 @@ from django.db import DatabaseError, InterfaceError, NotSupportedError, Operatio
 from sessions_app.core.journal.barriers import connection_parameters
 
 OWN_TABLE = "django_migrations"
+SQLITE_SECONDS = 20.0
+"""How long a start waits for another program's lock on a SQLite file."""
 _ADVICE = (
     "Is the server running on that host and accepting TCP/IP connections?",
     "Is the server running locally and accepting connections on that socket?",
@@ -92,13 +94,24 @@ def sqlite_path() -> Path:
 
 def why_not_sqlite(path: Path) -> str | None:
     """A file that is missing or empty is no fault: migrations fill it. The settings have checked that it can be written."""
+    from sessions_app.core import installation
+
     source = "DATABASE_URL" if settings.AGENTHOST_VAR_DIR not in path.parents else "AGENTHOST_VAR_DIR"
     if not path.exists():
         return None
+    migrated: set[str] = set()
     try:
         # Read-only: what is not ours is left as it is.
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=20)) as made:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=SQLITE_SECONDS)) as made:
             tables = {name for (name,) in made.execute("select name from sqlite_master where type = 'table'")}
+            if OWN_TABLE in tables:
+                migrated = {app for (app,) in made.execute(f"select distinct app from {OWN_TABLE}")}
+    except sqlite3.OperationalError as error:
+        # The file may be whole: it is locked, or this user may not open it or what SQLite keeps beside it.
+        return (
+            f"{source}: {path} cannot be opened: {error}. Stop the program that has it open, or give file and directory to the"
+            " user that runs the server."
+        )
     except sqlite3.DatabaseError as error:
         return (
             f"{source}: {path} cannot be read as a SQLite database: {error}. Restore a backup (docs/operating.md), or move the"
@@ -106,4 +119,6 @@ def why_not_sqlite(path: Path) -> str | None:
         )
     if tables and OWN_TABLE not in tables:
         return f"{source}: {path} is another program's database (it has the table {min(tables)}). Name another file."
+    if foreign := installation.foreign_apps(migrated):
+        return f"{source}: {path} is another program's database (it has migrations of {foreign[0]}). Name another file."
     return None

@@ -56,6 +56,12 @@ def faults() -> list[Fault]:
 def schema_fault() -> Fault | None:
     """The schema is this release's, or a newer one that this release was declared to run on."""
     applied = applied_migrations()
+    if foreign := foreign_apps({app for app, _ in applied}):
+        return Fault(
+            "foreign",
+            f"The database is another program's: it has migrations of {_some(foreign)} and none of this server.",
+            "Name a database of its own in DATABASE_URL.",
+        )
     unknown = {f"{app}.{name}" for app, name in applied - shipped() if app == _APP}
     if unknown and (refused := sorted(unknown - _optional_migrations())):
         return Fault(
@@ -68,6 +74,11 @@ def schema_fault() -> Fault | None:
         what = f"The database lacks {len(missing)} migrations of this release ({_some(missing)})."
         return Fault("older", what if applied else "The database was never migrated.", "Run: ops/entrypoint migrate")
     return None
+
+
+def foreign_apps(migrated: set[str]) -> list[str]:
+    """Apps of another Django program that migrated this database; none if this server did so too. ``migrated``: all apps."""
+    return [] if _APP in migrated else sorted(migrated - {app for app, _ in shipped()})
 
 
 @lru_cache(maxsize=1)

@@ -39,6 +39,12 @@ def test_an_emptied_file_is_not_silently_replaced(tmp_path: Path) -> None:
         keepsakes.kept(tmp_path, "key_ring", keepsakes.new_sealing_key)
 
 
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "key_ring").write_bytes(b"\xff\x00damaged")
+    with pytest.raises(ImproperlyConfigured, match="the file key_ring there is damaged"):
+        keepsakes.kept(tmp_path, "key_ring", keepsakes.new_sealing_key)
+
+
 def test_a_directory_that_cannot_be_written_names_its_variable(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file")
     with pytest.raises(ImproperlyConfigured, match="AGENTHOST_VAR_DIR"):

@@ -90,3 +90,30 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert said is not None
     assert "another program's database (it has the table bookmarks)" in said
     assert path.read_bytes() == before
+
+
+def test_a_database_of_another_django_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "polls.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as made:
+        made.execute("create table django_migrations (app text, name text)")
+        made.execute("insert into django_migrations values ('auth', '0001_initial')")
+        # So far it may be a first start of ours that was cut off.
+        assert reach.why_not_sqlite(path) is None
+        made.execute("insert into django_migrations values ('polls', '0001_initial')")
+    before = path.read_bytes()
+    said = reach.why_not_sqlite(path)
+    assert said is not None
+    assert "another program's database (it has migrations of polls)" in said
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_program_has_locked_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.sqlite3"
+    monkeypatch.setattr(reach, "SQLITE_SECONDS", 0.1)
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("create table django_migrations (app text, name text)")
+        made.execute("begin exclusive")
+        said = reach.why_not_sqlite(path)
+    assert said is not None
+    assert "cannot be opened: database is locked. Stop the program that has it open" in said
+    assert "backup" not in said

@@ -155,6 +155,15 @@ def test_a_database_that_lacks_a_migration_is_told_the_command(monkeypatch: pyte
     assert "ops/entrypoint migrate" in fault.fix
 
 
+def test_a_database_of_another_django_program_is_not_taken_for_one_that_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {("auth", "0001_initial"), ("polls", "0001_initial")}
+    monkeypatch.setattr(installation, "applied_migrations", lambda: theirs)
+    assert the_fault().kind == "foreign"
+    assert "migrations of polls" in the_fault().what
+    theirs.remove(("polls", "0001_initial"))
+    assert the_fault().kind == "older"
+
+
 def test_the_migrations_of_this_release_are_those_that_django_knows() -> None:
     from django.db.migrations.loader import MigrationLoader
 
