@@ -40,6 +40,8 @@ MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 FOR_USAGE = 5.0
 FOR_END = 0.1
 
+_SHORTEST_SECRET = 8
+"""Words of a header that are shorter (``Bearer``) are shown."""
 _BOM = b"\xef\xbb\xbf"
 _UNFIT_FOR_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -151,9 +153,11 @@ def _masked(error: ProviderError, request: ModelRequest, **known: Any) -> Provid
 
 
 def masked(detail: str, request: ModelRequest) -> str:
-    for secret in (request.api_key, *request.headers.values()):
-        if secret and secret in detail:
-            detail = detail.replace(secret, "***")
+    """The text without the key and the headers' values, whole or in words: a server may repeat a key without its ``Bearer``."""
+    given = [value for value in (request.api_key, *request.headers.values()) if value]
+    words = {word for value in given for word in value.split() if len(word) >= _SHORTEST_SECRET}
+    for secret in sorted({*given, *words}, key=len, reverse=True):
+        detail = detail.replace(secret, "***")
     return detail
 
 

@@ -6,11 +6,11 @@ Pure. Facts alone: no text of the provider's, which may quote a secret or a user
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents_app import options
-from agents_app.errors import ProviderError
+from agents_app.errors import Answered, ProviderError
 from agents_app.spec import AgentSpec
 
 FAILED = "provider_failed"
@@ -18,7 +18,9 @@ KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN = "provider_key_refused", "provider_li
 OF_CLIENTS = frozenset({KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN})
 """Codes of failures that a client caused with what it brought itself, and can repair."""
 
-_UNKNOWN_MODEL = ("model_not_found", "model_not_available", "unknown_model", "invalid_model", "ModelNotFoundError")
+_LIMIT = ("insufficient_quota", "insufficient_balance", "rate_limit", "billing", "resource_exhausted")
+_UNKNOWN_MODEL = ("model_not_found", "model_not_available", "unknown_model", "invalid_model", "modelnotfounderror")
+_STATUSES = ("400", "401", "402", "403", "404", "429")
 _LONGEST_CODE = 200
 
 
@@ -51,18 +53,26 @@ def code_of(error: ProviderError, spec: AgentSpec, set_by_client: Mapping[str, s
     ``set_by_client``: the session's own option values.
     """
     own = {name for name, value in set_by_client.items() if value and value != options.UNCHANGED_SECRET}
-    answered = error.answered
-    if own.intersection(options.places(spec.model, set_by_client)) and _is_unknown_model(error):
+    status, code = _status(error.answered), error.answered.code.lower()
+    if own.intersection(options.places(spec.model, set_by_client)) and (status == 404 or _has_any(code, _UNKNOWN_MODEL)):
         return MODEL_UNKNOWN
     credentials = [spec.api_key or "", *spec.headers.values()]
     if own.intersection(name for each in credentials for name in options.places(each, set_by_client)):
         # Some answer 400 for a key that is not valid; the fault says that this is what it was.
-        if error.fault == "configuration" and answered.status in (400, 401, 403):
+        if error.fault == "configuration" and status in (400, 401, 403):
             return KEY_REFUSED
-        if answered.status == 429 or "insufficient_quota" in answered.code:
+        # 402: the account has no money left.
+        if status in (402, 429) or _has_any(code, _LIMIT):
             return LIMIT_REACHED
     return FAILED
 
 
-def _is_unknown_model(error: ProviderError) -> bool:
-    return error.answered.status == 404 or any(word in error.answered.code for word in _UNKNOWN_MODEL)
+def _status(answered: Answered) -> int | None:
+    """The answer's status; of an error in the middle of a stream the one in its code, where vendors write it."""
+    if answered.status is not None:
+        return answered.status
+    return next((int(word) for word in answered.code.split() if word in _STATUSES), None)
+
+
+def _has_any(code: str, words: Sequence[str]) -> bool:
+    return any(word in code for word in words)

@@ -489,6 +489,18 @@ async def test_neither_key_nor_words_of_anyone_are_in_errors_or_logs(
     assert "private words" not in everything
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"api_key": "sk-canary-key\n"}, {"api_key": None, "headers": {"Authorization": "Bearer sk-canary-key"}}],
+    ids=["a key with a line's end", "a key in a header"],
+)
+async def test_a_key_that_the_server_repeats_in_another_form_is_masked(model: ModelServer, given: dict[str, Any]) -> None:
+    script = model.script([steps.status(401, code="sk-canary-key")])
+    fault = await fault_of(request(model.url, script, **given))
+    assert "***" in fault.answered.code
+    assert "sk-canary-key" not in fault.answered.code + str(fault)
+
+
 # --- stopping ---
 
 
