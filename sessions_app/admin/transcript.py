@@ -58,6 +58,20 @@ class CallView:
     answer: int | None = None
     """The position of the message that holds the result, if it is on this page."""
 
+    @property
+    def times(self) -> list[tuple[datetime, str]]:
+        """When what happened, in its order."""
+        steps = [
+            (self.asked_at, "asked"),
+            (self.decided_at, "decided"),
+            (self.started_at, "begun"),
+            (self.finished_at, "finished"),
+        ]
+        if self.decided_at is not None and self.finished_at is not None and self.decided_at > self.finished_at:
+            # A client's tool needs no permission: what was decided is whether the model gets the result.
+            steps.append((steps.pop(1)[0], "result released" if self.state != CallState.DENIED else "result withheld"))
+        return [(at, what) for at, what in steps if at is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

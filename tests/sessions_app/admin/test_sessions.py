@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -197,6 +198,26 @@ def test_calls_say_what_they_wait_for_and_why_they_were_denied(eve: Client, acme
         "waiting for the client",
     ):
         assert text in page, text
+
+
+def test_the_times_of_a_call_are_shown_in_the_order_in_which_they_were(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session)
+    say(session, "assistant", [call_block(name, name, {}) for name in ("ours", "theirs", "kept")], turn, step=1)
+    call(session, turn, "ours", "ours", decided_at=START + timedelta(seconds=0.5))
+    # A client's own result is looked at after its tool has ended.
+    looked_at = {"runner": CallRunner.CLIENT, "started_at": None, "decided_at": START + timedelta(minutes=5)}
+    call(session, turn, "theirs", "theirs", **looked_at)
+    call(session, turn, "kept", "kept", **{**looked_at, "state": CallState.DENIED})
+    page = re.sub(r"<[^>]*>", "", transcript(eve, session))
+    shown = [
+        re.findall(r"[\d:.]+ ([a-z ]+?)(?= →| (?:ours|theirs|kept))", line) for line in page.splitlines() if " asked →" in line
+    ]
+    assert shown == [
+        ["asked", "decided", "begun", "finished"],
+        ["asked", "finished", "result released"],
+        ["asked", "finished", "result withheld"],
+    ]
 
 
 def test_an_ended_turn_says_how_it_ended(eve: Client, acme: Tenant) -> None:
