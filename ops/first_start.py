@@ -123,7 +123,7 @@ def serve() -> NoReturn:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="ops/quickstart", description="A running server with a key, from nothing.")
+    parser = argparse.ArgumentParser(prog="ops/quickstart", description="A running server with a key, from scratch.")
     parser.add_argument("--port", type=int, default=8000, help="where it listens (default: 8000)")
     port: int = parser.parse_args().port
     if not 0 < port < 65536:
