@@ -146,6 +146,15 @@ def url(name: str, schemes: tuple[str, ...]) -> str | None:
         return None
     if _scheme(value) not in schemes:
         raise ImproperlyConfigured(f"{name}: an address is needed that begins with {' or '.join(f'{s}://' for s in schemes)}.")
+    try:
+        # RabbitMQ's may be several.
+        for each in value.split(";") if value.lower().startswith("amqp") else [value]:
+            _ = urlsplit(each).port
+    except ValueError:
+        raise ImproperlyConfigured(
+            f"{name}: it cannot be read as an address. The port is a number; in a user or password / is written %2F, @ %40,"
+            " # %23, ? %3F and % %25."
+        ) from None
     return value
 
 
@@ -219,11 +228,8 @@ def database(name: str) -> Database | None:
     value = url(name, ("postgres", "postgresql", "sqlite"))
     if value is None:
         return None
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError:
-        raise ImproperlyConfigured(f"{name}: it cannot be read as an address.") from None
+    parts = urlsplit(value)
+    port = parts.port
     database_name = unquote(parts.path.removeprefix("/"))
     if not database_name:
         raise ImproperlyConfigured(f"{name}: it names no database.")

@@ -184,6 +184,7 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
         ("AGENTHOST_FETCH_PORTS", "80, http"),
         ("AGENTHOST_IMAGE_BYTES", "5MB"),
         ("REDIS_URL", "http://r:hush@h"),
+        ("CELERY_BROKER_URL", "amqp://h:5672;amqp://u:a#hush@h:5672"),
         ("DATABASE_URL", "oracle://u:hush@h/d"),
     ],
 )
