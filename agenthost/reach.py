@@ -37,12 +37,26 @@ def explanation(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, DatabaseError | InterfaceError) and (found := why_unusable()):
         return found
+    if (refused := _refused_right(error)) is not None:
+        role, said = connection.settings_dict["USER"], str(refused).partition("\n")[0]
+        return (
+            f'DATABASE_URL: the role "{role}" lacks a right: {said}. migrate needs the role that owns the tables, and'
+            " gives the other role its rights with AGENTHOST_RUNTIME_ROLE (docs/operating.md, Two roles of Postgres)."
+        )
     if isinstance(error, OperationalError | ProgrammingError):
         from sessions_app.core import installation
 
         fault = installation.schema_fault()
         return None if fault is None else str(fault)
     return None
+
+
+def _refused_right(error: BaseException) -> psycopg.Error | None:
+    """The server's refusal of a right that the role lacks, if that caused the error."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, psycopg.errors.InsufficientPrivilege):
+        seen = seen.__cause__ or seen.__context__
+    return seen
 
 
 # Postgres --------------------------------------------------------------------------------------------

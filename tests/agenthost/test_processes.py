@@ -14,12 +14,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from django.db import IntegrityError, NotSupportedError
 
 from agenthost import processes
 from ops.services import free_port
-from tests.e2e.server import own_database
+from tests.e2e.server import as_role, own_database, own_role
 
 ROOT = Path(__file__).parent.parent.parent
 ENTRYPOINT = str(ROOT / "ops" / "entrypoint")
@@ -243,6 +244,22 @@ def test_production_refuses_a_database_that_was_never_migrated(tmp_path: Path, r
         done = run(tmp_path, role, DATABASE_URL=empty, **PRODUCTION, **names)
     assert done.returncode == 1
     assert done.stderr == "agenthost: The database was never migrated. Run: ops/entrypoint migrate\n"
+
+
+@on_postgres
+def test_a_role_that_lacks_a_right_is_named_with_the_role_that_is_needed(tmp_path: Path, migrated: str) -> None:
+    given = os.environ["DATABASE_URL"]
+    with own_role(given) as role, own_database(given) as empty:
+        with psycopg.connect(empty, autocommit=True) as owner:
+            owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        names = {"AGENTHOST_PORT": str(free_port()), "AGENTHOST_ALLOWED_HOSTS": "agents.example"}
+        for process, database in (("migrate", empty), ("web", migrated)):
+            done = run(tmp_path, process, DATABASE_URL=as_role(database, role), **PRODUCTION, **names)
+            assert done.returncode == 1
+            (line,) = done.stderr.splitlines()
+            assert line.startswith(f'agenthost: DATABASE_URL: the role "{role}" lacks a right: ')
+            assert "permission denied" in line
+            assert "AGENTHOST_RUNTIME_ROLE" in line
 
 
 def test_the_embedded_server_refuses_keys_that_its_database_was_not_used_with(tmp_path: Path) -> None:
