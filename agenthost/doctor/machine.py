@@ -76,7 +76,7 @@ def disk() -> Iterator[Finding]:
         if path.is_dir():
             yield free_space(name, path)
     if connection.vendor == "postgresql" and "the database" not in places:
-        yield ok("disk", "the database's cannot be seen from here")
+        yield ok("disk", "the database's disk cannot be seen from here")
 
 
 def free_space(name: str, path: Path) -> Finding:

@@ -40,7 +40,7 @@ def beat() -> Finding:
         else "It runs each minute that the server runs."
     )
     if last is None:
-        return warning("beat", "There was no housekeeping yet.", start)
+        return warning("beat", "There was no housekeeping yet; the first is within a minute of the start.", start)
     ago = timezone.now() - last
     if ago > _LATE:
         return warning("beat", f"The last housekeeping was {ago.total_seconds() / 60:.0f} minutes ago.", start)

@@ -71,7 +71,8 @@ def schema_fault() -> Fault | None:
         )
     missing = [f"{app}.{name}" for app, name in sorted(shipped() - applied)]
     if missing:
-        what = f"The database lacks {len(missing)} migrations of this release ({_some(missing)})."
+        number = f"{len(missing)} migration{'' if len(missing) == 1 else 's'}"
+        what = f"The database lacks {number} of this release ({_some(missing)})."
         return Fault("older", what if applied else "The database was never migrated.", "Run: ops/entrypoint migrate")
     return None
 

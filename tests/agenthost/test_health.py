@@ -47,7 +47,7 @@ def test_a_database_without_its_migrations_is_not_ready(monkeypatch: pytest.Monk
     shipped = installation.shipped()
     monkeypatch.setattr(installation, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
     (reason,) = Client().get("/readyz").json()["reasons"]
-    assert reason == "The database lacks 1 migrations of this release (sessions_app.9999_next)."
+    assert reason == "The database lacks 1 migration of this release (sessions_app.9999_next)."
 
 
 @pytest.mark.django_db(transaction=True)
