@@ -49,22 +49,59 @@ def grant(role: str) -> None:
             cursor.execute(sql.SQL("REVOKE ALL ON TABLE {} FROM {}, PUBLIC").format(target, name))
             cursor.execute(sql.SQL("GRANT {} ON TABLE {} TO {}").format(rights, target, name))
         cursor.execute(sql.SQL("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {} TO {}").format(schema, name))
+        _check_effect(role)
 
 
 def _check(role: str) -> None:
     """The role exists and cannot grant itself more rights."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = %s", [role])
+        cursor.execute("SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = %s", [role])
         found = cursor.fetchone()
         if found is None:
             raise ImproperlyConfigured(
                 f"AGENTHOST_RUNTIME_ROLE: there is no role {role!r}. Make it: CREATE ROLE \"{role}\" LOGIN PASSWORD '…'"
             )
-        cursor.execute("SELECT current_user, pg_has_role(%s, current_user, 'MEMBER')", [role])
-        owner, is_owner = cursor.fetchone()
-    if found[0]:
-        raise ImproperlyConfigured(f"AGENTHOST_RUNTIME_ROLE: {role!r} is a superuser, which no grant limits. Name another role.")
-    if is_owner:
-        raise ImproperlyConfigured(
-            f"AGENTHOST_RUNTIME_ROLE: {role!r} is, or is a member of, {owner!r}, which owns the tables. Name another role."
-        )
+        is_superuser, makes_roles = found
+        if is_superuser:
+            raise ImproperlyConfigured(
+                f"AGENTHOST_RUNTIME_ROLE: {role!r} is a superuser, which no grant limits. Name another role."
+            )
+        if makes_roles:
+            raise ImproperlyConfigured(
+                f"AGENTHOST_RUNTIME_ROLE: {role!r} may make roles, and before Postgres 16 join any of them. Name another role,"
+                f' or: ALTER ROLE "{role}" NOCREATEROLE'
+            )
+        cursor.execute(_OWNED, {"role": role})
+        owned = cursor.fetchone()
+        if owned is not None:
+            what, owner = owned
+            raise ImproperlyConfigured(
+                f"AGENTHOST_RUNTIME_ROLE: {role!r} is, or is a member of, {owner!r}, which owns {what}. Name another role."
+            )
+
+
+# Who owns a table changes its grants, and who owns its schema drops it. The owner of the database owns the schema public.
+_OWNED = """
+SELECT what, pg_get_userbyid(owner) FROM (
+ SELECT 1 AS place, 'the tables' AS what, oid AS owner FROM pg_roles WHERE rolname = current_user
+ UNION ALL SELECT 2, 'the database ' || datname, datdba FROM pg_database WHERE datname = current_database()
+ UNION ALL SELECT 3, 'the schema ' || nspname, nspowner FROM pg_namespace WHERE nspname = current_schema()
+ UNION ALL SELECT 4, 'the table ' || relname, relowner FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = current_schema() AND relkind IN ('r', 'p')
+) AS owned WHERE pg_has_role(%(role)s::name, owner, 'MEMBER') ORDER BY place, what LIMIT 1
+"""
+
+
+def _check_effect(role: str) -> None:
+    """Other roles, of which this one is a member, give it no more than it was granted."""
+    with connection.cursor() as cursor:
+        for table, rights in FEWER.items():
+            for right in (*ALL, "TRUNCATE"):
+                if right in rights:
+                    continue
+                cursor.execute("SELECT has_table_privilege(%s, %s, %s)", [role, connection.ops.quote_name(table), right])
+                if cursor.fetchone()[0]:
+                    raise ImproperlyConfigured(
+                        f"AGENTHOST_RUNTIME_ROLE: {role!r} has {right} on {table} as a member of another role, which no grant to"
+                        f" {role!r} limits. Name another role, or take it out of that one."
+                    )

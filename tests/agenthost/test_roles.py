@@ -78,3 +78,44 @@ def test_a_member_of_the_owner_is_refused(runner: str) -> None:
         finally:
             cursor.execute("RESET ROLE")
             cursor.execute(f'DROP ROLE "{quoted} owner"')
+
+
+def _run(statement: str, *names: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement.format(*('"{}"'.format(name.replace('"', '""')) for name in names)))
+
+
+def _owner_of(kind: str) -> tuple[str, str]:
+    """Statements that give ``runner`` something, and take it back."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user, current_schema(), current_database()")
+        user, schema, database = cursor.fetchone()
+        cursor.execute("SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = current_schema()")
+        (schema_owner,) = cursor.fetchone()
+    thing = {"TABLE": "sessions_app_auditrecord", "SCHEMA": f'"{schema}"', "DATABASE": f'"{database}"'}[kind]
+    before = schema_owner if kind == "SCHEMA" else f'"{user}"'
+    return f"ALTER {kind} {thing} OWNER TO {{}}", f"ALTER {kind} {thing} OWNER TO {before}"
+
+
+@pytest.mark.parametrize("kind", ["TABLE", "SCHEMA", "DATABASE"])
+def test_a_role_that_owns_what_the_audit_is_in_is_refused(runner: str, kind: str) -> None:
+    give, take_back = _owner_of(kind)
+    _run(give, runner)
+    try:
+        with pytest.raises(ImproperlyConfigured, match=f"owns the {kind.lower()} "):
+            roles.grant(runner)
+    finally:
+        _run(take_back)
+
+
+def test_a_role_that_gets_more_from_another_role_is_refused(runner: str) -> None:
+    _run("GRANT pg_write_all_data TO {}", runner)
+    with pytest.raises(ImproperlyConfigured, match="UPDATE on sessions_app_auditrecord"):
+        roles.grant(runner)
+    assert not holds(runner, "sessions_app_session", "SELECT")
+
+
+def test_a_role_that_may_make_roles_is_refused(runner: str) -> None:
+    _run("ALTER ROLE {} CREATEROLE", runner)
+    with pytest.raises(ImproperlyConfigured, match="NOCREATEROLE"):
+        roles.grant(runner)
