@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -243,7 +243,7 @@ def show(tenant: int) -> None:
         ShownListing.objects.filter(pk=tenant).update(listing=listing, agents=allowed)
         changed = _of_concern(tenant, _changed(before.specs, after.specs))
         if changed or before.cards() != after.cards():
-            payload = {"agents": after.cards(), "changed": changed}
+            payload = {"agents": after.cards(), "changed": changed, "reshown": _reshown(before.cards(), after.cards())}
             tx.append(NewEvent(tenant, None, Happening(Kind.AGENTS_CHANGED, payload)))
 
 
@@ -251,6 +251,14 @@ def _changed(before: Specs, after: Specs) -> list[str]:
     """The agents of which anything is shown otherwise now, in a session too."""
     names = dict.fromkeys([*before, *after])
     return [name for name in names if _shown(before.get(name)) != _shown(after.get(name))]
+
+
+def _reshown(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The agents that a root shows otherwise now, or no more; all of them if their order has changed."""
+    old, new = ({each["name"]: each for each in cards} for cards in (before, after))
+    if [name for name in old if name in new] != [name for name in new if name in old]:
+        return list({**old, **new})
+    return [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
 def _shown(spec: AgentSpec | None) -> Any:

@@ -152,6 +152,31 @@ async def test_a_restart_with_the_same_agents_is_no_news(host: str, cast: Cast) 
         await client.close()
 
 
+@pytest.mark.rule("R9", "R71")
+async def test_a_limited_key_hears_nothing_of_changes_to_agents_that_it_may_not_use(host: str, cast: Cast) -> None:
+    issued = await database.run(
+        lambda: keys.issue(
+            cast.alice.tenant, name="limited", scopes=["*"], expires_at=None, allowed_agents=["echo"], actor="the tests"
+        )
+    )
+    whole, limited = await _opened(host, cast.alice.key), await _opened(host, issued.raw)
+    echo, pilot = _now()
+    for specs, titles, heard in (
+        ([echo, replace(pilot, title="Helm")], ["echo", "Helm"], 0),
+        ([echo, pilot, _other()], ["echo", "pilot", "Another"], 0),
+        ([replace(echo, title="Reply"), pilot], ["Reply", "pilot"], 1),
+    ):
+        await database.run(Process(specs).show, cast.alice)
+        await whole.until(lambda titles=titles: [each["displayName"] for each in whole.state(ROOT)["agents"]] == titles)  # type: ignore[misc]
+        # It stands behind the news in the tenant's order.
+        await limited.judge(ROOT)
+        assert len(limited.seen) == heard
+    assert [each["displayName"] for each in limited.state(ROOT)["agents"]] == ["Reply"]
+    for client in (whole, limited):
+        await client.judge(ROOT)
+        await client.close()
+
+
 @pytest.mark.rule("R71", "R384")
 async def test_what_a_server_that_starts_later_has_is_told_at_every_server_and_once(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)

@@ -73,7 +73,11 @@ def root_envelope_of(event: Event, key_agents: Collection[str] | None, sessions:
             return None
         action = {"type": "root/activeSessionsChanged", "activeSessions": count}
     elif event.kind == Kind.AGENTS_CHANGED:
-        cards = listings.visible(exact_json.loads(event.data)["agents"], key_agents)
+        told = exact_json.loads(event.data)
+        # The previous release does not say of which agents it tells.
+        if key_agents is not None and not any(name in key_agents for name in told.get("reshown", key_agents)):
+            return None
+        cards = listings.visible(told["agents"], key_agents)
         action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
     else:
         return None

@@ -215,3 +215,15 @@ def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() ->
     assert [each["provider"] for each in exact_json.loads(less)["action"]["agents"]] == ["b"]
     assert envelope_faults(exact_json.loads(text)) == []
     assert actions.agents_redefined(event) == {"b"}
+
+
+@pytest.mark.rule("R9", "R71")
+@pytest.mark.parametrize(
+    ("reshown", "key_agents", "hears"),
+    [(["b"], None, True), (["b"], {"b"}, True), (["b"], {"a"}, False), ([], {"a"}, False), (["a", "b"], {"a"}, True)],
+)
+def test_a_limited_key_hears_of_the_agents_it_may_use_alone(reshown: list[str], key_agents: set[str] | None, hears: bool) -> None:
+    card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
+    payload = {"agents": [card, {**card, "name": "b"}], "changed": ["b"], "reshown": reshown}
+    text = actions.root_envelope_of(_event(Kind.AGENTS_CHANGED, payload, session=-1), key_agents)
+    assert (text is not None) is hears
