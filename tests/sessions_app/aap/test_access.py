@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from django.urls import URLResolver
 from django.utils import timezone
 
 from agents_app import registry
+from sessions_app.aap import urls
 from sessions_app.models import ApiKey, Tenant
 from tests.sessions_app.aap.conftest import HELLO, PILOT, Person, key_of, positioned, problem, whole
 
@@ -52,6 +54,43 @@ def test_without_the_scope_every_endpoint_answers_403_before_it_looks_at_body_or
     if method != "HEAD":
         assert needed in problem(response, 403)["detail"]
     assert Person(key_of("alice", [needed])).request(method, path).status_code not in (401, 403)
+
+
+def _routes() -> list[tuple[int, str, str]]:
+    """Version, method and path of everything that is served below /aap."""
+    found = []
+    for version in urls.urlpatterns:
+        if isinstance(version, URLResolver):
+            number = int(str(version.pattern)[len("aap/v") : -1])
+            for route in version.url_patterns:
+                view = cast(Any, route.callback).cls
+                methods = [name for name in view.http_method_names if hasattr(view, "get" if name == "head" else name)]
+                path = "/" + str(route.pattern).replace("<str:session_id>", "{session}")
+                found += [(number, name.upper(), path) for name in methods]
+    return found
+
+
+def test_all_three_versions_are_gone_through() -> None:
+    assert {version for version, _, _ in _routes()} == {1, 2, 3}
+    known = {(method, path.partition("?")[0].replace("sess_x", "{session}")) for method, path in ENDPOINTS}
+    assert known <= {(method, path) for version, method, path in _routes() if version == 3}
+
+
+@pytest.mark.rule("A2", "A101")
+@pytest.mark.parametrize(("version", "method", "path"), _routes())
+def test_every_route_of_every_version_asks_for_one_scope_and_shows_a_limited_key_no_session_of_others(
+    alice: Person, version: int, method: str, path: str
+) -> None:
+    needed = "meta:read" if path == "/meta" else "sessions:read" if method in ("GET", "HEAD") else "sessions:write"
+    others = [scope for scope in ("meta:read", "sessions:read", "sessions:write") if scope != needed]
+    hidden = alice.create(messages=[HELLO])
+    poor = Person(key_of("alice", others), f"/aap/v{version}")
+    assert poor.request(method, path.format(session=hidden)).status_code == 403
+    if "{session}" in path:
+        limited = Person(key_of("alice", allowed=["bare"]), f"/aap/v{version}")
+        answers = [limited.request(method, path.format(session=name)) for name in (hidden, "sess_never")]
+        assert [answer.status_code for answer in answers] == [404, 404]
+    assert alice.history(hidden) == [HELLO]
 
 
 @pytest.mark.rule("A2")

@@ -8,7 +8,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from sessions_app.ahp import commands, registry
 from sessions_app.ahp.jsonrpc import RPCError
+from sessions_app.ahp.wire.v0_1 import envelopes
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from sessions_app.core import database, keys
 from sessions_app.models import ClientPresence, SessionClient
@@ -19,6 +21,21 @@ from tests.e2e.ahp_watcher import Watcher
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGE = {"text": "hello"}
+CHANGING = {"createSession", "disposeSession"}
+WATCHING = {
+    "initialize",
+    "reconnect",
+    "ping",
+    "subscribe",
+    "listSessions",
+    "fetchTurns",
+    "authenticate",
+    "resolveSessionConfig",
+    "sessionConfigCompletions",
+    "completions",
+}
+"""Every command that is served is in one of the two."""
+ABOUT_SESSIONS = sorted(word for word in {*envelopes.TYPES, *envelopes.FROM_CLIENTS} if word.startswith("session/"))
 
 
 async def opened(host: str, key: str, client_id: str, *subscriptions: str) -> Watcher:
@@ -93,6 +110,34 @@ async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happe
         await client.close()
 
 
+@pytest.mark.rule("R9")
+async def test_of_all_commands_those_that_change_something_need_the_right_to_write(host: str, cast: Cast) -> None:
+    assert registry.methods(commands.VERSION) == CHANGING | WATCHING
+    reader = await opened(host, cast.alice.reading_key, "reader")
+    for method in sorted(CHANGING | WATCHING):
+        code = None
+        try:
+            await reader.request(method, {})
+        except RPCError as error:
+            code = error.code
+        assert (code == -32009) is (method in CHANGING), method
+    await reader.close()
+
+
+@pytest.mark.rule("R9", "R83")
+async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: str, cast: Cast) -> None:
+    writer = await opened(host, cast.alice.key, "writer")
+    uri = await made(writer)
+    reader = await opened(host, cast.alice.reading_key, "reader", uri)
+    for word in ABOUT_SESSIONS:
+        assert await refused(reader, {"type": word, "session": uri}) == "this key may only read", word
+    for word in (each for each in {*envelopes.TYPES, *envelopes.FROM_CLIENTS} if each.startswith("root/")):
+        assert await refused(reader, {"type": word}) == "this key may only read", word
+    assert writer.seen == []
+    for client in (writer, reader):
+        await client.close()
+
+
 @pytest.mark.rule("R9", "R188")
 async def test_a_reading_key_takes_and_keeps_no_clients_place(host: str, cast: Cast) -> None:
     writer = await opened(host, cast.alice.key, "me")
@@ -126,6 +171,7 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
     chosen = await made(whole, "pilot")
     default = f"pilot:/{(await database.run(make_session, cast.alice.caller, 'pilot')).public_id}"
     limited = await opened(host, await _limited_key(cast, "echo"), "limited")
+    own = await made(limited)
     answers: dict[str, list[Any]] = {}
     for uri in (chosen, default, "pilot:/nothing"):
         for method, params in (
@@ -141,9 +187,12 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
     assert {method: len(set(said)) for method, said in answers.items()} == dict.fromkeys(answers, 1)
     for uri in (chosen, default):
         await limited.notify("dispatchAction", {"clientSeq": 1, "action": starting(uri, "hello")})
-    await limited.request("ping")
-    assert limited.seen == []
-    assert {each["resource"] for each in (await whole.request("listSessions", {}))["items"]} == {chosen, default}
+        for word in (*ABOUT_SESSIONS, "session/never-heard-of", "never/heard-of"):
+            await limited.notify("dispatchAction", {"clientSeq": 2, "action": {"type": word, "session": uri}})
+    # Whatever they led to would have come before this.
+    await limited.echo(await limited.dispatch(_titled(own)))
+    assert {each["action"]["session"] for each in limited.seen} == {own}
+    assert {each["resource"] for each in (await whole.request("listSessions", {}))["items"]} == {chosen, default, own}
     await whole.subscribe(chosen)
     assert "activeTurn" not in whole.state(chosen)
     for client in (whole, limited):
