@@ -42,6 +42,8 @@ HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 WEBSOCKET_PATHS = frozenset({"/ahp"})
 WAIT_FOR_READER = "agenthost.wait_for_reader"
 """An extension of the scope: the server drops clients that read nothing, until it is told that this one has a good key."""
+DROP = "agenthost.drop"
+"""An extension of the scope: ends the connection at once, whatever of the answer its client has not read."""
 LINGER_SECONDS = 5.0
 PAGE_BODY_BYTES = 256 * 1024
 """The largest body for pages. A sign-in form may come from anybody."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from contextvars import copy_context
 from http import HTTPStatus
 from typing import Any, cast
@@ -25,7 +25,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.guard import HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
+from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
 from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
 from agents_app.fair.slots import FairSlots
@@ -38,6 +38,8 @@ from sessions_app.core.errors import DomainError, NotReady
 
 _PAGES_SHARE = 4
 """Pages have one in so many connections to the database."""
+_UNREAD_SECONDS = 0.5
+"""How long the end of an answer may wait for a client that reads nothing, once the client's key has ended."""
 
 
 class HealthHandler(ASGIHandler):
@@ -73,7 +75,7 @@ class ProtocolHandler(BaseHandler):
         # An answer may stream for hours.
         del body
         try:
-            await _send(response, receive, send)
+            await _send(response, receive, send, scope)
         finally:
             if isinstance(response, Streamed):
                 await response.end()
@@ -128,11 +130,11 @@ def _without_middleware(handler: Any, view: Callable[[HttpRequest], Any]) -> Non
     handler._middleware_chain = convert_exception_to_response(known_request(convert_exception_to_response(view)))
 
 
-async def _send(response: HttpResponseBase, receive: Receive, send: Send) -> None:
+async def _send(response: HttpResponseBase, receive: Receive, send: Send, scope: Scope) -> None:
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     if isinstance(response, StreamingHttpResponse):
-        await _stream(response, receive, send)
+        await _stream(response, receive, send, scope)
     else:
         await send({"type": "http.response.body", "body": cast(HttpResponse, response).content, "more_body": False})
 
@@ -151,7 +153,7 @@ async def _body(receive: Receive) -> bytes | None:
     return None
 
 
-async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send) -> None:
+async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send, scope: Scope) -> None:
     """Sends the body as it comes, until its end or the client's."""
 
     async def sending() -> None:
@@ -166,13 +168,30 @@ async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send)
 
     tasks = [asyncio.create_task(gone()), asyncio.create_task(sending())]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with _dropped_when_overdue(response, scope):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
     if not tasks[1].cancelled():
         tasks[1].result()
+
+
+@contextmanager
+def _dropped_when_overdue(response: StreamingHttpResponse, scope: Scope) -> Iterator[None]:
+    """Drop the client within the block if its key ends and it does not read the end of its answer."""
+    if not isinstance(response, Streamed) or DROP not in scope.get("extensions", {}):
+        yield
+        return
+    drop, loop = scope["extensions"][DROP]["call"], asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    response.on_key_end(lambda: timers.append(loop.call_later(_UNREAD_SECONDS, drop)))
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 class PageHandler:
@@ -198,7 +217,7 @@ class PageHandler:
                 slot = self._slots_of_loop().held(address, settings.AGENTHOST_DATABASE_POOL_WAIT)
                 await held.enter_async_context(slot)
             except TimeoutError:
-                await _send(_not_ready(scope), receive, send)
+                await _send(_not_ready(scope), receive, send, scope)
                 return
 
             async def sending(message: Message) -> None:

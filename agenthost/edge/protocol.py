@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from agenthost.edge import refusals
 from agenthost.edge.connections import Admission, Connections
 from agenthost.edge.proxies import is_proxy
-from agenthost.guard import WAIT_FOR_READER, WEBSOCKET_PATHS
+from agenthost.guard import DROP, WAIT_FOR_READER, WEBSOCKET_PATHS
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 
@@ -247,13 +247,16 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_size = 0
         super().on_message_begin()
-        self.scope["extensions"] = {WAIT_FOR_READER: {"call": self._wait_for_reader}}
+        self.scope["extensions"] = {WAIT_FOR_READER: {"call": self._wait_for_reader}, DROP: {"call": self._drop}}
 
     def _wait_for_reader(self) -> None:
         """A client with a good key may read as slowly as it likes, and still gets everything (A100)."""
         if not self._waits_for_reader:
             self._waits_for_reader = True
             _bound_sending(self.transport, 0)
+
+    def _drop(self) -> None:
+        self.transport.abort()
 
     def on_url(self, url: bytes) -> None:
         self._head_size += len(url)

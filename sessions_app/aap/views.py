@@ -281,7 +281,7 @@ def answer_to_turn(
     logcontext.bind(turn=accepted.public_id)
     if mode == "none":
         body = json_form.body(slot.keep(), session.pk, accepted, document, settings.AGENTHOST_KEEPALIVE_SECONDS)
-        answer = _streaming(body, "application/json")
+        answer = _streaming(slot, body, "application/json")
     else:
         if accepted.repeated:
             _require_events(session, accepted.start)
@@ -327,24 +327,29 @@ def _events(
         name, data = first
         opening = encoder.framed(after - 1, name, exact_json.dumps(data).encode()) + opening
     body = sse.body(slot.keep(), session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
-    return _streaming(body, "text/event-stream")
+    return _streaming(slot, body, "text/event-stream")
 
 
 class Streamed(StreamingHttpResponse):
     """An answer whose body goes on after its view has returned."""
 
-    def __init__(self, body: AsyncGenerator[bytes], content_type: str) -> None:
+    def __init__(self, slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> None:
         super().__init__(body, content_type=content_type, headers=_UNBUFFERED)
+        self._slot = slot
         self._body = body
+
+    def on_key_end(self, call: Callable[[], None]) -> None:
+        """Call this, in the loop, when the caller's key has ended. The body ends by itself then, once its client reads on."""
+        self._slot.on_end = call
 
     async def end(self) -> None:
         """End the body wherever it is. Closing what wraps it only lets go of it, and the collector may come late."""
         await self._body.aclose()
 
 
-def _streaming(body: AsyncGenerator[bytes], content_type: str) -> Streamed:
+def _streaming(slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> Streamed:
     database.release()
-    return Streamed(body, content_type)
+    return Streamed(slot, body, content_type)
 
 
 def json_answer(value: Document, status: int = 200) -> HttpResponse:

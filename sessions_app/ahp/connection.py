@@ -59,6 +59,7 @@ class Connection:
         self.locale: str | None = None
         self.close_code: int | None = None
         self._farewell: int | None = None
+        self._closing = asyncio.Event()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._frames: deque[tuple[str, int]] = deque()
@@ -88,7 +89,7 @@ class Connection:
             await self._roomy()
             await self._answer(jsonrpc.parse(frame))
             return
-        while self._frames and (len(self._frames) >= _MOST_FRAMES or self._waiting > _MOST_WAITING):
+        while self._frames and (len(self._frames) >= _MOST_FRAMES or self._waiting > _MOST_WAITING) and not self._key.ended:
             self._room.clear()
             await self._room.wait()
         self._frames.append((frame, len(frame)))
@@ -96,13 +97,15 @@ class Connection:
         self._came.set()
 
     async def work(self) -> None:
-        """Answer frames, for as long as the connection lives."""
+        """Answer frames, for as long as the connection and its key live: what still waits when the key ends is not done."""
         while True:
             while not self._frames:
                 self._came.clear()
                 await self._came.wait()
             frame, size = self._frames.popleft()
             await self._roomy()
+            if self._key.ended:
+                return
             message = await asyncio.to_thread(jsonrpc.parse, frame) if size > _LARGE else jsonrpc.parse(frame)
             await self._answer(message, large=size > _LARGE)
             self._waiting -= size
@@ -193,6 +196,8 @@ class Connection:
             self.unsubscribe(params["resource"])
             return
         await self._allowance.take()
+        if self._key.ended:
+            return
         try:
             await dispatch.take(self, params["clientSeq"], params["action"])
         except Exception as error:
@@ -223,8 +228,13 @@ class Connection:
         """Close it as soon as the consumer comes by; what waits before that may still go out."""
         if self.close_code is None:
             self.close_code = code
+            self._closing.set()
             self._on_news()
             self._room.set()
+
+    async def closing(self) -> None:
+        """Return when it is to be closed."""
+        await self._closing.wait()
 
     def close_after_answer(self, code: int) -> None:
         """Close it when the request under way has been answered."""

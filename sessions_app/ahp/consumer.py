@@ -116,9 +116,13 @@ async def _converse(connection: Connection, receive: Receive, send: Send) -> Non
     reading = asyncio.create_task(_read(connection, receive))
     working = asyncio.create_task(_work(connection))
     writing = asyncio.create_task(_write(connection, send))
-    tasks = [reading, working, writing]
+    closing = asyncio.create_task(connection.closing())
+    tasks = [reading, working, writing, closing]
     try:
-        await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([reading, writing, closing], return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done() and not writing.done():
+            # A peer that does not read may keep the writer from its last words.
+            await asyncio.wait([reading, writing], timeout=_CLOSING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():
             return
         if not reading.done():
@@ -134,10 +138,6 @@ async def _converse(connection: Connection, receive: Receive, send: Send) -> Non
 
 
 async def _read(connection: Connection, receive: Receive) -> None:
-    most = min(
-        quotas.largest_request(connection.caller) or settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
-        settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
-    )
     while True:
         message = await receive()
         if message["type"] == "websocket.disconnect":
@@ -147,10 +147,17 @@ async def _read(connection: Connection, receive: Receive) -> None:
             continue
         if text is None:
             connection.close(BINARY)
-        elif len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most:
+        elif _is_too_big(text, connection):
             connection.close(TOO_BIG)
         else:
             await connection.take(text)
+
+
+def _is_too_big(text: str, connection: Connection) -> bool:
+    """By the limits that key and tenant have now."""
+    limit = quotas.largest_request(connection.caller)
+    most = settings.AGENTHOST_AHP_MAX_FRAME_BYTES if limit is None else min(limit, settings.AGENTHOST_AHP_MAX_FRAME_BYTES)
+    return len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most
 
 
 async def _work(connection: Connection) -> None:

@@ -45,12 +45,19 @@ _released: deque[tuple[Level, Level]] = deque()
 
 
 class Slot:
-    """One of the streams or connections that a caller may have open. ``release`` frees it, or the end of the object."""
+    """One of the streams or connections that a caller may have open. ``release`` frees it, or the end of the object.
+
+    ``on_end``: called when the key has ended, while the slot is watched.
+    """
+
+    ended = False
+    """Whether the key has ended: a slot by itself is not watched."""
 
     def __init__(self, quota: Quota, caller: Caller) -> None:
         """QuotaExceeded if the key or its tenant has no slot left in this process."""
         self.caller = caller
         self.is_kept = False
+        self.on_end: Callable[[], None] | None = None
         levels = ((quota, "key", caller.line), (quota, "tenant", caller.tenant))
         with _open_lock:
             _forget_released()
@@ -99,10 +106,10 @@ def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
 class Watched:
     """An open stream or connection in this loop. ``caller`` has the limits that its key had at the last look."""
 
-    def __init__(self, caller: Caller, watch: _Watch) -> None:
-        self.caller = caller
+    def __init__(self, slot: Slot, watch: _Watch) -> None:
+        self.caller = slot.caller
         self.ended = False
-        self._watch = watch
+        self._slot, self._watch = slot, watch
         self._on_end: Callable[[], None] | None = None
 
     def on_end(self, call: Callable[[], None]) -> None:
@@ -121,8 +128,9 @@ class Watched:
             self.caller = caller
         elif not self.ended:
             self.ended = True
-            if self._on_end is not None:
-                self._on_end()
+            for call in (self._on_end, self._slot.on_end):
+                if call is not None:
+                    call()
 
 
 class _Watch:
@@ -168,7 +176,7 @@ def watching(slot: Slot) -> Iterator[Watched]:
     """Watch the slot's key within the block, in the running loop; the slot is released at its end."""
     with _watches_lock:
         watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
-    watched = Watched(slot.caller, watch)
+    watched = Watched(slot, watch)
     watch.enter(watched)
     try:
         yield watched

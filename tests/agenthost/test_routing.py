@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -19,8 +19,12 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from agenthost import front, routing
-from sessions_app.core import admission, database, keys, logcontext
+from sessions_app.aap.views import Streamed
+from sessions_app.core import admission, database, key_watch, keys, logcontext
+from sessions_app.core.caller import Caller
 from sessions_app.core.errors import NotAuthenticated
+from sessions_app.core.key_watch import Slot
+from sessions_app.core.quotas import Quota
 from tests.agenthost.serving import Connection, serving
 
 KEY = f"ah_{'k' * 43}"
@@ -326,3 +330,38 @@ async def test_a_request_body_is_freed_while_its_answer_streams(monkeypatch: pyt
     scope = {"type": "http", "method": "POST", "path": "/aap/v3/sessions", "headers": [], "query_string": b"", "agenthost": {}}
     await asyncio.wait_for(routing.ProtocolHandler()(scope, receive, send), 60)
     assert references[1] == references[0]
+
+
+@pytest.mark.rule("A2")
+@pytest.mark.usefixtures("known")
+def test_a_client_that_reads_nothing_is_dropped_when_its_key_has_ended(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = Caller(tenant=7, key=1, key_prefix="", scopes=frozenset({"*"}))
+    revoked, begun, over = threading.Event(), threading.Event(), threading.Event()
+
+    def callers(ids: Collection[int]) -> dict[int, Caller]:
+        return {} if revoked.is_set() else dict.fromkeys(ids, caller)
+
+    async def flood(slot: Slot) -> AsyncGenerator[bytes]:
+        """It cannot end by itself: it waits for its client, and for nothing else."""
+        try:
+            with key_watch.watching(slot):
+                while True:
+                    yield bytes(100_000)
+                    begun.set()
+                    await asyncio.sleep(0)
+        finally:
+            over.set()
+
+    def respond(_handler: routing.ProtocolHandler, _request: HttpRequest) -> StreamingHttpResponse:
+        slot = Slot(Quota.STREAMS_AT_ONCE, caller).keep()
+        return Streamed(slot, flood(slot), "text/event-stream")
+
+    monkeypatch.setattr(keys, "callers", callers)
+    monkeypatch.setattr(routing.ProtocolHandler, "get_response", respond)
+    client.head("GET", "/aap/v3/sessions/s/events/stream", authorization=BEARER)
+    assert begun.wait(60)
+    assert not over.is_set()
+    revoked.set()
+    assert over.wait(60)

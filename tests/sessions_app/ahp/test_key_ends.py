@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from sessions_app.ahp.client import Client
-from sessions_app.core import database, keys, tenants
-from sessions_app.models import ApiKey
-from tests.cast import Cast
+from sessions_app.ahp import consumer, jsonrpc
+from sessions_app.ahp.client import Client, Disconnected
+from sessions_app.ahp.connection import Connection
+from sessions_app.ahp.switchboard import Switchboard
+from sessions_app.core import database, key_watch, keys, tenants
+from sessions_app.core.caller import Limits
+from sessions_app.core.key_watch import Slot
+from sessions_app.core.quotas import Quota
+from sessions_app.models import ApiKey, Session
+from tests.cast import Cast, make_session
+from tests.e2e.ahp_scenes import starting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -43,3 +51,90 @@ async def test_a_suspension_closes_all_connections_of_its_tenant_and_no_others(h
     assert [await client.ended() for client in (alice, reader)] == [1008, 1008]
     await bob.request("ping")
     await bob.close()
+
+
+def _frame(**members: object) -> str:
+    return jsonrpc.encode({"jsonrpc": "2.0", **members})
+
+
+@pytest.mark.rule("R8")
+async def test_what_waits_behind_other_frames_when_the_key_ends_is_not_done(cast: Cast, scripted_agents: None) -> None:
+    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
+        connection = Connection(key, Switchboard(cast.alice.tenant.pk))
+        connection.version = "0.1"
+        key.on_end(lambda: connection.close(1008))
+        for number in range(3):
+            params = {"session": f"echo:/{number}", "provider": "echo"}
+            await connection.take(_frame(id=number, method="createSession", params=params))
+        key.found(None)
+        await asyncio.wait_for(connection.work(), 30)
+        # A peer that goes on sending waits for nobody.
+        for number in range(200):
+            await asyncio.wait_for(connection.take(_frame(id=number, method="listSessions", params={})), 30)
+    assert await Session.objects.acount() == 0
+    assert await connection.next() == ([], 1008)
+
+
+@pytest.mark.rule("R8")
+async def test_an_action_that_waits_for_its_turn_when_the_key_ends_is_not_done(
+    cast: Cast, scripted_agents: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await database.run(make_session, cast.alice.caller)
+    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
+        connection = Connection(key, Switchboard(cast.alice.tenant.pk))
+        connection.version, connection.client, connection.life = "0.1", "me", "life"
+
+        async def wait() -> None:
+            key.found(None)
+
+        monkeypatch.setattr(connection._allowance, "take", wait)
+        action = starting(f"echo:/{session.public_id}", "hello")
+        await connection.take(_frame(method="dispatchAction", params={"clientSeq": 1, "action": action}))
+        await connection.take(_frame(method="dispatchAction", params={"clientSeq": 2, "action": action}))
+        await asyncio.wait_for(connection.work(), 30)
+    assert await session.turns.acount() == 0
+
+
+@pytest.mark.rule("R8")
+async def test_a_new_limit_of_a_keys_requests_holds_for_its_open_connections(host: str, cast: Cast) -> None:
+    client, other = Client(host, cast.alice.key, "a"), Client(host, cast.bob.key, "b")
+    for each in (client, other):
+        await each.open()
+        await each.initialize()
+    key = await ApiKey.objects.select_related("tenant").aget(pk=cast.alice.caller.key)
+    await database.run(keys.set_limits, key, Limits(request_bytes=0), actor="the tests")
+
+    async def ask_on() -> None:
+        while True:
+            await client.request("ping")
+
+    with pytest.raises(Disconnected):
+        await asyncio.wait_for(ask_on(), 30)
+    assert client.closed_with == 1009
+    await other.request("ping")
+    await other.close()
+
+
+@pytest.mark.rule("R8")
+async def test_a_peer_that_reads_nothing_does_not_keep_its_connection_when_its_key_has_ended(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "_CLOSING_SECONDS", 0.01)
+    sending = asyncio.Event()
+
+    async def receive() -> consumer.Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(_message: consumer.Message) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
+        connection = Connection(key, Switchboard(cast.alice.tenant.pk))
+        key.on_end(lambda: connection.close(consumer.KEY_ENDED))
+        conversation = asyncio.create_task(consumer._converse(connection, receive, send))
+        connection.outbox.put("something")
+        await asyncio.wait_for(sending.wait(), 30)
+        key.found(None)
+        await asyncio.wait_for(conversation, 30)
