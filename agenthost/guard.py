@@ -21,8 +21,7 @@ from django.http.request import split_domain_port, validate_host
 
 from agenthost import cors
 from agenthost.cors import Headers
-from agenthost.edge import proxies
-from agenthost.edge.bodies import Bodies
+from agenthost.edge import bodies, proxies
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core import admission, logcontext
@@ -50,7 +49,6 @@ PAGE_BODY_BYTES = 256 * 1024
 _STRANGER_BYTES = 1024 * 1024
 """How much of a body is read and dropped when its key is refused."""
 
-_bodies = Bodies(lambda: int(settings.AGENTHOST_BODIES_BYTES))
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _META_PATH = re.compile(r"/aap/v\d+/meta")
 
@@ -104,6 +102,11 @@ class Guard:
 
     async def _answer(self, scope: Scope, request_id: str, answer: _Answer, body: _Body, *, admitted: bool) -> None:
         refusal = _refusal(scope) if admitted else problems.TOO_MANY_FROM_ADDRESS
+        address = scope["agenthost"]["address"]
+        if refusal is not None or scope["method"] == "OPTIONS":
+            await admission.delay_refusal(address)
+        elif scope["path"] in HEALTH_PATHS:
+            await admission.delay_health(address)
         if refusal is None and scope["method"] == "OPTIONS":
             await answer.whole(204, cors.of_preflight(scope["path"], _one(scope, b"origin")), b"")
             return
@@ -115,8 +118,8 @@ class Guard:
                     raise
                 log.exception("a request failed")
                 refusal = problems.FAILED
-        if refusal is not None and refusal.status == HTTPStatus.UNAUTHORIZED:
-            await admission.delay_refusal(scope["agenthost"]["address"])
+            if refusal is not None and refusal.status == HTTPStatus.UNAUTHORIZED:
+                await admission.delay_refusal(address)
         if refusal is not None:
             await _refuse(refusal, scope, request_id, answer, body)
 
@@ -173,7 +176,7 @@ class _Body:
         self.complete = not message.get("more_body", False)
         if self._received > self.most:
             self.refusal = problems.too_large(self.most)
-        elif not _bodies.take(self._owner, size):
+        elif not bodies.OF_PROCESS.take(self._owner, size):
             self.refusal = problems.TOO_MANY_BODIES
         else:
             self._counted += size
@@ -187,7 +190,7 @@ class _Body:
 
     def forget(self) -> None:
         """Stop counting the body: its request is being answered, or is over."""
-        _bodies.give_back(self._owner, self._counted)
+        bodies.OF_PROCESS.give_back(self._owner, self._counted)
         self._counted = 0
 
     async def discard(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
@@ -104,14 +106,32 @@ def _catalogue() -> _Catalogue:
     return _Catalogue(None)
 
 
+_LONGEST_PART = 65536
+"""A longer range of a file would be a copy of its own for each client, so the whole file is sent instead."""
+
+
+@functools.cache
+def _content(path: str) -> bytes:
+    """Of one of the catalogue's files, which have a dozen megabytes together: kept once, however many clients read it slowly."""
+    return Path(path).read_bytes()
+
+
 def _static_answer(request: HttpRequest) -> HttpResponse | None:
     static_file = _catalogue().files.get(request.path_info)
     if static_file is None:
         return None
     found = static_file.get_response(request.method, request.META)
-    # Read whole: these files are small, and an asynchronous server cannot stream from a blocking file.
+    if found.status == HTTPStatus.PARTIAL_CONTENT and int(dict(found.headers)["Content-Length"]) > _LONGEST_PART:
+        if found.file is not None:
+            found.file.close()
+        found = static_file.get_response(request.method, {})
     with contextlib.closing(found.file) if found.file is not None else contextlib.nullcontext() as file:
-        body = file.read() if file is not None else b""
+        if file is None:
+            body = b""
+        elif found.status == HTTPStatus.PARTIAL_CONTENT:
+            body = file.read()
+        else:
+            body = _content(file.name)
     response = HttpResponse(body, status=int(found.status))
     del response["Content-Type"]
     for name, value in found.headers:

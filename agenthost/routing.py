@@ -25,6 +25,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from agenthost.edge import bodies
 from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
 from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
@@ -36,6 +37,7 @@ from sessions_app.ahp.consumer import Consumer
 from sessions_app.core import admission, database, logcontext
 from sessions_app.core.errors import DomainError, NotReady
 
+_PIECE = 65536
 _PAGES_SHARE = 4
 """Pages have one in so many connections to the database."""
 _UNREAD_SECONDS = 0.5
@@ -74,9 +76,14 @@ class ProtocolHandler(BaseHandler):
         response = await self._admitted(scope, body)
         # An answer may stream for hours.
         del body
+        # A client may read as slowly as it likes (A100), so what waits for it is bounded.
+        owner, size = scope["agenthost"].get("owner"), _held_by(response)
+        if size and not bodies.ANSWERS.take(owner, size, alone=True):
+            response, size = _told(scope, problems.TOO_MANY_ANSWERS), 0
         try:
             await _send(response, receive, send, scope)
         finally:
+            bodies.ANSWERS.give_back(owner, size)
             if isinstance(response, Streamed):
                 await response.end()
 
@@ -117,9 +124,19 @@ async def judge(scope: Scope) -> Problem | None:
     return None
 
 
+def _held_by(response: HttpResponseBase) -> int:
+    """How many bytes are held until the client has read the response; 0 if it is small, or made while it is read."""
+    size = 0 if response.streaming else len(cast(HttpResponse, response).content)
+    return size if size > _PIECE else 0
+
+
 def _not_ready(scope: Scope) -> HttpResponse:
     problem = problems.problem_of(NotReady())
     assert problem is not None
+    return _told(scope, problem)
+
+
+def _told(scope: Scope, problem: Problem) -> HttpResponse:
     content_type, content = told(problem, scope["path"], scope["agenthost"]["request_id"])
     return HttpResponse(content, status=problem.status, content_type=content_type, headers=dict(problem.headers))
 
@@ -136,7 +153,11 @@ async def _send(response: HttpResponseBase, receive: Receive, send: Send, scope:
     if isinstance(response, StreamingHttpResponse):
         await _stream(response, receive, send, scope)
     else:
-        await send({"type": "http.response.body", "body": cast(HttpResponse, response).content, "more_body": False})
+        # In pieces: what the server is given at once it copies, and keeps until it is read.
+        content = memoryview(cast(HttpResponse, response).content)
+        for start in range(0, max(1, len(content)), _PIECE):
+            end = start + _PIECE
+            await send({"type": "http.response.body", "body": bytes(content[start:end]), "more_body": end < len(content)})
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -61,12 +61,11 @@ AGENTHOST_PROXIES = env.text("AGENTHOST_PROXIES", "127.0.0.1")
 AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
 AGENTHOST_PUBLIC_META = env.boolean("AGENTHOST_PUBLIC_META", default=False)
 AGENTHOST_MAX_BODY_BYTES = env.integer("AGENTHOST_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024)
-# One tenant may hold half of it, and a body of the largest size must fit into that.
-AGENTHOST_BODIES_BYTES = env.integer(
-    "AGENTHOST_BODIES_BYTES",
-    max(256 * 1024 * 1024, 4 * AGENTHOST_MAX_BODY_BYTES),
-    least=2 * AGENTHOST_MAX_BODY_BYTES,
-)
+AGENTHOST_AHP_MAX_FRAME_BYTES = env.integer("AGENTHOST_AHP_MAX_FRAME_BYTES", 16 * 1024 * 1024, least=1024)
+# One tenant may hold half of it, and a body or frame of the largest size must fit into that.
+_largest_body = max(AGENTHOST_MAX_BODY_BYTES, AGENTHOST_AHP_MAX_FRAME_BYTES)
+AGENTHOST_BODIES_BYTES = env.integer("AGENTHOST_BODIES_BYTES", max(256 * 1024 * 1024, 4 * _largest_body), least=2 * _largest_body)
+AGENTHOST_ANSWERS_BYTES = env.integer("AGENTHOST_ANSWERS_BYTES", 256 * 1024 * 1024, least=1024 * 1024)
 AGENTHOST_BODY_SECONDS = env.duration("AGENTHOST_BODY_SECONDS", 60.0, least=0.1)
 AGENTHOST_CONNECTIONS = env.integer("AGENTHOST_CONNECTIONS", 4096, least=1)
 AGENTHOST_CONNECTIONS_PER_ADDRESS = env.integer("AGENTHOST_CONNECTIONS_PER_ADDRESS", 256, least=1)
@@ -81,7 +80,6 @@ AGENTHOST_AAP_STREAMS_PER_KEY = env.integer("AGENTHOST_AAP_STREAMS_PER_KEY", 500
 AGENTHOST_DRAIN_SECONDS = env.duration("AGENTHOST_DRAIN_SECONDS", 600.0)
 
 # Live connections ------------------------------------------------------------------------------------
-AGENTHOST_AHP_MAX_FRAME_BYTES = env.integer("AGENTHOST_AHP_MAX_FRAME_BYTES", 16 * 1024 * 1024, least=1024)
 AGENTHOST_AHP_QUEUE_BYTES = env.integer("AGENTHOST_AHP_QUEUE_BYTES", 4 * 1024 * 1024, least=1024)
 AGENTHOST_AHP_CONNECTIONS = env.integer("AGENTHOST_AHP_CONNECTIONS", 1000, least=1)
 AGENTHOST_AHP_CONNECTIONS_PER_KEY = env.integer("AGENTHOST_AHP_CONNECTIONS_PER_KEY", 500, least=1)

@@ -16,6 +16,7 @@ from django.http.request import split_domain_port, validate_host
 
 from agenthost.edge import proxies
 from agenthost.guard import Application, Message, Receive, Scope, Send, new_request_id, sane_request_id
+from agenthost.websocket import OWNER
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core import logcontext
@@ -44,7 +45,7 @@ class SocketGuard:
             if message["type"] == "websocket.accept":
                 status = 101
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-                message = {**message, "headers": headers}
+                message = {**message, "headers": headers, OWNER: inner["agenthost"].get("owner")}
             elif message["type"] == "websocket.http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]

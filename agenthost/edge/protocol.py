@@ -213,8 +213,11 @@ class HttpProtocol(HttpToolsProtocol):
         self.parser.feed_data(b"".join([*head, b"\r\n"]))
 
     def _watch_head(self) -> None:
-        """Bound the time until the headers of the next request are complete, unless an earlier one is being answered."""
-        if self._head_timer is not None or self._input_ended or self._in_body or self._is_answering():
+        """Bound the time until the headers of the next request are complete, unless an earlier one is being answered.
+
+        What is left of a body whose request is answered has the same time: nobody waits for it.
+        """
+        if self._head_timer is not None or self._input_ended or self._is_answering():
             return
         if not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
@@ -289,6 +292,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_message_complete()
+        self._stop_head_timer()
         self._in_body, self._message_ended = False, True
         if not self.cycle.keep_alive:
             self._input_ended = True

@@ -174,6 +174,11 @@ TOO_SLOW = Problem(408, "The body did not arrive in time.")
 NOTHING_HERE = Problem(404, "There is nothing at this address.")
 TOO_MANY_FROM_ADDRESS = Problem(429, "This address has too many requests or connections open.", headers={"Retry-After": "5"})
 TOO_MANY_BODIES = Problem(503, "The server holds as many bytes of request bodies as it may.", headers={"Retry-After": "2"})
+TOO_MANY_ANSWERS = Problem(
+    503,
+    "Other answers to this tenant have not been read yet, and they are as large in all as the server allows. Read them first.",
+    headers={"Retry-After": "2"},
+)
 NOT_WEBSOCKET = Problem(
     426,
     "This address speaks WebSocket. A proxy in front of the server must pass on the headers Upgrade and Connection.",

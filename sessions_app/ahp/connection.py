@@ -62,7 +62,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
-        self._frames: deque[tuple[str, int]] = deque()
+        self._frames: deque[tuple[str, Callable[[], object]]] = deque()
         self._waiting = 0
         self._came = asyncio.Event()
         self._allowance = Allowance(settings.AGENTHOST_AHP_DISPATCHES_PER_SECOND)
@@ -83,16 +83,20 @@ class Connection:
 
     # --- frames in ---
 
-    async def take(self, frame: str) -> None:
-        """One text frame. Returns when the next one may come: a peer that sends faster than it is served has to wait."""
+    async def take(self, frame: str, done: Callable[[], object] = lambda: None) -> None:
+        """One text frame. Returns when the next one may come: a peer that sends faster than it is served has to wait.
+
+        ``done`` is called when the frame is answered.
+        """
         if _is_ping(frame):
             await self._roomy()
             await self._answer(jsonrpc.parse(frame))
+            done()
             return
         while self._frames and (len(self._frames) >= _MOST_FRAMES or self._waiting > _MOST_WAITING) and not self._key.ended:
             self._room.clear()
             await self._room.wait()
-        self._frames.append((frame, len(frame)))
+        self._frames.append((frame, done))
         self._waiting += len(frame)
         self._came.set()
 
@@ -102,14 +106,18 @@ class Connection:
             while not self._frames:
                 self._came.clear()
                 await self._came.wait()
-            frame, size = self._frames.popleft()
+            frame, done = self._frames.popleft()
+            size = len(frame)
             await self._roomy()
             if self._key.ended:
                 return
             message = await asyncio.to_thread(jsonrpc.parse, frame) if size > _LARGE else jsonrpc.parse(frame)
+            del frame
             await self._answer(message, large=size > _LARGE)
+            del message
             self._waiting -= size
             self._room.set()
+            done()
 
     async def _roomy(self) -> None:
         """Until the peer has read most of what it asked for."""

@@ -35,6 +35,9 @@ FAILED = 1011
 _CLOSING_SECONDS = 5.0
 """How long a peer that does not read may keep its connection once it is to be closed."""
 
+_DONE = "agenthost.done"
+"""Called when a message was answered: until then the server counts it."""
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -77,6 +80,9 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         caller = await admission.authenticate(raw, address, settings.AGENTHOST_DATABASE_POOL_WAIT)
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
+        if "agenthost" in scope:
+            # The server counts the messages that it holds for each tenant.
+            scope["agenthost"]["owner"] = caller.tenant
         board = await stack.enter_async_context(board_of(caller.tenant))
         key = stack.enter_context(key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, caller)))
         connection = Connection(key, board)
@@ -150,7 +156,7 @@ async def _read(connection: Connection, receive: Receive) -> None:
         elif _is_too_big(text, connection):
             connection.close(TOO_BIG)
         else:
-            await connection.take(text)
+            await connection.take(text, message.get(_DONE, _nothing))
 
 
 def _is_too_big(text: str, connection: Connection) -> bool:
@@ -184,6 +190,10 @@ async def _write(connection: Connection, send: Send) -> None:
             except TimeoutError:
                 pass  # It does not even read that.
             return
+
+
+def _nothing() -> None:
+    pass
 
 
 def _is_disconnect(error: BaseException) -> bool:

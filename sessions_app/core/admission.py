@@ -24,7 +24,7 @@ _MOST_LOOKUPS = 100
 """Unknown keys that are or wait to be looked up; for further ones the server is not ready."""
 _REFUSALS_PER_SECOND = 50
 _REFUSALS_AT_ONCE = 300
-"""Refusals for want of a good key that one address gets without a delay."""
+"""Refusals, and answers to OPTIONS, that one address gets without a delay; as many for its questions about health."""
 _PAGES_PER_SECOND = 10
 _PAGES_AT_ONCE = 300
 """Pages, and files of pages, that one address gets without a delay. A page costs as much as many refusals."""
@@ -35,6 +35,7 @@ _tenants: dict[str, int] = {}
 """The tenants of keys that were good when they were last seen, by the key's digest."""
 _wrong = WrongKeys(lambda: int(settings.AGENTHOST_WRONG_KEYS_PER_MINUTE))
 _refusals = Buckets(lambda: Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE), 10_000)
+_health = Buckets(lambda: Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE), 10_000)
 _pages = Buckets(lambda: Bucket(_PAGES_PER_SECOND, _PAGES_AT_ONCE), 10_000)
 _lookups = 0
 _slowed = 0
@@ -75,12 +76,18 @@ def forget_all() -> None:
     _tenants.clear()
     _wrong.clear()
     _refusals.clear()
+    _health.clear()
     _pages.clear()
 
 
 async def delay_refusal(address: str) -> None:
-    """Return when a request without a good key may be refused: at once, or in a second if its address gets many refusals."""
+    """Return when what needs no good key may be answered: at once, or in a second if its address gets many such answers."""
     await _delay(_refusals.of(address))
+
+
+async def delay_health(address: str) -> None:
+    """The same for questions about health, which are counted alone: refusals of others must not delay a supervisor's."""
+    await _delay(_health.of(address))
 
 
 async def delay_page(address: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pytest_django import Settings
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from agenthost.guard import PAGE_BODY_BYTES, Guard, Receive, Scope, Send
+from agenthost.guard import HEALTH_PATHS, PAGE_BODY_BYTES, Guard, Receive, Scope, Send
 from sessions_app.aap.problems import Problem
 from sessions_app.core import admission
 from sessions_app.core.buckets import Bucket, Buckets
@@ -488,4 +488,28 @@ def test_many_refusals_of_one_address_are_delayed_and_other_requests_are_not(
         assert len(delayed) == 2
     with serving(Guard(behind, anybody)) as port, Connection(port) as client:
         assert client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 200
+        assert len(delayed) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("OPTIONS", "/aap/v3/meta", 204), ("GET", "/ahp", 426), ("GET", "/healthz", 200), ("GET", "/readyz", 200)],
+)
+def test_many_answers_to_an_address_without_a_key_are_delayed(
+    behind: Recorder, settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str, path: str, status: int
+) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    delayed: list[float] = []
+
+    async def sleep() -> None:
+        delayed.append(1)
+
+    monkeypatch.setattr(admission, "_slow_down", sleep)
+    for name in ("_refusals", "_health"):
+        monkeypatch.setattr(admission, name, Buckets(lambda: Bucket(0.001, 3), 10))
+    with serving(Guard(behind, nobody)) as port, Connection(port) as client:
+        assert [client.ask(method, path).status for _ in range(5)] == [status] * 5
+        assert len(delayed) == 2
+        # Refusals delay no question about health, and these no refusal.
+        assert client.ask("GET", "/ahp" if path in HEALTH_PATHS else "/healthz").status in (200, 426)
         assert len(delayed) == 2

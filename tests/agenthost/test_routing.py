@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.test import RequestFactory
 from pytest_django import Settings
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from agenthost import front, routing
+from agenthost.middleware import _static_answer
 from sessions_app.aap.views import Streamed
 from sessions_app.core import admission, database, key_watch, keys, logcontext
 from sessions_app.core.caller import Caller
@@ -258,6 +261,18 @@ def test_the_admins_files_are_served_without_collecting_them(client: Connection)
     assert client.ask("GET", "/static/admin/css/nothing.css").status == 404
 
 
+def test_slow_readers_of_a_file_share_one_copy_of_it(client: Connection, rf: RequestFactory) -> None:
+    large = "/static/drf_spectacular_sidecar/redoc/bundles/redoc.standalone.js"
+    first, second = (_static_answer(rf.get(large)) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert len(first.content) > 1_000_000
+    assert first.content is second.content
+    # A long part would be a copy for each of them.
+    part = client.ask("GET", large, range="bytes=1-")
+    assert (part.status, part.body) == (200, first.content)
+
+
 def test_pages_carry_what_protects_their_readers(client: Connection) -> None:
     answer = client.ask("GET", "/admin/login/")
     assert answer.status == 200
@@ -298,6 +313,33 @@ def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connect
     body = b'{"x":"' + b"y" * (5 * 1024 * 1024) + b'"}'
     answer = client.ask("POST", "/aap/v3/nowhere", body, authorization=BEARER, content_type="application/json")
     assert answer.status == 404
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.rule("A100")
+def test_answers_that_a_tenant_does_not_read_are_bounded_and_the_first_is_whole(
+    port: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
+    large = b"x" * 20_000_000
+    made = threading.Event()
+
+    def respond(_handler: routing.ProtocolHandler, _request: HttpRequest) -> HttpResponse:
+        made.set()
+        return HttpResponse(large, headers={"Content-Length": str(len(large))})
+
+    monkeypatch.setattr(routing.ProtocolHandler, "get_response", respond)
+    with Connection(port) as slow, Connection(port) as client:
+        slow.head("GET", "/aap/v3/meta", authorization=BEARER)
+        assert made.wait(10)
+        assert slow.readable(10)
+        refused = client.ask("GET", "/aap/v3/meta", authorization=BEARER)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+        assert slow.answer().body == large
+        # The server notices a moment after the last byte.
+        until = time.monotonic() + 10
+        while client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 503:
+            assert time.monotonic() < until
 
 
 async def test_a_request_body_is_freed_while_its_answer_streams(monkeypatch: pytest.MonkeyPatch) -> None:

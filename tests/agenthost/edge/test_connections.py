@@ -36,12 +36,15 @@ def test_a_full_server_tells_some_and_drops_the_rest() -> None:
 
 
 def test_one_sender_holds_at_most_half_of_the_bytes_of_bodies() -> None:
-    bodies = Bodies(lambda: 100)
-    assert [bodies.take("a", 30), bodies.take("a", 20), bodies.take("a", 1)] == [True, True, False]
-    assert [bodies.take("b", 40), bodies.take("c", 11), bodies.take("c", 10)] == [True, False, True]
-    bodies.give_back("a", 30)
+    bodies = Bodies(lambda: 160)
+    assert [bodies.take("a", 50), bodies.take("a", 30), bodies.take("a", 1)] == [True, True, False]
+    assert [bodies.take("b", 61), bodies.take("b", 60)] == [False, True]
+    # What two owners leave is for others that hold little.
+    assert [bodies.take("c", 11), bodies.take("c", 10), bodies.take("c", 1)] == [False, True, False]
+    assert [bodies.take("d", 10), bodies.take("e", 1)] == [True, False]
+    bodies.give_back("a", 50)
     assert bodies.take("c", 30)
-    for owner, size in (("a", 20), ("b", 40), ("c", 40), ("d", 0)):
+    for owner, size in (("a", 30), ("b", 60), ("c", 40), ("d", 10), ("e", 0)):
         bodies.give_back(owner, size)
     assert bodies.held == 0
-    assert bodies.take("a", 50)
+    assert bodies.take("a", 80)

@@ -39,6 +39,10 @@ class Mirror:
         if scope["type"] == "websocket":
             await self.echo(receive, send)
             return
+        if scope["path"] == "/at-once":
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
         body = b""
         while True:
             message: Message = await receive()
@@ -488,6 +492,16 @@ def test_a_silent_connection_is_closed_and_a_half_request_is_408(behind: Mirror,
             assert second.ask("GET", "/one").status == 200
             second.send(b"GET /two HT")
             is_last_problem(second, 408)
+
+
+@pytest.mark.parametrize("more", [b"b", b"bcd", b"bcd\r\n"])
+def test_a_body_that_nobody_waits_for_keeps_no_connection(behind: Mirror, more: bytes) -> None:
+    with running(behind, Limits(head_seconds=0.2)) as port, Connection(port) as client:
+        client.head("OPTIONS", "/at-once", content_length="4")
+        client.send(b"a")
+        assert client.answer().status == 204
+        client.send(more)
+        assert client.closed()
 
 
 def test_the_time_for_headers_is_none_for_bodies_and_answers(behind: Mirror) -> None:
