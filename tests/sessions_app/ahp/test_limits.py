@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -13,6 +13,7 @@ from pytest_django import Settings
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from agenthost.edge import bodies
 from sessions_app.ahp import attendance, jsonrpc, snapshots
 from sessions_app.ahp.allowance import Allowance
 from sessions_app.ahp.client import Client
@@ -90,6 +91,29 @@ async def test_a_frame_over_the_keys_own_limit_closes_with_1009(host: str, cast:
     await client.initialize()
     await client.send('"' + "é" * 1001 + '"')
     assert await client.ended() == 1009
+
+
+async def test_frames_are_counted_for_their_tenant_until_they_are_answered(
+    host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_BODIES_BYTES = 100_000
+    owners = set()
+    take = bodies.OF_PROCESS.take
+
+    def taken(owner: Hashable, size: int) -> bool:
+        owners.add(owner)
+        return take(owner, size)
+
+    monkeypatch.setattr(bodies.OF_PROCESS, "take", taken)
+    client = Client(host, cast.alice.key, "talkative")
+    await client.open()
+    await client.initialize()
+    for _ in range(20):
+        with pytest.raises(RPCError):
+            await client.request("no such method", {"text": "x" * 10_000})
+        assert await client.request("ping") is None
+    assert owners == {cast.alice.caller.tenant}
+    await client.close()
 
 
 async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -> None:
