@@ -62,14 +62,44 @@ async def malformed_keys(port: int) -> None:
     await keep_asking(port, secrets.token_hex)
 
 
-async def keep_asking(port: int, key: Callable[[], str]) -> None:
+async def preflights(port: int) -> None:
+    await keep_asking(port, wrong_key, "OPTIONS")
+
+
+async def early_frames(port: int) -> None:
+    """A WebSocket's handshake with a wrong key, and at once a frame that is as large as one may be."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        lines = [
+            "GET /ahp HTTP/1.1",
+            "Host: x",
+            f"Authorization: Bearer {wrong_key()}",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+        ]
+        lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "", ""]
+        writer.write("\r\n".join(lines).encode())
+        await writer.drain()
+        # What comes together with the handshake is refused anyway.
+        await asyncio.sleep(0.02)
+        writer.write(b"\x81\xff" + BODY_BYTES.to_bytes(8, "big") + bytes(4))
+        for _ in range(BODY_BYTES // 65536 - 1):
+            writer.write(b" " * 65536)
+            await writer.drain()
+        await reader.read()
+    finally:
+        writer.close()
+
+
+async def keep_asking(port: int, key: Callable[[], str], method: str = "GET") -> None:
     """One bad key after the other, each as soon as the last one is answered."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while True:
-            writer.write(f"GET /aap/v3/meta HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key()}\r\n\r\n".encode())
+            writer.write(f"{method} /aap/v3/meta HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key()}\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            lines = head.lower().split(b"\r\n")
+            length = next((line for line in lines if line.startswith(b"content-length:")), b":0")
             await reader.readexactly(int(length.partition(b":")[2]))
     finally:
         writer.close()
@@ -81,6 +111,8 @@ KINDS: dict[str, tuple[Callable[[int], Awaitable[None]], int]] = {
     "silence": (silence, 400),
     "keys": (wrong_keys, 50),
     "malformed": (malformed_keys, 50),
+    "preflights": (preflights, 50),
+    "frames": (early_frames, 40),
 }
 
 

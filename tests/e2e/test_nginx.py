@@ -164,6 +164,29 @@ def test_a_wrong_key_is_refused_before_its_body_has_been_taken(proxy: Proxy) -> 
         assert connection.recv(12) == b"HTTP/1.1 401"
 
 
+@pytest.mark.parametrize(
+    ("status", "path", "headers"),
+    [
+        (413, "/aap/v3/sessions", {"Content-Length": "20000000"}),
+        (431, "/aap/v3/meta", {"X-Long": "x" * 9000}),
+        (431, f"/{'x' * 9000}", {}),
+    ],
+)
+def test_what_nginx_finds_too_large_is_a_problem_too(proxy: Proxy, status: int, path: str, headers: dict[str, str]) -> None:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *(f"{name}: {value}" for name, value in headers.items())]
+    with socket.create_connection(("127.0.0.1", proxy.plain), timeout=30) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        answer = b""
+        # It waits for the announced body for a moment, and resets.
+        with contextlib.suppress(ConnectionResetError):
+            while more := connection.recv(65536):
+                answer += more
+    head, _, document = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d" % status)
+    assert b"application/problem+json" in head
+    assert json.loads(document)["status"] == status
+
+
 def test_an_unfinished_request_is_ended(proxy: Proxy) -> None:
     with socket.create_connection(("127.0.0.1", proxy.plain), timeout=30) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost:")
