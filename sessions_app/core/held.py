@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _PATIENCE_MS = 50
 """Longer than any statement of ours holds a row while its database is well."""
+_SHORTEST_PATIENCE_MS = 1
 
 
 class Held(Exception):
@@ -37,14 +38,23 @@ def briefly(transaction: AbstractContextManager[T]) -> Iterator[T]:
     """``transaction``, in which no statement waits for a lock for more than a moment; RowsHeld if one would."""
     try:
         with transaction as opened:
-            if connection.vendor == "postgresql":
-                with connection.cursor() as cursor:
-                    cursor.execute(f"set local lock_timeout = {_PATIENCE_MS}")
+            _wait_at_most(_PATIENCE_MS)
             yield opened
     except OperationalError as error:
         if database.is_lock_refused(error):
             raise RowsHeld from error
         raise
+
+
+def hardly() -> None:
+    """In a transaction that waits ``briefly``: from now on it hardly waits at all."""
+    _wait_at_most(_SHORTEST_PATIENCE_MS)
+
+
+def _wait_at_most(milliseconds: int) -> None:
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"set local lock_timeout = {milliseconds}")
 
 
 @contextmanager

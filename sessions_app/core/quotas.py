@@ -21,11 +21,11 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from sessions_app.core import held, prepared, rates, rounds
+from sessions_app.core import database, held, prepared, rates, rounds
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.core.errors import Fault, InvalidInput, QuotaExceeded, SessionFull
 from sessions_app.core.held import RowsHeld
@@ -346,6 +346,19 @@ def bytes_of_session(session: Session) -> int:
     return 0 if row is None else int(row[0])
 
 
+_OF_SESSIONS = "tenant_id {among} and measure = 'session' and day = '1970-01-01' and key_id {among}"
+_BYTES_OF_SESSIONS = f"""
+select key_id, sum(amount) from (select key_id, amount from sessions_app_usagetotal where {_OF_SESSIONS}
+ union all select key_id, amount from sessions_app_usageentry where {_OF_SESSIONS}) as of_sessions group by key_id
+"""
+
+
+def bytes_of_sessions(tenants: Mapping[int, int]) -> dict[int, int]:
+    """The bytes that each of these sessions has stored; ``tenants``: whose they are, by session."""
+    of = (sorted(set(tenants.values())), list(tenants))
+    return {session: int(amount) for session, amount in prepared.rows(_BYTES_OF_SESSIONS, of * 2)}
+
+
 def admit_into(stored: int) -> None:
     """``SessionFull`` if a session with this many bytes has reached its limit."""
     if stored >= settings.AGENTHOST_SESSION_BYTES:
@@ -529,13 +542,15 @@ def fold(batch: int) -> int:
     """Fold the oldest entries into totals; how many totals changed, 0 when there is nothing left to fold.
 
     Two at once take different entries. Nobody who writes or reads usage waits for it, and it waits for nobody: if a
-    total is locked, the other tenants' entries are folded, tenant by tenant.
+    total is locked, or some entries cannot be added up, the other tenants' entries are folded, tenant by tenant.
     """
     if not UsageEntry.objects.exists():
         return 0
     try:
         return _fold(batch, None)
-    except RowsHeld:
+    except (RowsHeld, DatabaseError) as error:
+        if database.is_away(error):
+            raise
         tenants = UsageEntry.objects.order_by("tenant_id").values_list("tenant_id", flat=True).distinct()
         return rounds.each(list(tenants[:_TENANTS_A_FOLD]), partial(_fold, batch))
 

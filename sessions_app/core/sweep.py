@@ -75,16 +75,22 @@ class Sweeper:
         self._put_off = {turn: until for turn, until in self._put_off.items() if until > now}
         self._need_slot = {} if may_go_on else {turn: until for turn, until in self._need_slot.items() if until > now}
         busy: set[int] = set()
+        # A tenant may have hundreds of locked turns, and the others' must not wait for each of them.
+        some_held: set[int] = set()
         # The clock is read before each statement: many runs take longer to end than a silence may last.
         while (until := self._may_take_over_until()) is not None:
             besides = self._put_off.keys() | self._need_slot.keys()
             try:
-                outcome = turns.take_over(self.worker, besides, tenants_besides=busy, until=until, may_go_on=may_go_on)
+                outcome = turns.take_over(
+                    self.worker, besides, tenants_besides=busy, tenants_held=some_held, until=until, may_go_on=may_go_on
+                )
             except journal.CounterHeld as found:
                 # The next round finds their turns again.
                 busy.update(found.tenants)
             except turns.CannotTakeOver as error:
                 self._put_off[error.turn_id] = now + _wait_after(error)
+                if isinstance(error.__cause__, Held):
+                    some_held.add(error.tenant)
             else:
                 if outcome is False:
                     return None

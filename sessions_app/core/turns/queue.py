@@ -126,8 +126,8 @@ def give_back(runs: Sequence[Claimed]) -> None:
 class CannotTakeOver(Exception):
     """Something about this one turn is in the way; the cause says what."""
 
-    def __init__(self, turn_id: int) -> None:
-        self.turn_id = turn_id
+    def __init__(self, turn_id: int, tenant: int) -> None:
+        self.turn_id, self.tenant = turn_id, tenant
         super().__init__(f"turn {turn_id} cannot be taken over")
 
 
@@ -143,6 +143,7 @@ def take_over(
     besides: Collection[int] = (),
     *,
     tenants_besides: Collection[int] = (),
+    tenants_held: Collection[int] = (),
     until: datetime | None = None,
     may_go_on: bool = True,
 ) -> Claimed | NeedsSlot | bool:
@@ -150,7 +151,8 @@ def take_over(
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
     deltas ends with an error, its text kept. Returns the claimed turn, True if one was ended, False
-    if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants. Nothing is taken over once
+    if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants; ``tenants_held``
+    those of which something was locked a moment ago, so that nothing of theirs is waited for again. Nothing is taken over once
     the database's clock has passed ``until``: the statement was delayed, and the owners of the runs may have been too.
     ``may_go_on`` False: a run that can go on is left as it is (NeedsSlot), one that cannot is ended.
 
@@ -171,6 +173,8 @@ def take_over(
             )
             if turn is None:
                 return False
+            if turn.tenant_id in tenants_held:
+                held.hardly()
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
                 return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk)
@@ -180,7 +184,7 @@ def take_over(
     except Exception as error:
         if turn is None:
             raise
-        raise CannotTakeOver(turn.pk) from error
+        raise CannotTakeOver(turn.pk, turn.tenant_id) from error
     stopping.tell_worker(ended)
     return True
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import DatabaseError, OperationalError
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -36,6 +36,7 @@ from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
 from tests.sessions_app.core.conftest import World, claim_one, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import full
+from tests.sessions_app.core.test_worker import in_thread
 from tests.sessions_app.core.turns_of_clients.acting import make
 
 FOR_EVER = "2100-01-01T00:00:00Z"
@@ -134,6 +135,28 @@ def test_whatever_row_of_a_tenant_is_locked_other_tenants_turns_are_taken_over_a
 
 
 @pytest.mark.usefixtures("row_locks")
+def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_little_as_one(
+    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment is two seconds here; to wait one for each of them would take longer than the test waits."""
+    monkeypatch.setattr("sessions_app.core.held._PATIENCE_MS", 2000)
+    held = [alice.say(alice.session(), "x") for _ in range(40)]
+    free = bob.say(bob.session(), "y")
+    assert len(turns.claim("dead", 41).runs) == 41
+    for accepted in (*held, free):
+        speaks_before_its_worker_dies(accepted)
+        lease_is_over(accepted)
+    Turn.objects.filter(pk__in=[each.turn_id for each in held]).update(lease_expires_at="2019-01-01T00:00:00Z")
+    sweeper = Sweeper("sweeping", _in_contact_since=float("-inf"))
+    with locked(lock(Session.objects.filter(tenant_id=alice.caller.tenant))):
+        sweeping = in_thread(sweeper.abandoned)
+        wait_for_state(free, "error")
+        sweeping.join(90)
+        assert {turn_of(each).state for each in held} == {"running"}
+    wait_for(lambda: sweeper.abandoned() or turn_of(held[-1]).state == "error", "what was locked is taken over afterwards")
+
+
+@pytest.mark.usefixtures("row_locks")
 def test_more_overdue_turns_of_one_tenant_than_a_round_takes_keep_out_no_other_tenant(
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +189,17 @@ def test_a_locked_total_of_one_tenant_keeps_no_other_tenants_usage_from_being_fo
         pass
     assert not UsageEntry.objects.exists()
     assert quotas.used(alice.caller.tenant, Measure.SESSIONS) == 2
+
+
+def test_entries_that_cannot_be_added_up_keep_no_other_tenants_usage_from_being_folded(alice: World, bob: World) -> None:
+    alice.session()
+    day = UsageEntry.objects.values_list("day", flat=True)[0]
+    of_alice = {"tenant_id": alice.caller.tenant, "key_id": 0, "measure": Measure.TOKENS, "day": day, "amount": 2**62}
+    UsageEntry.objects.bulk_create(UsageEntry(**of_alice) for _ in range(4))
+    bob.session()
+    with pytest.raises(DatabaseError):
+        quotas.fold(100)
+    assert set(UsageEntry.objects.values_list("tenant_id", flat=True)) == {alice.caller.tenant}
 
 
 # --- no duty waits for another -------------------------------------------------------------------
