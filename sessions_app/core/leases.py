@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from sessions_app.core import database, faults, presence, supervision
@@ -119,15 +120,19 @@ class Leases:
 def extend(worker: str, turns: set[int]) -> set[int]:
     """Renew these leases, but for turns that somebody has locked: whoever cancels one may wait long for its tenant's
     counter, and the leases of all other tenants' runs must not wait with it."""
-    mine = Turn.objects.filter(pk__in=turns, worker=worker, state=TurnState.RUNNING)
-    with transaction.atomic():
-        skips = connection.features.has_select_for_update_skip_locked
-        free = set(mine.select_for_update(no_key=skips, skip_locked=skips).values_list("pk", flat=True))
-        lease = Now() + timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)
-        Turn.objects.filter(pk__in=free).update(lease_expires_at=lease)
-    return free
+    return _set(Turn.objects.filter(pk__in=turns, worker=worker), settings.AGENTHOST_LEASE_SECONDS)
 
 
 def expire(worker: str) -> None:
-    """Whatever could not be handed over is free for others at once."""
-    Turn.objects.filter(worker=worker, state=TurnState.RUNNING).update(lease_expires_at=Now() - timedelta(seconds=1))
+    """Whatever could not be handed over is free for others at once; what somebody has locked, when its lease ends."""
+    _set(Turn.objects.filter(worker=worker), -1)
+
+
+def _set(turns: QuerySet[Turn], seconds: float) -> set[int]:
+    """Give these turns, if they run and nobody has them locked, leases of so many seconds; which they were."""
+    with transaction.atomic():
+        skips = connection.features.has_select_for_update_skip_locked
+        running = turns.filter(state=TurnState.RUNNING).select_for_update(no_key=skips, skip_locked=skips)
+        free = set(running.values_list("pk", flat=True))
+        Turn.objects.filter(pk__in=free).update(lease_expires_at=Now() + timedelta(seconds=seconds))
+    return free

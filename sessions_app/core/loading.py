@@ -1,7 +1,7 @@
 """What runs read before they begin, for several at once.
 
-Written out and prepared, because every turn pays for it: two statements in one round trip whatever their
-number, and nothing that a process may keep (agents' definitions) is read again.
+Written out and prepared, because every turn pays for it: a look at the sizes of histories and two statements in one round
+trip, whatever their number, and nothing that a process may keep (agents' definitions) is read again.
 """
 
 from __future__ import annotations
@@ -67,6 +67,26 @@ join sessions_app_tenant x on x.id = t.tenant_id
 left join sessions_app_apikey k on k.id = t.api_key_id
 where t.id {among}
 """
+
+
+_READ_TOGETHER = 256 * 1024
+"""Bytes of the histories that are read with a claim; it takes some 10 ms."""
+
+
+def load_short(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
+    """``load`` those with the shortest histories.
+
+    The other runs read theirs when they begin, in their tenants' shares: here all runs of the claim, and the next claim,
+    would wait for one tenant's long histories.
+    """
+    stored = quotas.bytes_of_sessions({claimed.session: claimed.tenant for claimed in claims})
+    left, short = _READ_TOGETHER, []
+    for claimed in sorted(claims, key=lambda each: stored.get(each.session, 0)):
+        left -= stored.get(claimed.session, 0)
+        if left < 0:
+            break
+        short.append(claimed)
+    return load(short) if short else {}
 
 
 def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:

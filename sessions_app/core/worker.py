@@ -337,7 +337,7 @@ class Worker:
                 begun.add(claimed.turn_id)
 
         def meanwhile(runs: Sequence[Claimed]) -> None:
-            self._loop.call_soon_threadsafe(begin, runs, loading.load(runs))
+            self._loop.call_soon_threadsafe(begin, runs, loading.load_short(runs))
 
         try:
             claims = await database.run(turns.claim, self.name, most, older_than, newcomers=newcomers, meanwhile=meanwhile)
@@ -378,7 +378,7 @@ class Worker:
     async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None, on_disk: asyncio.Event | None) -> None:
         """One run from its claim to its end; whatever goes wrong in it, its turn ends.
 
-        ``loaded`` None: what it needs could not be read with the claim, or it was not claimed from the queue.
+        ``loaded`` None: what it needs was not read with the claim, or it was not claimed from the queue.
         ``on_disk``: set when the claim is; None: it is.
         """
         assert self._writer is not None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from sessions_app.core import journal, loading, runner, turns
+from sessions_app.core import history, journal, loading, runner, turns
 from sessions_app.core.errors import NotReady
 from sessions_app.core.journal import barriers
 from sessions_app.core.journal.types import Unit
@@ -21,7 +21,7 @@ from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
-from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import full
 
 
@@ -231,6 +231,25 @@ def test_a_turn_that_somebody_has_locked_keeps_no_other_from_its_renewal(
         turns.cancel_tenant(world.caller.tenant)
 
 
+def test_a_turn_that_somebody_has_locked_keeps_no_other_from_being_free_when_its_worker_goes_away(
+    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    first = start_worker()
+    held, free = (world.say(world.session(), model.script([text("a"), gate("never")])) for world in (alice, bob))
+    wait_for(lambda: all(stopping.open_step(turn_of(each)) for each in (held, free)), "both have begun to speak")
+    until = turn_of(free).lease_expires_at
+    assert until is not None
+    with locked(lambda: Turn.objects.select_for_update().get(pk=held.turn_id)):
+        leaving = in_thread(lambda: first.stop(grace=0))
+        wait_for(lambda: (turn_of(free).lease_expires_at or until) < until, "the lease is given up before its end")
+        assert turn_of(held).state == "running"
+    leaving.join(90)
+    for world in (alice, bob):
+        turns.cancel_tenant(world.caller.tenant)
+
+
 def _wait_for_a_renewal(accepted: turns.Accepted) -> None:
     before = turn_of(accepted).lease_expires_at
     assert before is not None
@@ -254,6 +273,35 @@ def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -
 
     monkeypatch.setattr(loading, "load", loaded)
     monkeypatch.setattr(barriers.Asked, "wait", waited)
+
+
+def test_long_histories_of_one_tenant_that_are_read_for_long_delay_no_other_tenants_turn(
+    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [{"role": "user", "content": "x" * 300_000}, {"role": "assistant", "content": "I see"}]
+    long = [alice.session(seed=said) for _ in range(3)]
+    short = bob.session()
+    read, go = history.told_for_models, threading.Event()
+
+    def read_slowly(sessions: Sequence[int], rows: Sequence[Any]) -> Any:
+        if {each.pk for each in long} & set(sessions):
+            assert go.wait(120)
+        return read(sessions, rows)
+
+    monkeypatch.setattr(history, "told_for_models", read_slowly)
+    hers = [alice.say(session, model.script([text("read")])) for session in long]
+    his = bob.say(short, model.script([text("at once")]))
+    start_worker()
+    try:
+        wait_for_state(his, "done")
+        later = bob.say(short, model.script([text("again")]))
+        wait_for_state(later, "done")
+        assert {turn_of(each).state for each in hers} == {"running"}
+    finally:
+        go.set()
+    for session, accepted in zip(long, hers, strict=True):
+        wait_for_state(accepted, "done")
+        assert full(session)[-1] == ("assistant", "read")
 
 
 def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_to_the_disk(
