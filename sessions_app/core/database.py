@@ -63,7 +63,9 @@ class _Threads:
 
 
 def _number_of_calls() -> int:
-    return int(settings.AGENTHOST_DATABASE_THREADS)
+    """At most half as many as there are connections: a tenant's half of these threads and its half of those for requests
+    must not hold all connections together."""
+    return max(1, min(settings.AGENTHOST_DATABASE_THREADS, settings.AGENTHOST_DATABASE_POOL_MAX // 2))
 
 
 _calls = _Threads("database", _number_of_calls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextvars import copy_context
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -63,6 +64,27 @@ async def test_one_kind_of_the_processs_own_work_that_stands_still_leaves_thread
     assert await database.run(lambda: "swept") == "swept"
     go.set()
     await asyncio.gather(*hanging)
+
+
+@pytest.mark.usefixtures("eight")
+async def test_requests_and_calls_of_one_tenant_that_stand_still_leave_connections_for_others(settings: Settings) -> None:
+    """Each holds a connection, of which there are as few as there are threads for calls."""
+    settings.AGENTHOST_DATABASE_POOL_MAX = 8
+    go, standing = threading.Event(), threading.Semaphore(0)
+
+    def stand() -> None:
+        standing.release()
+        assert go.wait(60)
+
+    tasks = [asyncio.create_task(database.run_for(A, stand)) for _ in range(20)]
+    tasks += [asyncio.create_task(database.serve(A, None, copy_context(), stand)) for _ in range(20)]
+    for _ in range(6):
+        assert await asyncio.to_thread(standing.acquire, timeout=60)
+    assert await database.run_for(B, lambda: "B's") == "B's"
+    assert await database.serve(B, None, copy_context(), lambda: "B's request") == "B's request"
+    assert not standing.acquire(blocking=False), "three quarters of the connections, and no more"
+    go.set()
+    await asyncio.gather(*tasks)
 
 
 @pytest.mark.usefixtures("eight", "transactional_db")
