@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -39,7 +39,7 @@ class _Watch:
         self._boards: dict[Switchboard, int] = {}
         self._watching: asyncio.Task[None] | None = None
         self._entering: dict[str, asyncio.Task[None]] = {}
-        self._showing: asyncio.Task[None] | None = None
+        self._showing: dict[int, asyncio.Task[None]] = {}
 
     def enter(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
@@ -86,22 +86,18 @@ class _Watch:
         """Another process may have brought other agents, an operator other rights: the tenants here are shown that."""
         await database.run(listings.renew)
         outdated = await database.run(listings.outdated, {board.tenant for board in self._boards})
-        if outdated and self._showing is None:
-            # Beside the watch: they may be many.
-            self._showing = asyncio.create_task(self._show(outdated))
+        for tenant in outdated:
+            # Beside the watch, and each by itself: a tenant whose rows are locked keeps no other from being shown its agents.
+            if tenant not in self._showing:
+                self._showing[tenant] = asyncio.create_task(self._show(tenant))
 
-    async def _show(self, tenants: Sequence[int]) -> None:
-        """Each by itself: a tenant whose rows are locked keeps no other from being shown its agents."""
-        try:
-            await asyncio.gather(*(self._show_one(tenant) for tenant in tenants))
-        finally:
-            self._showing = None
-
-    async def _show_one(self, tenant: int) -> None:
+    async def _show(self, tenant: int) -> None:
         try:
             await database.run_for(tenant, listings.show, tenant)
         except (DatabaseError, NotReady) as error:
             log.warning("tenant %d could not be shown other agents, the next look tries again: %s", tenant, error)
+        finally:
+            del self._showing[tenant]
 
     async def _enter_anew(self, connection: Connection) -> None:
         try:

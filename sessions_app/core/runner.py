@@ -219,8 +219,10 @@ class Run:
             outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
             if outcome == "stale":
                 raise RunLost
-            if outcome == "answered" and not await self._database(turns.finish, self.claimed, happenings, statements):
-                raise RunLost
+            if outcome == "answered":
+                agent = self._loaded.spec.name
+                if not await self._database(turns.finish, self.claimed, agent, happenings, statements):
+                    raise RunLost
         finally:
             # Whoever sweeps in this very moment finds a run without a turn, and stops it: the row tells what became of it.
             self._conversation.is_over(self._plan)

@@ -51,11 +51,13 @@ def _lock_run(claimed: Claimed) -> tuple[Session, Turn] | None:
     return session, turn
 
 
-def finish(claimed: Claimed, happenings: Sequence[Happening], statements: Sequence[Statement]) -> bool:
+def finish(claimed: Claimed, agent: str, happenings: Sequence[Happening], statements: Sequence[Statement]) -> bool:
     """Write a run's end with what follows it; False if the turn is no longer this run's.
 
     The first queued message is taken if the turn ended of itself. After an error the queue rests.
     """
+    # The message that is taken begins a turn.
+    definitions.prepare(agent)
     with journal.transaction() as tx:
         locked = _lock_run(claimed)
         if locked is None:

@@ -15,14 +15,15 @@ from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json, registry
-from agents_app.spec import Price
-from sessions_app.core import connections, history, journal, runner, turns
+from agents_app.spec import AgentSpec, Price
+from sessions_app.core import connections, history, inbox, journal, runner, turns
 from sessions_app.core.events import Happening, Kind
 from sessions_app.core.journal.types import NewEvent
 from sessions_app.core.sweep import Sweeper
 from sessions_app.core.turns import ClientResult, Permission, Stop, stopping
+from sessions_app.core.user_messages import UserMessage
 from sessions_app.core.worker import Worker
-from sessions_app.models import AgentDefinition, ClientPresence, Tenant, Turn
+from sessions_app.models import AgentDefinition, ClientPresence, Tenant, Turn, TurnState
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
@@ -242,6 +243,30 @@ def test_an_agent_first_used_by_a_tenant_whose_counter_is_held_can_be_used_by_ot
         assert not Turn.objects.filter(session=of_alice).exists()
     waiting.join(90)
     assert Turn.objects.filter(session=of_alice).exists()
+
+
+def test_an_agent_first_used_by_a_queued_message_whose_tenants_counter_is_held_can_be_used_by_others(
+    alice: World, bob: World, agents: Callable[..., AgentSpec], on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer")
+    of_alice, of_bob = alice.session(), bob.session()
+    first = alice.say(of_alice, "x")
+    (claimed,) = turns.claim("w").runs
+    message = UserMessage("next")
+    inbox.put(alice.caller, of_alice, "queued", "m1", message, dispatched=None)
+    before = AgentDefinition.objects.count()
+    agents(instructions="As redefined.")
+    ended = Happening(Kind.TURN_ENDED, {"turn": first.public_id, "run": 1, "in_run": True, "reason": "end_turn"})
+    over = history.turn_over(claimed.turn_id, claimed.fence, history.End(TurnState.DONE, "end_turn", "", timezone.now(), None))
+    with counter_held(alice):
+        waiting = in_thread(lambda: turns.finish(claimed, "sailor", [ended], [over]))
+        wait_for(lambda: AgentDefinition.objects.count() > before, "the new definition is stored")
+        bob.say(of_bob, "y")
+        assert turn_of(first).state == "running"
+    waiting.join(90)
+    assert turn_of(first).state == "done"
+    assert Turn.objects.filter(session=of_alice, state="queued").exists()
 
 
 def test_presence_of_one_tenants_client_that_is_held_keeps_no_other_tenants_from_its_renewal(
