@@ -49,6 +49,8 @@ app.conf.update(
     broker_connection_timeout=1.0,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
+    # A Redis that became a replica, or whose disk is full, refuses the consumer's command. Its workers wait for a better one.
+    broker_channel_error_retry=True,
     broker_heartbeat=30,
     task_publish_retry=False,
     result_backend=None,

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import time
 from datetime import UTC, datetime
 
 from sessions_app.core import logcontext
@@ -59,6 +60,27 @@ class AttemptsFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(("error connecting in", "reconnection attempt in"))
+
+
+class RepeatsFilter(logging.Filter):
+    """Drops a line if one of its kind was written within ``SECONDS``, whatever its arguments.
+
+    For Celery's consumer: one that its broker refuses tries again several times a second, for as long as that lasts.
+    """
+
+    SECONDS = 60.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: dict[str, float] = {}
+        """By text without arguments; those are the library's own, and few."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now = str(record.msg), time.monotonic()
+        if now - self._written.get(kind, float("-inf")) < self.SECONDS:
+            return False
+        self._written[kind] = now
+        return True
 
 
 class ReadableFormatter(logging.Formatter):

@@ -346,6 +346,7 @@ LOGGING = {
         "context": {"()": "agenthost.observability.ContextFilter"},
         "masking": {"()": "agenthost.observability.MaskingFilter"},
         "attempts": {"()": "agenthost.observability.AttemptsFilter"},
+        "repeats": {"()": "agenthost.observability.RepeatsFilter"},
     },
     "formatters": {
         "json": {"()": "agenthost.observability.JsonFormatter"},
@@ -372,6 +373,7 @@ LOGGING = {
         # sessions_app.core.sign_ins writes what there is to say.
         "axes": {"level": "WARNING"},
         "celery": {"level": "WARNING"},
+        "celery.worker.consumer.consumer": {"filters": ["repeats"]},
         "kombu": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},
         "aiohttp": {"level": "WARNING"},

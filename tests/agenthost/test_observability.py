@@ -86,3 +86,17 @@ def test_a_line_for_people_names_the_same_ids() -> None:
     with logcontext.about(turn="turn_1"):
         observability.ContextFilter().filter(record)
     assert "a.logger: hello [turn=turn_1]" in observability.ReadableFormatter().format(record)
+
+
+def test_a_consumer_that_is_refused_again_and_again_says_so_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("agenthost.observability.time.monotonic", lambda: now)
+    repeats = observability.RepeatsFilter()
+
+    def written(text: str, *arguments: object) -> bool:
+        return repeats.filter(logging.LogRecord("celery", logging.ERROR, __file__, 1, text, arguments, None))
+
+    assert [written("refused: %s", number) for number in range(3)] == [True, False, False]
+    assert written("another line")
+    now += observability.RepeatsFilter.SECONDS
+    assert written("refused: %s", 4)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+import redis
 
 from tests.concurrency.crowd import at_once, statuses
 from tests.e2e import pace
@@ -33,14 +34,14 @@ def ready(server: Server, index: int) -> bool:
 @pytest.mark.rule("A78", "A120")
 def test_redis_goes_and_comes_and_nobody_notices(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
-    redis = server.redis
-    assert redis is not None
+    own = server.redis
+    assert own is not None
     with Crowd(server, model, 4) as crowd:
         crowd.wait_turns(4)
-        redis.stop()
+        own.stop()
         wait_for(lambda: not announcements(server, 0) and not announcements(server, 1), "the webs miss it")
         crowd.wait_turns(8)
-        redis.start()
+        own.start()
         wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
         crowd.wait_turns(8)
     assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told
@@ -107,6 +108,30 @@ def test_thirty_turns_at_once_are_all_accepted_while_redis_hangs(cluster: Cluste
     assert statuses(answers) == [200] * 30
     # Their runs begin with the sweep instead of a wake-up; nobody waits for a timeout of Redis.
     assert frozen < 4 * quiet + 2
+    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
+
+
+@pytest.mark.rule("A78")
+def test_a_redis_that_refuses_to_write_ends_no_worker_and_no_run(cluster: Cluster, model: ModelServer) -> None:
+    """A primary that became a replica, or whose disk is full: it answers, with errors."""
+    server = cluster.server
+    assert server.redis is not None
+    alice = server.alice
+    prompt = model.script([steps.text("on and "), steps.gate("refused"), steps.text("on")])
+    with redis.Redis.from_url(server.redis.url()) as admin, alice.stream(alice.create(), prompt) as stream:
+        stream.until("text_delta")
+        admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+        try:
+            for number in range(3):
+                assert alice.turn(alice.create(), f"hello {number}").text == f"echo: hello {number}"
+            refused = [worker.log for worker in server.workers]
+            wait_for(lambda: all("read only replica" in log.read_text() for log in refused), "each worker was refused")
+            assert all(worker.alive for worker in server.workers)
+        finally:
+            admin.execute_command("REPLICAOF", "NO", "ONE")
+        model.open_gate("refused")
+        assert stream.rest()[-1].data == {"stopReason": "end_turn"}
+    assert all(worker.alive for worker in server.workers)
     wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
 
 
