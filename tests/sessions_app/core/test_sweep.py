@@ -191,7 +191,11 @@ def test_a_locked_total_of_one_tenant_keeps_no_other_tenants_usage_from_being_fo
     assert quotas.used(alice.caller.tenant, Measure.SESSIONS) == 2
 
 
-def test_entries_that_cannot_be_added_up_keep_no_other_tenants_usage_from_being_folded(alice: World, bob: World) -> None:
+def test_entries_that_cannot_be_added_up_keep_no_other_tenants_usage_from_being_folded(
+    alice: World, bob: World, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite reports it as it reports a database that cannot be used")
     alice.session()
     day = UsageEntry.objects.values_list("day", flat=True)[0]
     of_alice = {"tenant_id": alice.caller.tenant, "key_id": 0, "measure": Measure.TOKENS, "day": day, "amount": 2**62}
