@@ -54,6 +54,8 @@ for line in sys.stdin:
         call_command("create_key", tenant, name=name, scopes=scopes, stdout=out, **({"agents": agents} if agents else {}))
         made.append(out.getvalue().strip().splitlines()[-1])
     connection.close()
+    if hasattr(connection, "close_pool"):
+        connection.close_pool()
     print(*made, flush=True)
 """
 """One process for all keys of a server: each start of Python with Django takes a second."""
@@ -348,6 +350,7 @@ def install(server: Server) -> None:
     )
     assert migrated.returncode == 0, migrated.stdout + migrated.stderr
     server.keys = Keys(*server.make_keys(*CAST))
+    server.stop_making_keys()
 
 
 def installation_secrets() -> dict[str, str]:
@@ -414,7 +417,6 @@ def _template(shape: str) -> Server:
         if shape == "production":
             template.environment |= _made.enter_context(own_services(template, os.environ["DATABASE_URL"]))
         install(template)
-        template.stop_making_keys()
         _TEMPLATES[shape] = template
     return _TEMPLATES[shape]
 
