@@ -39,6 +39,8 @@ class Sweeper:
     _seen_at: datetime | None = field(default=None)
     _put_off: dict[int, float] = field(default_factory=dict)
     _need_slot: dict[int, float] = field(default_factory=dict)
+    _served: set[int] = field(default_factory=set)
+    """The tenants that had their turn: each other tenant's first run comes before their next ones."""
 
     def _look(self) -> None:
         """Look at the database's clock."""
@@ -82,24 +84,39 @@ class Sweeper:
             besides = self._put_off.keys() | self._need_slot.keys()
             try:
                 outcome = turns.take_over(
-                    self.worker, besides, tenants_besides=busy, tenants_held=some_held, until=until, may_go_on=may_go_on
+                    self.worker,
+                    besides,
+                    tenants_besides=busy,
+                    tenants_held=some_held,
+                    tenants_served=self._served,
+                    until=until,
+                    may_go_on=may_go_on,
                 )
             except journal.CounterHeld as found:
                 # The next round finds their turns again.
                 busy.update(found.tenants)
             except turns.CannotTakeOver as error:
                 self._put_off[error.turn_id] = now + _wait_after(error)
+                self._serve(error.tenant)
                 if isinstance(error.__cause__, Held):
                     some_held.add(error.tenant)
             else:
-                if outcome is False:
+                if outcome is None:
+                    self._served.clear()
                     return None
+                self._serve(outcome.tenant)
                 if isinstance(outcome, NeedsSlot):
                     self._need_slot[outcome.turn_id] = now + _NEEDS_SLOT_FOR
                 elif isinstance(outcome, Claimed):
                     log.warning("took over turn %s of a worker that is gone", outcome.turn_id)
                     return outcome
         return None
+
+    def _serve(self, tenant: int) -> None:
+        if tenant in self._served:
+            # All tenants with runs to be taken over had their turn: a new round begins.
+            self._served.clear()
+        self._served.add(tenant)
 
 
 def _wait_after(error: turns.CannotTakeOver) -> float:

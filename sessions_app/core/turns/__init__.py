@@ -11,7 +11,7 @@ from sessions_app.core.turns.deciding import Decision, Outcome, complete, confir
 from sessions_app.core.turns.following import finish, look, take_first, take_steering
 from sessions_app.core.turns.looking import position_of_run, reason_of_run
 from sessions_app.core.turns.opening import accepted_before
-from sessions_app.core.turns.queue import CannotTakeOver, Claims, NeedsSlot, claim, give_back, take_over
+from sessions_app.core.turns.queue import CannotTakeOver, Claims, Ended, NeedsSlot, claim, give_back, take_over
 from sessions_app.core.turns.starting import Begun, begin, start
 from sessions_app.core.turns.stopping import (
     cancel,
@@ -49,6 +49,7 @@ __all__ = [
     "Claims",
     "ClientResult",
     "Decision",
+    "Ended",
     "FormEnd",
     "NeedsSlot",
     "Outcome",

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from django.conf import settings
+from django.db.models import Case, Value, When
 from django.db.models.functions import Now
 
 from sessions_app.core import held, journal, prepared, presence, tasks
@@ -136,6 +137,15 @@ class NeedsSlot:
     """A run that can go on, which its worker has no slot for."""
 
     turn_id: int
+    tenant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that could not go on: its turn was ended."""
+
+    turn_id: int
+    tenant: int
 
 
 def take_over(
@@ -144,22 +154,25 @@ def take_over(
     *,
     tenants_besides: Collection[int] = (),
     tenants_held: Collection[int] = (),
+    tenants_served: Collection[int] = (),
     until: datetime | None = None,
     may_go_on: bool = True,
-) -> Claimed | NeedsSlot | bool:
+) -> Claimed | NeedsSlot | Ended | None:
     """One run whose lease ran out: go on from its last commit point, or end it.
 
     What a client has seen of an answer cannot be said again in other words, so a step with stored
-    deltas ends with an error, its text kept. Returns the claimed turn, True if one was ended, False
-    if there was none. ``besides`` names turns to be left alone, ``tenants_besides`` tenants; ``tenants_held``
-    those of which something was locked a moment ago, so that nothing of theirs is waited for again. Nothing is taken over once
-    the database's clock has passed ``until``: the statement was delayed, and the owners of the runs may have been too.
+    deltas ends with an error, its text kept. Returns what became of it; None if there was none.
+    ``besides`` names turns to be left alone, ``tenants_besides`` tenants; ``tenants_held`` those of which something was
+    locked a moment ago, so that nothing of theirs is waited for again. Runs of ``tenants_served`` come after all others:
+    what a run has streamed may take a second to read. Nothing is taken over once the database's clock has passed ``until``:
+    the statement was delayed, and the owners of the runs may have been too.
     ``may_go_on`` False: a run that can go on is left as it is (NeedsSlot), one that cannot is ended.
 
     Waits for no lock: CounterHeld names the tenant whose counter is held; CannotTakeOver if anything else of the
     turn fails. Any other error is one of the statement that looks for leases.
     """
     turn: Turn | None = None
+    last = [Case(When(tenant__in=list(tenants_served), then=Value(1)), default=Value(0))] if tenants_served else []
     try:
         with held.briefly(journal.transaction(waiting=False)) as tx:
             turn = (
@@ -168,16 +181,16 @@ def take_over(
                 .filter(presence.not_after(until))
                 .exclude(pk__in=list(besides))
                 .exclude(tenant__in=list(tenants_besides))
-                .order_by("lease_expires_at")
+                .order_by(*last, "lease_expires_at")
                 .first()
             )
             if turn is None:
-                return False
+                return None
             if turn.tenant_id in tenants_held:
                 held.hardly()
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
-                return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk)
+                return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk, turn.tenant_id)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
     except journal.CounterHeld:
         raise
@@ -186,7 +199,7 @@ def take_over(
             raise
         raise CannotTakeOver(turn.pk, turn.tenant_id) from error
     stopping.tell_worker(ended)
-    return True
+    return Ended(turn.pk, turn.tenant_id)
 
 
 def _go_on_with(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:

@@ -66,7 +66,17 @@ class _Partial:
     @staticmethod
     def of(events: Sequence[Event]) -> _Partial:
         partial = _Partial()
-        by_id: dict[str, dict[str, object]] = {}
+        # Joined at the end: a step may have thousands of deltas, and each sum would copy all before it.
+        deltas: list[tuple[dict[str, object], str, list[str]]] = []
+        of_id: dict[str, list[str]] = {}
+        said: list[str] = []
+        thought: list[str] = []
+
+        def opened(part: dict[str, object], name: str, key: str) -> None:
+            partial.parts.append(part)
+            of_id[name] = []
+            deltas.append((part, key, of_id[name]))
+
         for event in events:
             payload = exact_json.loads(event.data)
             match event.kind:
@@ -74,24 +84,23 @@ class _Partial:
                     partial.step = payload["step"]
                 case Kind.TEXT_OPENED | Kind.THINKING_OPENED:
                     kind = "text" if event.kind == Kind.TEXT_OPENED else "thinking"
-                    by_id[payload["part"]] = {"id": payload["part"], "kind": kind, "text": ""}
-                    partial.parts.append(by_id[payload["part"]])
+                    opened({"id": payload["part"], "kind": kind, "text": ""}, payload["part"], "text")
                 case Kind.CALL_OPENED:
                     title, client = payload.get("title", ""), payload.get("client")
                     call = history.given_up(payload["part"], payload["call"], payload["name"], title, client)
-                    by_id[payload["call"]] = call
-                    partial.parts.append(call)
+                    opened(call, payload["call"], "partial")
                 case Kind.CALL_ARGUMENTS:
-                    call = by_id.get(payload["call"], {})
-                    call["partial"] = f"{call.get('partial', '')}{payload['delta']}"
+                    of_id.get(payload["call"], []).append(payload["delta"])
                 case Kind.TEXT_DELTA | Kind.THINKING_DELTA:
-                    part = by_id.get(payload["part"])
-                    if part is not None:
-                        part["text"] = f"{part['text']}{payload['delta']}"
+                    of_id.get(payload["part"], []).append(payload["delta"])
                     if event.kind == Kind.TEXT_DELTA:
-                        partial.text += payload["delta"]
+                        said.append(payload["delta"])
                     elif not payload.get("late"):
-                        partial.thinking += payload["delta"]
+                        thought.append(payload["delta"])
+        for part, key, texts in deltas:
+            if texts:
+                part[key] = "".join(texts)
+        partial.text, partial.thinking = "".join(said), "".join(thought)
         return partial
 
 

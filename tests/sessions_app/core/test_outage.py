@@ -231,8 +231,8 @@ def test_a_sweeper_that_never_lost_contact_takes_over(alice: World) -> None:
 def test_a_take_over_that_was_delayed_on_its_way_takes_nothing(alice: World) -> None:
     """The statement was sent before an outage and executed after it, before the owner's renewal."""
     _sweeper_beside_a_run_that_is_over(alice)
-    assert turns.take_over("w", until=presence.database_clock() - timedelta(seconds=1)) is False
-    assert turns.take_over("w", until=presence.database_clock() + timedelta(seconds=60)) is not False
+    assert turns.take_over("w", until=presence.database_clock() - timedelta(seconds=1)) is None
+    assert turns.take_over("w", until=presence.database_clock() + timedelta(seconds=60)) is not None
 
 
 def test_clients_that_could_not_be_heard_during_an_outage_have_time_to_be_heard_again(alice: World) -> None:

@@ -427,7 +427,7 @@ def test_a_takeover_and_a_cancel_at_once_do_not_wait_for_each_other(
         original(tenant, waiting=waiting)
 
     monkeypatch.setattr(journal, "lock_counter", lock_counter)
-    assert turns.take_over("two") is True
+    assert isinstance(turns.take_over("two"), turns.Ended)
     threads[0].join(90)
     assert receipts == [turns.CancelReceipt(cancelled=False)]
     assert turn_of(accepted).error == "interrupted"
@@ -531,10 +531,10 @@ def test_a_turn_is_taken_over_twice_at_most(alice: World, quick: None, settings:
     assert claim_one("one") is not None
     assert isinstance(turns.take_over("two"), turns.Claimed)
     assert isinstance(turns.take_over("three"), turns.Claimed)
-    assert turns.take_over("four") is True
+    assert isinstance(turns.take_over("four"), turns.Ended)
     turn = turn_of(accepted)
     assert (turn.state, turn.error) == ("error", "interrupted")
-    assert turns.take_over("five") is False
+    assert turns.take_over("five") is None
     assert [line.role for line in history.read(session, "full")] == ["user"]
 
 

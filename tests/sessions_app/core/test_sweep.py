@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,11 +13,12 @@ from django.db import DatabaseError, OperationalError
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from agents_app import exact_json
 from sessions_app.core import clients, connections, journal, quotas, rounds, turns
 from sessions_app.core.duties import Duty
 from sessions_app.core.errors import NotReady
 from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import NewEvent
+from sessions_app.core.journal.types import Event, NewEvent
 from sessions_app.core.sweep import Sweeper
 from sessions_app.core.turns import stopping
 from sessions_app.core.worker import Worker
@@ -69,6 +71,10 @@ def speaks_before_its_worker_dies(accepted: turns.Accepted, step: int = 1) -> No
             Happening(Kind.TEXT_DELTA, {"turn": turn.public_id, "step": step, "part": f"{step}.0", "delta": "half"}),
         ):
             tx.append(NewEvent(turn.tenant_id, turn.session_id, happening, fence=turn.fence))
+
+
+def stream(kind: Kind, **payload: Any) -> Event:
+    return Event(1, 1, kind, exact_json.dumps({"turn": "t", **payload}), 1)
 
 
 # --- no duty waits for a lock --------------------------------------------------------------------
@@ -154,6 +160,46 @@ def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_l
         sweeping.join(90)
         assert {turn_of(each).state for each in held} == {"running"}
     wait_for(lambda: sweeper.abandoned() or turn_of(held[-1]).state == "error", "what was locked is taken over afterwards")
+
+
+def test_an_answer_of_many_pieces_is_put_together_in_time_that_grows_with_its_length_alone() -> None:
+    def taken(deltas: int) -> float:
+        events = [stream(Kind.STEP_STARTED, step=1), stream(Kind.TEXT_OPENED, part="1.0")]
+        events += [stream(Kind.TEXT_DELTA, part="1.0", delta="x" * 4000)] * deltas
+        begun = time.process_time()
+        partial = stopping._Partial.of(events)
+        spent = time.process_time() - begun
+        assert len(partial.text) == 4000 * deltas
+        assert partial.parts == [{"id": "1.0", "kind": "text", "text": partial.text}]
+        return spent
+
+    few = min(taken(200) for _ in range(5))
+    assert min(taken(2_000) for _ in range(3)) < 30 * few
+
+
+def test_tenants_take_turns_when_dead_workers_runs_are_taken_over(
+    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ending a run may take a second, and the runs of one tenant may be many and older than all others."""
+    hers = [alice.say(alice.session(), "x") for _ in range(4)]
+    his = [bob.say(bob.session(), "y") for _ in range(2)]
+    assert len(turns.claim("dead", 6).runs) == 6
+    for accepted in (*hers, *his):
+        speaks_before_its_worker_dies(accepted)
+        lease_is_over(accepted)
+    Turn.objects.filter(pk__in=[each.turn_id for each in hers]).update(lease_expires_at="2019-01-01T00:00:00Z")
+    order, open_step = list[int](), stopping.open_step
+
+    def noted(turn: Turn) -> list[Any]:
+        if turn.tenant_id not in order[-1:]:
+            order.append(turn.tenant_id)
+        return open_step(turn)
+
+    monkeypatch.setattr(stopping, "open_step", noted)
+    assert Sweeper("sweeping", _in_contact_since=float("-inf")).abandoned() is None
+    assert {turn_of(each).state for each in (*hers, *his)} == {"error"}
+    tenants = [alice.caller.tenant, bob.caller.tenant]
+    assert order == [*tenants, *tenants, alice.caller.tenant]
 
 
 @pytest.mark.usefixtures("row_locks")
