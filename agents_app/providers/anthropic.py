@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from urllib.parse import urlsplit
 
 from agents_app.providers import anthropic_request, exchange, names
@@ -17,17 +18,20 @@ class Anthropic:
     """The provider ``anthropic`` (interface.Provider)."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
-        base = request.base_url or BASE_URL
-        path = "/messages" if urlsplit(base).path.rstrip("/").endswith("/v1") else "/v1/messages"
-        # A gateway may want the key in a header of its own, which the agent names then.
-        bearer = any(name.lower() == "authorization" for name in request.headers)
-        fit, back = names.fitting(request)
-        call = exchange.Call(
-            vendor="anthropic",
-            url=exchange.address(base, path),
-            headers=exchange.headers(request, "Authorization" if bearer else "x-api-key", "{}", anthropic_version=VERSION),
-            body=anthropic_request.body(fit),
-            tool_names=back,
-            answer=AnthropicStream,
-        )
-        return exchange.stream(request, call)
+        return exchange.stream(request, partial(_call, request))
+
+
+def _call(request: ModelRequest) -> exchange.Call:
+    base = request.base_url or BASE_URL
+    path = "/messages" if urlsplit(base).path.rstrip("/").endswith("/v1") else "/v1/messages"
+    # A gateway may want the key in a header of its own, which the agent names then.
+    bearer = any(name.lower() == "authorization" for name in request.headers)
+    fit, back = names.fitting(request)
+    return exchange.Call(
+        vendor="anthropic",
+        url=exchange.address(base, path),
+        headers=exchange.headers(request, "Authorization" if bearer else "x-api-key", "{}", anthropic_version=VERSION),
+        body=anthropic_request.body(fit),
+        tool_names=back,
+        answer=AnthropicStream,
+    )

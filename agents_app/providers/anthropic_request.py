@@ -41,7 +41,7 @@ def body(request: ModelRequest) -> bytes:
 
 def encoded(value: Mapping[str, Any]) -> bytes:
     """The JSON of it, numbers as exact as they came."""
-    return exact_json.dumps(value).encode("utf-8", "replace")
+    return exact_json.dumps_in_pieces(value).encode("utf-8", "replace")
 
 
 def document(request: ModelRequest) -> dict[str, Any]:

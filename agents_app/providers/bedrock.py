@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -24,7 +25,7 @@ class Bedrock:
 
 
 async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
-    answer = exchange.stream(request, await _call(request))
+    answer = exchange.stream(request, await _prepared(request))
     try:
         async for batch in answer:
             yield batch
@@ -32,8 +33,8 @@ async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
         await answer.aclose()
 
 
-async def _call(request: ModelRequest) -> exchange.Call:
-    """With a key it is a bearer's call; without one it is signed with the credentials of the usual chain."""
+async def _prepared(request: ModelRequest) -> Callable[[], exchange.Call]:
+    """What builds the call: a bearer's with a key; without one it is signed with the credentials of the usual chain."""
     region, profile = _text(request, "aws_region"), _text(request, "aws_profile")
     who: amazon.Identity | None = None
     if not request.api_key or (region is None and request.base_url is None):
@@ -41,6 +42,10 @@ async def _call(request: ModelRequest) -> exchange.Call:
         region = region or who.region or _region_in(request.base_url)
     base = request.base_url or f"https://bedrock-runtime.{_known(region)}.amazonaws.com"
     url = exchange.address(base, f"/model/{quote(request.model, safe='')}/converse-stream")
+    return partial(_call, request, url, region, who)
+
+
+def _call(request: ModelRequest, url: str, region: str | None, who: amazon.Identity | None) -> exchange.Call:
     fit, back = names.fitting(request)
     body = bedrock_request.body(fit)
     headers = {**exchange.headers(request), "Accept": "application/vnd.amazon.eventstream"}

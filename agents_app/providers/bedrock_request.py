@@ -60,7 +60,7 @@ def body(request: ModelRequest) -> bytes:
         document["additionalModelRequestFields"] = further
     if tools := _tools(request, conversation):
         document["toolConfig"] = {"tools": tools}
-    return exact_json.dumps(merged(document, settings.extra)).encode("utf-8", "replace")
+    return exact_json.dumps_in_pieces(merged(document, settings.extra)).encode("utf-8", "replace")
 
 
 def messages(conversation: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def body(request: ModelRequest, dialect: Dialect = PLAIN) -> bytes:
         document["stream_options"] = {"include_usage": True}
     if request.tools:
         document["tools"] = [_tool(schema) for schema in request.tools]
-    return exact_json.dumps(merged(document, settings.extra)).encode("utf-8", "replace")
+    return exact_json.dumps_in_pieces(merged(document, settings.extra)).encode("utf-8", "replace")
 
 
 def messages(

@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -28,6 +28,7 @@ from agents_app.providers import connections
 from agents_app.providers.faults import ServerSaid, Unreadable, said
 from agents_app.providers.patience import Patience
 from agents_app.providers.sse import EventSplitter, EventTooLong
+from agents_app.runtime import long_work
 from agents_app.runtime.interface import ModelRequest, ProviderEvent, ToolCallDelta
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 MAX_WAIT = 30.0
 """Seconds. A server that wants a longer pause is not waited for."""
 MAX_ERROR_BYTES = 64 * 1024
+_WRITTEN_AT_ONCE = 256 * 1024
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 # After the model has said that it is done: time for the usage, and for the end that frees the connection.
 FOR_USAGE = 5.0
@@ -96,8 +98,12 @@ class Call:
     """The address is signed: not a character of it may be written differently."""
 
 
-async def stream(request: ModelRequest, call: Call) -> AsyncGenerator[list[ProviderEvent]]:
-    """The answer to ``call``, in lists of what arrived together; keeps the duties of interface.Provider."""
+async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenerator[list[ProviderEvent]]:
+    """The answer to the call that ``make`` builds, in lists of what arrived together; keeps the duties of interface.Provider.
+
+    ``make`` is called in a thread if the request is long: building 10 MB takes longer than other runs can wait.
+    """
+    call = await long_work.call(request.fair_key, make, request.instructions, request.messages, request.tools)
     _check_headers(call.headers)
     attempt = 0
     while True:
@@ -182,10 +188,11 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
     try:
         async with asyncio.timeout_at(deadline):
             session = await connections.session()
+            short = len(call.body) <= _WRITTEN_AT_ONCE
             response = await session.post(
                 URL(call.url, encoded=True) if call.as_written else call.url,
-                data=call.body,
-                headers=call.headers,
+                data=call.body if short else _in_pieces(call.body),
+                headers=call.headers if short else {**call.headers, "Content-Length": str(len(call.body))},
                 # A redirect would take the key to another host.
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect),
@@ -260,6 +267,14 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
             raise _Failed(ProviderError("configuration", "a page came instead of an answer"), None)
         raise _Failed(ProviderError("unavailable", "the stream ended before it began"), _backoff(attempt))
     yield last
+
+
+async def _in_pieces(body: bytes) -> AsyncIterator[memoryview]:
+    """Encrypting and writing 10 MB at once would take longer than other runs can wait."""
+    whole = memoryview(body)
+    for start in range(0, len(body), _WRITTEN_AT_ONCE):
+        yield whole[start : start + _WRITTEN_AT_ONCE]
+        await asyncio.sleep(0)
 
 
 async def _more(content: aiohttp.StreamReader) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -25,7 +26,8 @@ class Google:
         base = request.base_url or BASE_URL
         version = "" if _VERSION.search(urlsplit(base).path.rstrip("/")) else "/v1beta"
         model = request.model if "/" in request.model else f"models/{request.model}"
-        return exchange.stream(request, call(request, exchange.address(base, f"{version}/{quote(model)}{METHOD}", alt="sse")))
+        url = exchange.address(base, f"{version}/{quote(model)}{METHOD}", alt="sse")
+        return exchange.stream(request, partial(call, request, url))
 
 
 METHOD = ":streamGenerateContent"

@@ -94,7 +94,7 @@ def body(request: ModelRequest) -> bytes:
     document = merged(document, beside)
     if config:
         document["generationConfig"] = config
-    return exact_json.dumps(merged(document, settings.extra)).encode("utf-8", "replace")
+    return exact_json.dumps_in_pieces(merged(document, settings.extra)).encode("utf-8", "replace")
 
 
 def contents(conversation: Sequence[Entry], *, third: bool) -> list[dict[str, Any]]:

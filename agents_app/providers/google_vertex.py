@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -48,7 +49,7 @@ async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
     model = request.model if "/" in request.model else f"publishers/google/models/{request.model}"
     base = request.base_url or f"https://{host}.googleapis.com"
     url = exchange.address(base, f"/v1{place}/{quote(model)}{gemini.METHOD}", alt="sse")
-    answer = exchange.stream(fit, gemini.call(fit, url, "google-vertex", bearer))
+    answer = exchange.stream(fit, partial(gemini.call, fit, url, "google-vertex", bearer))
     try:
         async for batch in answer:
             yield batch

@@ -6,6 +6,7 @@ What is sent is made in chat_request.py; what comes is read in chat_stream.py; t
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from agents_app.errors import ProviderError
 from agents_app.providers import chat_request, exchange, names
@@ -26,9 +27,12 @@ class OpenAIChat:
         base = request.base_url or self._host.base_url
         if base is None:
             raise ProviderError("configuration", f"{self._name}: models need a base_url")
+        return exchange.stream(request, partial(self._call, request, base))
+
+    def _call(self, request: ModelRequest, base: str) -> exchange.Call:
         dialect = OPENAI if base == BASE_URL else self._host.dialect
         fit, back = names.fitting(request)
-        call = exchange.Call(
+        return exchange.Call(
             vendor=self._name,
             url=exchange.address(base, "/chat/completions"),
             headers=exchange.headers(request),
@@ -36,4 +40,3 @@ class OpenAIChat:
             answer=lambda: ChatStream(keeps_thinking=dialect.thinking),
             tool_names=back,
         )
-        return exchange.stream(request, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from agents_app.providers import exchange, names, responses_request
 from agents_app.providers.responses_stream import ResponsesStream
@@ -15,13 +16,16 @@ class OpenAIResponses:
     """The provider ``openai-responses`` (interface.Provider)."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
-        fit, back = names.fitting(request)
-        call = exchange.Call(
-            vendor="openai-responses",
-            url=exchange.address(request.base_url or BASE_URL, "/responses"),
-            headers=exchange.headers(request),
-            body=responses_request.body(fit),
-            tool_names=back,
-            answer=ResponsesStream,
-        )
-        return exchange.stream(request, call)
+        return exchange.stream(request, partial(_call, request))
+
+
+def _call(request: ModelRequest) -> exchange.Call:
+    fit, back = names.fitting(request)
+    return exchange.Call(
+        vendor="openai-responses",
+        url=exchange.address(request.base_url or BASE_URL, "/responses"),
+        headers=exchange.headers(request),
+        body=responses_request.body(fit),
+        tool_names=back,
+        answer=ResponsesStream,
+    )

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 
 from pydantic_ai import exceptions as theirs
 from pydantic_ai.direct import model_request_stream
@@ -33,6 +34,7 @@ from agents_app import exact_json
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import exchange, pydantic_messages
 from agents_app.providers.reading import put_call
+from agents_app.runtime import long_work
 from agents_app.runtime.interface import Finish, ModelRequest, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
 logger = logging.getLogger(__name__)
@@ -86,9 +88,11 @@ class _Reader:
 
     async def _run(self) -> None:
         request = self._request
+        make = partial(pydantic_messages.messages, request, self._model)
+        messages = await long_work.call(request.fair_key, make, request.instructions, request.messages)
         async with model_request_stream(
             self._model,
-            pydantic_messages.messages(request, self._model),
+            messages,
             model_settings=pydantic_messages.settings(request),
             model_request_parameters=pydantic_messages.parameters(request),
             instrument=False,

@@ -44,7 +44,7 @@ def body(request: ModelRequest) -> bytes:
     else:
         for name in ("tool_choice", "parallel_tool_calls"):
             document.pop(name, None)
-    return exact_json.dumps(merged(document, settings.extra)).encode("utf-8", "replace")
+    return exact_json.dumps_in_pieces(merged(document, settings.extra)).encode("utf-8", "replace")
 
 
 def items(conversation: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ class Assembled:
     tools: ToolSet
     tool_schemas: list[ToolSchema]
     forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]]
+    fair_key: Hashable
 
     def plan(
         self,
@@ -66,7 +67,8 @@ def assemble(
     """Resolve ``spec`` for one run. ``ProviderError`` if its model cannot be served by this process.
 
     ``enabled`` names the exposed tools the session turned on (names of tools that are gone are ignored);
-    ``fair_key`` says whose share of ``pool`` blocking tools use, ``owner`` whose connections to MCP servers: the session.
+    ``fair_key`` says whose share of ``pool`` blocking tools use, and whose of the threads for long work; ``owner`` whose
+    connections to MCP servers: the session.
     """
     values = options.effective(spec, stored_options)
     full_model = options.fill(spec.model, values)
@@ -95,6 +97,7 @@ def assemble(
         # A newer definition may have brought a tool of a name the client already uses: models refuse two.
         tool_schemas=[*tools.schemas, *(schema for schema in client_tools if not tools.has(schema.name))],
         forms={tool.name: questions.fault for tool in active if tool.source == questions.SOURCE},
+        fair_key=fair_key,
     )
 
 

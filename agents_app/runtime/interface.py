@@ -6,7 +6,7 @@ vendor's wire format; a tool set runs tools; the host stores what happened (sess
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -81,7 +81,7 @@ class ModelRequest:
     """One model call, complete: nothing else is read from anywhere while it runs.
 
     ``full_model`` has the provider's name in front; a message's opaque parts go back to the model of that name
-    alone (opaque.py), to none if it is empty.
+    alone (opaque.py), to none if it is empty. ``fair_key`` says in whose share of threads a long request is built.
     """
 
     model: str
@@ -94,6 +94,7 @@ class ModelRequest:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: Limits = field(default_factory=Limits)
     full_model: str = ""
+    fair_key: Hashable = None
 
 
 class Provider(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,6 +85,8 @@ class Plan:
     forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = field(default_factory=dict)
     """By tool that asks the user: what is wrong with its arguments, if anything."""
     room: Room = field(default_factory=Room)
+    fair_key: Hashable = None
+    """In whose share of threads a long request is built."""
 
 
 def changed(plan: Plan, change: Change) -> Plan:
@@ -298,6 +300,7 @@ class _Step:
             headers=plan.headers,
             limits=plan.limits,
             full_model=plan.full_model,
+            fair_key=plan.fair_key,
         )
         fault: ProviderError | None = None
         full: Full | None = None

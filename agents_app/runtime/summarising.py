@@ -7,14 +7,15 @@ read in portions, each with the summary of those before. Nothing is stored here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from agents_app import exact_json, options, providers
 from agents_app.compaction import CHARACTERS_PER_TOKEN, SUMMARY_BEGINS, Older, cut
 from agents_app.errors import AgentError, ProviderError
-from agents_app.runtime import assemble
+from agents_app.runtime import assemble, long_work
 from agents_app.runtime.interface import Finish, FinishReason, Limits, ModelRequest, Provider, TextDelta, Usage
 from agents_app.runtime.messages import Content, Message, calls_of
 from agents_app.runtime.unicode import Mender
@@ -98,8 +99,9 @@ def resolve(agent: AgentSpec, stored_options: Mapping[str, str]) -> Summariser:
     )
 
 
-async def summarise(who: Summariser, older: Older, spent: Callable[[Usage], None]) -> str:
+async def summarise(who: Summariser, older: Older, spent: Callable[[Usage], None], fair_key: Hashable = None) -> str:
     """The text that stands for ``older``. ``spent`` hears what each model call took, also of one that failed.
+    ``fair_key`` says in whose share of threads a long transcript is written.
 
     ``ProviderError`` or ``NoSummary``: there is none.
     """
@@ -111,16 +113,17 @@ async def summarise(who: Summariser, older: Older, spent: Callable[[Usage], None
         instructions = _BRIEF_INSTRUCTIONS.format(words=words)
     text = "".join(_text(message.content).removeprefix(SUMMARY_BEGINS).strip() for message in older.messages if message.summary)
     text = cut(text, longest)
-    lines = list(_lines([message for message in older.messages if not message.summary]))
+    messages = [message for message in older.messages if not message.summary]
+    lines = await long_work.call(fair_key, lambda: list(_lines(messages)), messages)
     room = allowed - len(instructions) - 2 * longest - len(_transcript("-", ""))
     halved = 0
     while True:
         if room < _SHORTEST_PORTION:
             raise NoSummary("the model's context has no room for a transcript")
-        portions = _portions(lines, room)
+        portions = await long_work.call(fair_key, partial(_portions, lines, room), lines)
         try:
             for portion in portions:
-                said = await _ask(who, instructions, _transcript(text, portion), 4 * longest, spent)
+                said = await _ask(who, instructions, _transcript(text, portion), 4 * longest, spent, fair_key)
                 text = cut(said, longest - len(SUMMARY_BEGINS) - 2)
             return text
         except ProviderError as error:
@@ -130,7 +133,9 @@ async def summarise(who: Summariser, older: Older, spent: Callable[[Usage], None
             halved, room = halved + 1, room // 2
 
 
-async def _ask(who: Summariser, instructions: str, transcript: str, most: int, spent: Callable[[Usage], None]) -> str:
+async def _ask(
+    who: Summariser, instructions: str, transcript: str, most: int, spent: Callable[[Usage], None], fair_key: Hashable
+) -> str:
     request = ModelRequest(
         model=who.model,
         instructions=instructions,
@@ -139,6 +144,7 @@ async def _ask(who: Summariser, instructions: str, transcript: str, most: int, s
         base_url=who.base_url,
         headers=who.headers,
         limits=who.limits,
+        fair_key=fair_key,
     )
     texts: list[str] = []
     size, usage, finish, mender = 0, Usage(), None, Mender()

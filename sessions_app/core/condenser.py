@@ -20,7 +20,7 @@ from django.db import DatabaseError
 from agents_app import compaction
 from agents_app.compaction import Older
 from agents_app.errors import ProviderError
-from agents_app.runtime import summarising
+from agents_app.runtime import long_work, summarising
 from agents_app.runtime.interface import Usage
 from agents_app.runtime.messages import Message
 from sessions_app.core import condensing, database, faults, logcontext
@@ -59,14 +59,19 @@ class Condenser:
 
     # --- beside the runs ---
 
-    def ask(self, tenant: int, turn: int) -> None:
-        """The turn has ended, if its row says so, and the next input will be long. Nobody waits for what comes of it."""
-        asking = self._attempt(partial(self._ask, tenant, turn))
+    def ask(self, tenant: int, turn: int, is_due: Callable[[], Awaitable[bool]]) -> None:
+        """The turn has ended, if its row says so. If the next input will be long (``is_due``), its older part is summarised.
+
+        Nobody waits for what comes of it.
+        """
+        asking = self._attempt(partial(self._ask, tenant, turn, is_due))
         task = asyncio.get_running_loop().create_task(asking, name=f"ask after turn {turn}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _ask(self, tenant: int, turn: int) -> None:
+    async def _ask(self, tenant: int, turn: int, is_due: Callable[[], Awaitable[bool]]) -> None:
+        if not await is_due():
+            return
         await database.keep_trying(tenant, condensing.ask, turn)
         await self._look()
 
@@ -139,10 +144,13 @@ class Condenser:
                 return
             logcontext.bind(session=of.public_id)
             made_of = await database.run_for(taken.tenant, condensing.base, taken.session)
-            if (older := of.older(made_of.messages)) is None:
+            if (older := await self._older(of, made_of)) is None:
                 await database.keep_trying(taken.tenant, condensing.drop, self._worker, taken.session)
             else:
                 await self._summarised(taken, of, made_of, older, SECONDS_BESIDE)
+
+    async def _older(self, of: About, made_of: Base) -> Older | None:
+        return await long_work.call(of.tenant, partial(of.older, made_of.messages), made_of.messages)
 
     async def _summarised(self, taken: Taken, of: About, made_of: Base, older: Older, seconds: float) -> Found | None:
         """Make and store it; whatever comes of it, the session is not this worker's any more. None: there is none."""
@@ -152,7 +160,7 @@ class Condenser:
             who = summarising.resolve(of.spec, of.options)
             model = who.full_model
             async with asyncio.timeout(seconds):
-                text = await summarising.summarise(who, older, used.append)
+                text = await summarising.summarise(who, older, used.append, of.tenant)
         except asyncio.CancelledError:
             await self._close(condensing.give_back, of, model, used, taken.session)
             raise
@@ -210,7 +218,7 @@ class Condenser:
             if made_of.through >= oldest:
                 return Found(made_of.through, made_of.standing)
             state = await database.run_for(of.tenant, condensing.state, of.session)
-            if state.resting or (older := of.older(made_of.messages)) is None:
+            if state.resting or (older := await self._older(of, made_of)) is None:
                 return None
             if of.budget is not None and await database.run_for(of.tenant, of.budget.overdrawn) is not None:
                 return None

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from agents_app import compaction
+from agents_app.runtime import long_work
 from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import Message
 from sessions_app.core import history, outage
@@ -16,6 +18,8 @@ from sessions_app.core.condensing import About
 from sessions_app.core.loading import Loaded
 from sessions_app.core.prepared import Statement
 from sessions_app.core.turns import Claimed
+
+T = TypeVar("T")
 
 
 class Conversation:
@@ -40,11 +44,10 @@ class Conversation:
         """
         limit = self._loaded.spec.context_tokens
         if limit is None:
-            return compaction.for_model(self._messages)
+            return await self._aside(compaction.for_model)
         if self._condenser is not None:
             await self._summarise(self._condenser, plan, limit, waits)
-        messages = compaction.for_model(self._messages)
-        compact = compaction.compact(messages, plan.instructions, plan.tool_schemas, limit, self._claimed.turn_id)
+        compact = await self._aside(partial(_compacted, plan, limit, self._claimed.turn_id), plan)
         if (through := compact.dropped_through) is not None:
             self._dropped_through = max(self._dropped_through, through)
             # As the next run will load them: what is left out once costs no later step anything.
@@ -54,7 +57,7 @@ class Conversation:
 
     async def _summarise(self, condenser: Condenser, plan: Plan, limit: int, waits: Callable[[], None]) -> None:
         """Put summaries in the place of turns that have to go, as far as there are any to be had."""
-        while compaction.has_to_go(compaction.for_model(self._messages), plan.instructions, plan.tool_schemas, limit):
+        while await self._aside(partial(_has_to_go, plan, limit), plan):
             oldest = min((each.position for each in self._messages if each.role != "system" and not each.summary), default=0)
             waits()
             if not oldest:
@@ -78,11 +81,17 @@ class Conversation:
         limit = self._loaded.spec.context_tokens
         if limit is None or self._condenser is None:
             return
-        messages = compaction.for_model(self._messages)
-        if not compaction.is_due(messages, plan.instructions, plan.tool_schemas, limit):
-            return
-        if self._about(plan, None).older(messages) is not None:
-            self._condenser.ask(self._claimed.tenant, self._claimed.turn_id)
+        is_due = partial(_is_due, plan, limit, self._about(plan, None))
+        self._condenser.ask(self._claimed.tenant, self._claimed.turn_id, partial(self._aside, is_due, plan))
+
+    async def _aside(self, work: Callable[[Sequence[Message]], T], plan: Plan | None = None) -> T:
+        """``work`` on the messages and what the plan adds to them, outside the loop if they are long.
+
+        Nothing in here changes: a run that is cancelled does not wait for the thread.
+        """
+        messages = list(self._messages)
+        added = [] if plan is None else [plan.instructions, plan.tool_schemas]
+        return await long_work.call(self._claimed.tenant, partial(work, messages), messages, *added)
 
     def _about(self, plan: Plan, running_turn: int | None) -> About:
         return About(
@@ -97,3 +106,17 @@ class Conversation:
             running_turn=running_turn,
             budget=self._loaded.budget,
         )
+
+
+def _compacted(plan: Plan, limit: int, turn: int, messages: Sequence[Message]) -> compaction.Compacted:
+    return compaction.compact(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit, turn)
+
+
+def _has_to_go(plan: Plan, limit: int, messages: Sequence[Message]) -> bool:
+    return compaction.has_to_go(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit)
+
+
+def _is_due(plan: Plan, limit: int, about: About, messages: Sequence[Message]) -> bool:
+    """Whether there is enough to be summarised, and it can be."""
+    lines = compaction.for_model(messages)
+    return compaction.is_due(lines, plan.instructions, plan.tool_schemas, limit) and about.older(lines) is not None

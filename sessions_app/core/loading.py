@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models.functions import Now
 
 from agents_app import exact_json
+from agents_app.runtime import long_work
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
-from sessions_app.core import definitions, history, options, prepared, quotas, session_settings
+from sessions_app.core import definitions, history, options, outage, prepared, quotas, session_settings
 from sessions_app.core.prepared import Statement
 from sessions_app.core.session_settings import Settings
 from sessions_app.core.turns import Claimed
@@ -91,10 +93,21 @@ def load_short(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 
 def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
     """By turn. What is wrong with one of them alone is its answer, and no other's."""
-    sessions = [claimed.session for claimed in claims]
+    lines, rows = _read(claims)
+    return _all_loaded(claims, rows, history.told_for_models([claimed.session for claimed in claims], lines))
+
+
+def _read(claims: Sequence[Claimed]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """The rows of the histories, and of the turns."""
+    asked = history.asked_for_models([claimed.session for claimed in claims])
+    lines, rows = prepared.answers([asked, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
+    return lines, rows
+
+
+def _all_loaded(
+    claims: Sequence[Claimed], rows: Sequence[tuple[Any, ...]], messages: dict[int, list[Message]]
+) -> dict[int, Loaded | Exception]:
     by_turn = {claimed.turn_id: claimed for claimed in claims}
-    lines, rows = prepared.answers([history.asked_for_models(sessions), Statement(_TURNS, [list(by_turn)])])
-    messages = history.told_for_models(sessions, lines)
     loaded: dict[int, Loaded | Exception] = {}
     for row in rows:
         claimed = by_turn[row[0]]
@@ -105,12 +118,24 @@ def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
     return loaded
 
 
-def load_one(claimed: Claimed) -> Loaded:
-    """Raises what is wrong with it."""
-    loaded = load([claimed])[claimed.turn_id]
+async def load_one(claimed: Claimed) -> Loaded:
+    """Raises what is wrong with it. A long history is parsed in a thread for long work, not in one of the database's."""
+    loaded, lines = await outage.run_for(claimed.tenant, _read_one, claimed)
+    if lines is not None:
+        parse = partial(history.told_for_models, [claimed.session], lines)
+        loaded.messages = (await long_work.call(claimed.tenant, parse, lines))[claimed.session]
+    return loaded
+
+
+def _read_one(claimed: Claimed) -> tuple[Loaded, list[tuple[Any, ...]] | None]:
+    """With the rows of its messages if these are long and were not parsed."""
+    lines, rows = _read([claimed])
+    long = long_work.is_long(lines)
+    messages = {} if long else history.told_for_models([claimed.session], lines)
+    loaded = _all_loaded([claimed], rows, messages)[claimed.turn_id]
     if isinstance(loaded, Exception):
         raise loaded
-    return loaded
+    return loaded, lines if long else None
 
 
 def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Loaded:

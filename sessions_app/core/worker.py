@@ -387,7 +387,7 @@ class Worker:
         try:
             with logcontext.about(tenant=claimed.tenant):
                 if loaded is None or (isinstance(loaded, Exception) and database.is_away(loaded)):
-                    loaded = await outage.run_for(claimed.tenant, loading.load_one, claimed)
+                    loaded = await loading.load_one(claimed)
                 if isinstance(loaded, Exception):
                     raise loaded
                 live.run = runner.Run(claimed, loaded, self._writer, self._pool, on_disk, self._condenser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -86,6 +87,8 @@ def test_beat_calls_for_housekeeping(
 def test_the_whole_workforce_is_present_while_it_runs_and_gone_when_it_has_stopped() -> None:
     force = workforce.Workforce(beat=True)
     force.start()
+    # A thread at work on a long conversation gives way to the loop after this.
+    assert sys.getswitchinterval() == pytest.approx(workforce.SWITCH_SECONDS)
     assert presence.workers_alive() == 1
     assert force.stop(1.0)
     assert presence.workers_alive() == 0

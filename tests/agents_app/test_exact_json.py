@@ -118,3 +118,27 @@ def test_text_that_is_too_large_costs_next_to_nothing(name: str) -> None:
     assert exact_json.excess(_TOO_LARGE[name], members=exact_json.MAX_MEMBERS, levels=100) in ("members", "unclosed")
     # A tenth of it on a quiet machine; parsing them takes seconds.
     assert time.process_time() - start < 0.3
+
+
+@pytest.mark.parametrize("length", [0, 1, 50, 51, 200])
+def test_json_that_is_encoded_in_pieces_is_the_same(length: int) -> None:
+    number = exact_json.loads("0.1000000000000000000000000000000000001")
+    item = {"role": "user", "content": [{"type": "text", "text": 'a "quoted" ö'}, number] * length}
+    value = {"model": "m", "é": None, "messages": [item, "x", 1.0, []] * length, "more": {"deep": [item] * length}, "empty": {}}
+    assert exact_json.dumps_in_pieces(value) == exact_json.dumps(value)
+
+
+def test_a_long_list_is_not_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder lets no other thread run until it returns."""
+    longest, dumps = 0, exact_json.dumps
+
+    def noted(value: object) -> str:
+        nonlocal longest
+        text = dumps(value)
+        longest = max(longest, len(text))
+        return text
+
+    monkeypatch.setattr(exact_json, "dumps", noted)
+    parts = [{"type": "text", "text": "x" * 1000}] * 500
+    assert len(exact_json.dumps_in_pieces({"messages": [{"role": "user", "content": parts}] * 60})) > 30_000_000
+    assert longest < 2_000
