@@ -25,7 +25,6 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.edge import bodies
 from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
 from agenthost.middleware import known_request
 from agenthost.sockets import SocketGuard
@@ -34,7 +33,7 @@ from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.aap.views import Streamed
 from sessions_app.ahp.consumer import Consumer
-from sessions_app.core import admission, database, logcontext
+from sessions_app.core import admission, byte_budget, database, logcontext
 from sessions_app.core.errors import DomainError, NotReady
 
 _PIECE = 65536
@@ -73,19 +72,18 @@ class ProtocolHandler(BaseHandler):
         body = await _body(receive)
         if body is None:
             return
-        response = await self._admitted(scope, body)
-        # An answer may stream for hours.
-        del body
-        # A client may read as slowly as it likes (A100), so what waits for it is bounded.
-        owner, size = scope["agenthost"].get("owner"), _held_by(response)
-        if size and not bodies.ANSWERS.take(owner, size, alone=True):
-            response, size = _told(scope, problems.TOO_MANY_ANSWERS), 0
-        try:
-            await _send(response, receive, send, scope)
-        finally:
-            bodies.ANSWERS.give_back(owner, size)
-            if isinstance(response, Streamed):
-                await response.end()
+        with byte_budget.answering(scope["agenthost"].get("owner")) as held:
+            response = await self._admitted(scope, body)
+            # An answer may stream for hours.
+            del body
+            # A client may read as slowly as it likes (A100), so what waits for it is bounded.
+            if not held.hold(_held_by(response)):
+                response = _told(scope, problems.TOO_MANY_ANSWERS)
+            try:
+                await _send(response, receive, send, scope)
+            finally:
+                if isinstance(response, Streamed):
+                    await response.end()
 
     async def _admitted(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """The response; 503 if there was no thread of its tenant's share for as long as a request waits for a connection."""

@@ -13,7 +13,9 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 from websockets.protocol import State
 
 from agenthost.edge import bodies
@@ -28,6 +30,8 @@ OWNER = "agenthost.owner"
 _LAST_WORDS_SECONDS = 5.0
 _FAILED = 1011
 _TRY_LATER = 1013
+_FRAGMENT = 65536
+"""Characters of a text that are written at once: a peer that reads nothing keeps no second copy of a large one."""
 _PIECE = 4096
 """Bytes that are taken apart at once: some hundreds of the smallest frames."""
 _FRAMES_PER_SECOND = 500
@@ -55,6 +59,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self._sizes: deque[int] = deque()
         self._deadline: asyncio.TimerHandle | None = None
         self._lost = False
+        self._sending_text = asyncio.Lock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost()
@@ -191,6 +196,10 @@ class WebSocket(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: Any) -> None:
+        if message["type"] == "websocket.send" and message.get("text") is not None:
+            async with self._sending_text:
+                await self._send_text(message["text"])
+            return
         if message["type"] == "websocket.accept":
             self._owner = message.get(OWNER)
         await super().send(message)
@@ -201,6 +210,29 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
         elif message["type"] in ("websocket.accept", "websocket.close"):
             self._feed()
+
+    async def _send_text(self, text: str) -> None:
+        """Send a text; a long one in fragments, the next one when the peer has read most of those before."""
+        for start in range(0, len(text) - _FRAGMENT, _FRAGMENT):
+            await self._send_fragment(text[start : start + _FRAGMENT], is_first=not start, fin=False)
+        if len(text) <= _FRAGMENT:
+            await super().send({"type": "websocket.send", "text": text})
+        else:
+            start = (len(text) - 1) // _FRAGMENT * _FRAGMENT
+            await self._send_fragment(text[start:], is_first=False, fin=True)
+
+    async def _send_fragment(self, part: str, *, is_first: bool, fin: bool) -> None:
+        await self.writable.wait()
+        if self.disconnected or self.close_sent or self.transport.is_closing():
+            raise ClientDisconnected
+        try:
+            if is_first:
+                self.conn.send_text(part.encode(), fin=fin)
+            else:
+                self.conn.send_continuation(part.encode(), fin=fin)
+        except InvalidState:
+            raise ClientDisconnected from None
+        self.transport.write(b"".join(self.conn.data_to_send()))
 
     async def run_asgi(self) -> None:
         try:

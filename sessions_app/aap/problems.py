@@ -117,6 +117,10 @@ def _not_ready(error: errors.NotReady) -> Problem:
     return Problem(503, "The server cannot do this right now.", headers={"Retry-After": str(error.retry_after)})
 
 
+def _answers_full(_error: errors.AnswersFull) -> Problem:
+    return TOO_MANY_ANSWERS
+
+
 def _always(status: int, detail: str) -> Callable[[Any], Problem]:
     return lambda _error: Problem(status, detail)
 
@@ -144,6 +148,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     ),
     errors.TooManyWrongKeys: _too_many_wrong_keys,
     errors.NotReady: _not_ready,
+    errors.AnswersFull: _answers_full,
 }
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 
@@ -21,7 +21,7 @@ from sessions_app.ahp.outbox import Outbox
 from sessions_app.ahp.registry import AsOf, Handler
 from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import commands as wire
-from sessions_app.core import database
+from sessions_app.core import byte_budget, database
 from sessions_app.core.caller import WRITE, Caller
 from sessions_app.core.identifiers import new_id
 from sessions_app.core.key_watch import Slot, Watched
@@ -51,7 +51,7 @@ class Connection:
         self.id = new_id("conn")
         self._key = key
         self.switchboard = switchboard
-        self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news)
+        self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news, switchboard.unsent)
         self.subscriptions: dict[int, str] = {}
         self.client = ""
         self.life = ""
@@ -137,6 +137,11 @@ class Connection:
                 pass  # Nothing was asked (R25).
 
     async def _answer_request(self, request: Request, *, large: bool) -> None:
+        with byte_budget.answering(self.caller.tenant) as room:
+            await self._answer_within(room, request, large=large)
+
+    async def _answer_within(self, room: byte_budget.AnswerBytes, request: Request, *, large: bool) -> None:
+        """``room``: for the answer until it is in the outbox, which counts it from then on."""
         held = False
         try:
             handler = self._handler(request.method)
@@ -152,9 +157,12 @@ class Connection:
                 await self.switchboard.reached(max(result.floors.values(), default=0))
                 if self.close_code is not None:
                     return  # It tells what is beyond the place at which the connection ended.
+                room.end()
                 self.outbox.release(text, result.floors, result.known)
             else:
-                self._put_answer(jsonrpc.response(request.id, result), held=held)
+                text = jsonrpc.response(request.id, result)
+                room.end()
+                self._put_answer(text, held=held)
         except Exception as error:
             told = errors.told(error)
             self._put_answer(jsonrpc.error_response(request.id, told), held=held)
@@ -220,15 +228,13 @@ class Connection:
 
     # --- frames out ---
 
-    async def next(self) -> tuple[list[str], int | None]:
-        """What is to be sent, and then the code to close with, if it is to be closed."""
+    async def next(self) -> str | int:
+        """The next text to send, after the one before it was sent; behind the last one the code to close with."""
         while True:
-            if self.outbox.overflowed:
-                self.close(TOO_SLOW)
-            texts = self.outbox.take()
-            if texts or self.close_code is not None:
+            text = self.outbox.next()
+            if text is not None or self.close_code is not None:
                 self._room.set()
-                return texts, self.close_code
+                return text if text is not None else cast(int, self.close_code)
             self._news.clear()
             await self._news.wait()
 
@@ -250,6 +256,9 @@ class Connection:
 
     def _on_news(self) -> None:
         self._news.set()
+        if self.outbox.overflowed:
+            # Now, because the writer may wait for a peer that reads nothing.
+            self.close(TOO_SLOW)
 
 
 def _is_ping(frame: str) -> bool:

@@ -89,6 +89,7 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         key.on_end(partial(connection.close, KEY_ENDED))
         stack.push_async_callback(attendance.gone, connection)
         stack.callback(board.remove, connection)
+        stack.callback(connection.outbox.end)
         await board.add(connection)
     except NotAuthenticated:
         await admission.delay_refusal(address)
@@ -176,20 +177,15 @@ async def _work(connection: Connection) -> None:
 
 
 async def _write(connection: Connection, send: Send) -> None:
+    """How long a peer may keep this from the end is bounded by ``_converse``."""
     while True:
-        texts, code = await connection.next()
-        if code is None:
-            for text in texts:
-                await send({"type": "websocket.send", "text": text})
-        else:
-            try:
-                async with asyncio.timeout(_CLOSING_SECONDS):
-                    for text in texts:
-                        await send({"type": "websocket.send", "text": text})
-                    await send({"type": "websocket.close", "code": code})
-            except TimeoutError:
-                pass  # It does not even read that.
+        text = await connection.next()
+        if isinstance(text, int):
+            await send({"type": "websocket.close", "code": text})
             return
+        await send({"type": "websocket.send", "text": text})
+        # It may be large, and nothing may come for hours.
+        del text
 
 
 def _nothing() -> None:

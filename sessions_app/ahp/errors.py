@@ -55,6 +55,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.QuotaExceeded: _quota,
     errors.SessionFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}."),
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, _NOT_NOW),
+    errors.AnswersFull: _always(jsonrpc.INTERNAL_ERROR, "Other answers to this tenant have not been read yet; try again."),
     errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is not valid any more."),
     errors.ScopeMissing: _always(Code.PERMISSION_DENIED, "The key of this connection may not do this."),
 }

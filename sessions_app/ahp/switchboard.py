@@ -14,15 +14,18 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from agents_app import exact_json
 from sessions_app.ahp import attendance, jsonrpc
 from sessions_app.ahp.bulletin import Bulletin
+from sessions_app.ahp.outbox import Unsent
 from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.tally import Tally
 from sessions_app.core import database, feed, listings
+from sessions_app.core.byte_budget import ANSWERS
 from sessions_app.core.events import Kind
 from sessions_app.core.feed import TenantFollower
 from sessions_app.core.journal.types import Event
@@ -57,6 +60,7 @@ class Switchboard:
         self._bulletin = Bulletin(tenant, self._notify, self._fail)
         self._tallies: dict[frozenset[str], Tally] = {}
         self._stack = AsyncExitStack()
+        self.unsent = Unsent(self._may_hold, partial(ANSWERS.give_back, tenant), self._make_room)
 
     async def open(self) -> None:
         # Before anybody asks what was missed: another process may have shown this tenant other agents.
@@ -108,6 +112,17 @@ class Switchboard:
             subscribers.pop(connection, None)
             if not subscribers:
                 del self._subscribers[key], self._agents[key]
+
+    # --- what is not sent yet ---
+
+    def _may_hold(self, size: int, only: bool) -> bool:
+        return ANSWERS.take(self.tenant, size, alone=only)
+
+    def _make_room(self) -> None:
+        """Close the connection that has the most unsent: its client is the slowest reader."""
+        slowest = max(self._connections.values(), key=lambda each: each.outbox.size, default=None)
+        if slowest is not None and slowest.outbox.size:
+            slowest.outbox.overflow()
 
     # --- the tenant's order ---
 

@@ -198,3 +198,9 @@ class NotReady(DomainError):
     def __init__(self, retry_after: int = 2) -> None:
         self.retry_after = retry_after
         super().__init__("the server is not ready")
+
+
+class AnswersFull(NotReady):
+    """The tenant's other large answers have not been read yet, and there is no room for this one beside them."""
+
+    code = "answers_full"

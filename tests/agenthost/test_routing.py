@@ -23,9 +23,9 @@ from websockets.sync.client import connect
 from agenthost import front, routing
 from agenthost.middleware import _static_answer
 from sessions_app.aap.views import Streamed
-from sessions_app.core import admission, database, key_watch, keys, logcontext
+from sessions_app.core import admission, byte_budget, database, key_watch, keys, logcontext
 from sessions_app.core.caller import Caller
-from sessions_app.core.errors import NotAuthenticated
+from sessions_app.core.errors import AnswersFull, NotAuthenticated
 from sessions_app.core.key_watch import Slot
 from sessions_app.core.quotas import Quota
 from tests.agenthost.serving import Connection, serving
@@ -339,6 +339,38 @@ def test_answers_that_a_tenant_does_not_read_are_bounded_and_the_first_is_whole(
         # The server notices a moment after the last byte.
         until = time.monotonic() + 10
         while client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 503:
+            assert time.monotonic() < until
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.rule("A100")
+def test_a_large_answer_takes_its_room_before_it_is_built_and_gives_it_back(
+    port: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
+    building, may_build = threading.Event(), threading.Event()
+    before = byte_budget.ANSWERS.held
+
+    def respond(_handler: routing.ProtocolHandler, _request: HttpRequest) -> HttpResponse:
+        try:
+            byte_budget.reserve(20_000_000)
+        except AnswersFull:
+            return HttpResponse("full", status=503)
+        building.set()
+        assert may_build.wait(60)
+        return HttpResponse("shorter than it was thought")
+
+    monkeypatch.setattr(routing.ProtocolHandler, "get_response", respond)
+    with Connection(port) as first, Connection(port) as client:
+        first.head("GET", "/aap/v3/meta", authorization=BEARER)
+        assert building.wait(10)
+        assert byte_budget.ANSWERS.held == before + 20_000_000
+        assert client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 503
+        may_build.set()
+        assert first.answer().status == 200
+        assert client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 200
+        until = time.monotonic() + 10
+        while byte_budget.ANSWERS.held != before:
             assert time.monotonic() < until
 
 

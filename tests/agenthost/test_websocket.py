@@ -20,6 +20,7 @@ from agenthost.websocket import DONE, OWNER, WebSocket
 from tests.agenthost.serving import Connection, serving
 
 TEXT, CONTINUATION, PING, PONG = 1, 0, 9, 10
+HUGE = "aé漢😀" * 1_500_000
 HANDSHAKE = {
     "connection": "Upgrade",
     "upgrade": "websocket",
@@ -41,6 +42,13 @@ class Watched(WebSocket):
     reads: list[int]
     most_pieces: int
     rested: threading.Event
+    full: threading.Event
+    most_unread: int
+
+    def pause_writing(self) -> None:
+        Watched.most_unread = max(Watched.most_unread, self.transport.get_write_buffer_size())
+        super().pause_writing()
+        Watched.full.set()
 
     def data_received(self, data: bytes) -> None:
         Watched.reads.append(len(data))
@@ -80,6 +88,8 @@ class Echo:
             await asyncio.to_thread(self.serve.wait, 20)
             if text == "large":
                 writing.add(asyncio.ensure_future(cast(Any, send({"type": "websocket.send", "text": "x" * 4_000_000}))))
+            elif text == "huge":
+                await send({"type": "websocket.send", "text": HUGE})
             elif text != "nothing":
                 await send({"type": "websocket.send", "text": text})
             message[DONE]()
@@ -88,6 +98,7 @@ class Echo:
 @pytest.fixture
 def echo() -> Echo:
     Watched.reads, Watched.most_pieces, Watched.rested = [], 0, threading.Event()
+    Watched.full, Watched.most_unread = threading.Event(), 0
     return Echo()
 
 
@@ -205,3 +216,19 @@ def test_a_message_that_does_not_arrive_ends_its_connection_and_no_quiet_one(por
         assert (code_of_end(late), code_of_end(fragments)) == (1013, 1013)
         quiet.send("two")
         assert quiet.recv(timeout=20) == "two"
+
+
+@pytest.mark.rule("R6")
+def test_a_large_text_is_written_as_the_peer_reads_it_and_arrives_whole(port: int) -> None:
+    address = f"ws://127.0.0.1:{port}/ahp"
+    with websockets.sync.client.connect(address, proxy=None, compression=None, close_timeout=1, max_size=None) as client:
+        client.send("huge")
+        assert Watched.full.wait(20)
+        text = client.recv(timeout=60)
+        # Not in an assert that would show the difference.
+        is_whole = text == HUGE
+        assert is_whole
+        for size in (0, 1, 65_535, 65_536, 65_537, 131_072):
+            client.send("y" * size)
+            assert client.recv(timeout=20) == "y" * size
+    assert Watched.most_unread < 500_000

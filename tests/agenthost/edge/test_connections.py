@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agenthost.edge.addresses import Slots
-from agenthost.edge.bodies import Bodies
 from agenthost.edge.connections import RESERVE, Admission, Connections, Limits
+from sessions_app.core.byte_budget import ByteBudget
 
 
 def test_slots_are_kept_apart_by_name_and_forgotten_when_given_back() -> None:
@@ -36,7 +36,7 @@ def test_a_full_server_tells_some_and_drops_the_rest() -> None:
 
 
 def test_one_sender_holds_at_most_half_of_the_bytes_of_bodies() -> None:
-    bodies = Bodies(lambda: 160)
+    bodies = ByteBudget(lambda: 160)
     assert [bodies.take("a", 50), bodies.take("a", 30), bodies.take("a", 1)] == [True, True, False]
     assert [bodies.take("b", 61), bodies.take("b", 60)] == [False, True]
     # What two owners leave is for others that hold little.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Collection, Hashable, Sequence
 from contextvars import copy_context
@@ -16,18 +17,20 @@ from websockets.exceptions import InvalidStatus
 from agenthost.edge import bodies
 from sessions_app.ahp import attendance, jsonrpc, snapshots
 from sessions_app.ahp.allowance import Allowance
-from sessions_app.ahp.client import Client
+from sessions_app.ahp.client import Client, Disconnected
 from sessions_app.ahp.commands import handshake
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, connections, database, draining, prepared, session_changes, tenants
+from sessions_app.core import addresses, byte_budget, connections, database, draining, prepared, session_changes, tenants
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.core.key_watch import Slot
 from sessions_app.core.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
+from tests.agenthost import serving
+from tests.agenthost.test_websocket import HANDSHAKE, TEXT, frame, until
 from tests.cast import Cast
 from tests.e2e.ahp_scenes import made, new_uri, refused, starting
 from tests.e2e.ahp_watcher import Watcher
@@ -350,3 +353,42 @@ async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
         assert await client.reconnect() == answer
         assert client.state(uri)["summary"]["title"] == title
     await client.close()
+
+
+@pytest.mark.rule("R6")
+async def test_what_a_tenants_clients_do_not_read_is_bounded_in_all_and_who_reads_is_served_again(
+    host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
+    large = "x" * 20_000_000
+    read = snapshots.read
+
+    def padded(caller: Caller, target: Target) -> dict[str, Any]:
+        shot = read(caller, target)
+        return {**shot, "state": {**shot["state"], "config": {"schema": {"type": "object", "properties": {}, "_": large}}}}
+
+    monkeypatch.setattr(snapshots, "read", padded)
+    answers, before = byte_budget.ANSWERS, byte_budget.ANSWERS.held
+    hello = {"protocolVersions": ["0.1.0"], "clientId": "deaf", "initialSubscriptions": [ROOT]}
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
+    deaf = serving.Connection(int(host.split(":")[2].partition("/")[0]))
+    try:
+        deaf.head("GET", "/ahp", authorization=f"Bearer {cast.alice.key}", **HANDSHAKE)
+        while b"\r\n\r\n" not in deaf._read:
+            deaf._more()
+        deaf.send(frame(TEXT, request))
+        async with asyncio.timeout(60):
+            await asyncio.to_thread(until, lambda: answers.held >= before + 19_000_000)
+            client = Client(host, cast.alice.key, "reader")
+            await client.open()
+            with pytest.raises(Disconnected):
+                await client.initialize(ROOT)
+            assert await client.ended() == 1013
+            # The one that reads nothing is closed as well.
+            await asyncio.to_thread(until, lambda: answers.held == before)
+            await client.open()
+            await client.initialize(ROOT)
+            await client.close()
+            await asyncio.to_thread(until, lambda: answers.held == before)
+    finally:
+        deaf.close()
