@@ -8,13 +8,14 @@ from typing import Any
 
 from agents_app import exact_json
 from sessions_app.aap.stream import may_end_key, stop_reason
-from sessions_app.core import database, feed, history, key_watch, turns
-from sessions_app.core.errors import PositionPruned
+from sessions_app.core import byte_budget, database, feed, history, key_watch, quotas, turns
+from sessions_app.core.errors import AnswersFull, PositionPruned
 from sessions_app.core.history import Line
 from sessions_app.core.key_watch import Slot
 from sessions_app.core.turns import Accepted
 
 KEEP_ALIVE = b"\n"
+_ROOM_LOOK = 1.0
 
 
 async def body(
@@ -52,6 +53,21 @@ async def body(
                     reason = await database.run_for(slot.caller.tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
                 if not entered and reason is None:
                     raise
+        size = await database.run_for(slot.caller.tenant, quotas.bytes_of_run, accepted.turn_id, accepted.run)
+        while not _has_room(size):
+            # The status is sent already, so it waits until other answers have been read.
+            yield KEEP_ALIVE
+            await asyncio.sleep(_ROOM_LOOK)
+            if key.ended:
+                return
         lines = await database.run_for(slot.caller.tenant, history.of_run, accepted.turn_id, accepted.run)
         if not key.ended:
             yield exact_json.dumps(answer(reason, lines)).encode()
+
+
+def _has_room(size: int) -> bool:
+    try:
+        byte_budget.reserve(size)
+    except AnswersFull:
+        return False
+    return True

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from sessions_app.aap.stream import KEEP_ALIVE, KEY_ENDED, RunEnd, SSEEncoder, may_end_key
-from sessions_app.core import draining, feed, key_watch
+from sessions_app.core import byte_budget, draining, feed, key_watch
 from sessions_app.core.errors import PositionPruned
 from sessions_app.core.journal.types import Event
 from sessions_app.core.key_watch import Slot
@@ -21,7 +21,8 @@ async def body(
     """``opening`` goes out at once, then the events after ``after``, all that have arrived as one chunk.
 
     After ``keep_alive`` seconds without a word a comment goes out. A position that is lost under way ends the
-    stream without a ``turn_stop``: the client joins again and is told. So does the end of the caller's key.
+    stream without a ``turn_stop``: the client joins again and is told. So does the end of the caller's key, and a large
+    chunk for which the tenant's other unread answers leave no room.
     """
     now = asyncio.get_running_loop().time
     with key_watch.watching(slot) as key:
@@ -31,7 +32,7 @@ async def body(
         try:
             async with feed.follow(slot.caller.tenant, session, after) as reader:
                 key.on_end(reader.interrupt)
-                over = False
+                over, unread = False, 0
                 while not over:
                     patience = max(0.0, quiet_until - now())
                     events = await reader.next(timeout=min(patience, _DRAIN_LOOK) if end.follows else patience)
@@ -41,12 +42,18 @@ async def body(
                         yield KEY_ENDED
                         return
                     chunk, over = _encoded(events or [], encoder, end)
+                    del events
                     # A stream that waits for turns to come would hold up this process' end.
                     over = over or (end.follows and not end.inside and draining.begun())
                     if not chunk and not over and now() >= quiet_until:
                         chunk = KEEP_ALIVE
                     if chunk:
+                        # The server takes a chunk when the client has read most of the one before.
+                        if not byte_budget.hold(unread + len(chunk)):
+                            return
                         yield chunk
+                        unread = len(chunk)
+                        byte_budget.hold(unread)
                         quiet_until = now() + keep_alive
         except PositionPruned:
             return

@@ -30,7 +30,19 @@ from sessions_app.aap.body import read_object
 from sessions_app.aap.dialect import Dialect, Document
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
-from sessions_app.core import access, agents, database, history, journal, key_watch, logcontext, quotas, sessions, turns
+from sessions_app.core import (
+    access,
+    agents,
+    byte_budget,
+    database,
+    history,
+    journal,
+    key_watch,
+    logcontext,
+    quotas,
+    sessions,
+    turns,
+)
 from sessions_app.core.caller import Caller
 from sessions_app.core.errors import AgentGone, HistoryKindUndeclared, PositionPruned
 from sessions_app.core.history import Line
@@ -257,6 +269,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
     spec = _spec_if_any(caller, session)
     if spec is not None and kind not in spec.history:
         raise HistoryKindUndeclared(kind)
+    byte_budget.reserve(quotas.bytes_of_session(session))
     return v3.history(kind, history.read(session, kind))
 
 

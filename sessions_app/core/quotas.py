@@ -385,6 +385,14 @@ def bytes_of_history(session: Session, after: int = 0) -> int:
         return int(cursor.fetchone()[0])
 
 
+def bytes_of_run(turn: int, run: int) -> int:
+    """What the messages of one run of a turn take."""
+    content = _length().format("content")
+    sql = f"select coalesce(sum({content}), 0) from sessions_app_message where turn_id = %s and run = %s"
+    row = prepared.row(sql, (turn, run))
+    return 0 if row is None else int(row[0])
+
+
 _OF_GUESTS = """select
  (select coalesce(sum({message}), 0) from sessions_app_pendingmessage where session_id = %s)
  + (select coalesce(sum({tools} + coalesce({name}, 0) + coalesce({brought}, 0)), 0) from sessions_app_sessionclient

@@ -10,10 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from django.db.models import QuerySet
+
 from agents_app import exact_json
 from agents_app.runtime.messages import Content, text_of
 from agents_app.spec import AgentSpec
-from sessions_app.core import access, clients, journal, listings, options, seed_turns, session_settings, summaries
+from sessions_app.core import (
+    access,
+    byte_budget,
+    clients,
+    journal,
+    listings,
+    options,
+    quotas,
+    seed_turns,
+    session_settings,
+    summaries,
+)
 from sessions_app.core.caller import Caller
 from sessions_app.core.content import UNSTORABLE
 from sessions_app.core.errors import SessionNotFound, TurnUnknown
@@ -206,6 +219,7 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
             if place is None:
                 raise TurnUnknown
             rows, seeds = rows.none(), seeds[:place]
+    _reserve(session, rows, limit, is_newest=before is None)
     found = list(rows[: limit + 1])
     older = len(found) > limit
     views = _views(session, found[:limit][::-1])
@@ -215,6 +229,25 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
         older = len(seeds) > room
         views = _seed_views(session, seeds[len(seeds) - room :] if older else seeds) + views
     return Page(views, older)
+
+
+def _reserve(session: Session, rows: QuerySet[Turn], limit: int, *, is_newest: bool) -> None:
+    """Room for what is shown of these turns, newest first: what their messages take, and what is behind the newest."""
+    if quotas.bytes_of_session(session) <= byte_budget.LEAST_RESERVED:
+        return
+    shown = list(rows.values_list("pk", flat=True)[:limit])
+    if not shown and not is_newest:
+        # Older turns of the seed, which came in one request.
+        return
+    lines = Message.objects.filter(session=session).values_list("position", flat=True)
+    first = last = 0
+    if len(shown) == limit:
+        first = lines.filter(turn_id=shown[-1]).order_by("position").first() or 0
+    size = quotas.bytes_of_history(session, max(0, first - 1))
+    if not is_newest:
+        last = lines.filter(turn_id=shown[0]).order_by("-position").first() or 0
+        size -= quotas.bytes_of_history(session, last)
+    byte_budget.reserve(size)
 
 
 def _views(session: Session, rows: Sequence[Turn]) -> list[TurnView]:

@@ -12,6 +12,7 @@ from django.db import connection
 from hypothesis import strategies as st
 
 from agents_app import exact_json
+from sessions_app.core import byte_budget, history
 from sessions_app.models import Session
 from tests.sessions_app.aap.conftest import HELLO, READ_LOG, Person, pointers, problem
 
@@ -311,3 +312,33 @@ def test_no_body_ever_breaks_the_server(alice: Person, body: Any, path: str) -> 
     assert response.status_code < 500
     if response.status_code >= 400:
         problem(response, response.status_code)
+
+
+@pytest.mark.rule("A37", "A100")
+def test_a_long_history_is_not_read_while_other_answers_take_all_room(alice: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = [{"role": "user", "content": "x" * 1000}]
+    session = alice.create(messages=seed)
+    tenant = Session.objects.get(public_id=session).tenant_id
+    path = f"/sessions/{session}/history?type=full"
+    monkeypatch.setattr(byte_budget, "LEAST_RESERVED", 500)
+    read, was_read = history.read, []
+
+    def noted(*arguments: Any) -> Any:
+        was_read.append(byte_budget.ANSWERS.held)
+        return read(*arguments)
+
+    monkeypatch.setattr(history, "read", noted)
+    most = byte_budget.ANSWERS._most()
+    assert byte_budget.ANSWERS.take(tenant, most, alone=True)
+    try:
+        with byte_budget.answering(tenant):
+            refused = alice.get(path)
+        problem(refused, 503)
+        assert refused["Retry-After"] == "2"
+        assert not was_read
+    finally:
+        byte_budget.ANSWERS.give_back(tenant, most)
+    with byte_budget.answering(tenant):
+        assert alice.get(path).json() == {"history": {"full": seed}}
+    assert was_read[0] >= 1000
+    assert byte_budget.ANSWERS.held == 0

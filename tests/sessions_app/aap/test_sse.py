@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.http import StreamingHttpResponse
 
+from sessions_app.aap import json_form
+from sessions_app.core import byte_budget, quotas
+from sessions_app.models import Session
 from tests.sessions_app.aap.conftest import HELLO, WAIT, Person, events
 
 
@@ -84,3 +88,59 @@ async def test_a_stream_that_follows_ends_with_its_run_when_the_server_goes_away
     with pytest.raises(StopAsyncIteration):
         async with asyncio.timeout(WAIT):
             await anext(body)
+
+
+@contextmanager
+def unread_answers(tenant: int) -> Iterator[None]:
+    """Other answers to the tenant take all the room there is."""
+    most = byte_budget.ANSWERS._most()
+    assert byte_budget.ANSWERS.take(tenant, most, alone=True)
+    try:
+        yield
+    finally:
+        byte_budget.ANSWERS.give_back(tenant, most)
+
+
+@pytest.mark.rule("A120")
+async def test_a_stream_ends_without_turn_stop_when_the_tenants_unread_answers_leave_no_room(
+    alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await asyncio.to_thread(alice.create)
+    tenant = (await Session.objects.aget(public_id=session)).tenant_id
+    monkeypatch.setattr(byte_budget, "SMALL_PIECE", 40)
+    with byte_budget.answering(tenant):
+        body = chunks(await asyncio.to_thread(alice.turn, session))
+        assert events(await anext(body)) == [("turn_start", {})]
+        with unread_answers(tenant):
+            await asyncio.to_thread(alice.cancel, session)
+            said = [chunk async for chunk in body]
+        assert set(said) <= {b": keep-alive\n"}
+    assert byte_budget.ANSWERS.held == 0
+
+
+@pytest.mark.rule("A61")
+async def test_a_json_answer_waits_while_the_tenants_unread_answers_leave_no_room(
+    alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await asyncio.to_thread(alice.create)
+    tenant = (await Session.objects.aget(public_id=session)).tenant_id
+    monkeypatch.setattr(json_form, "_ROOM_LOOK", 0.01)
+    monkeypatch.setattr(quotas, "bytes_of_run", lambda _turn, _run: 2_000_000)
+    has_room, looks = json_form._has_room, list[bool]()
+
+    def looked(size: int) -> bool:
+        looks.append(has_room(size))
+        return looks[-1]
+
+    monkeypatch.setattr(json_form, "_has_room", looked)
+    with byte_budget.answering(tenant):
+        body = chunks(await asyncio.to_thread(alice.post, f"/sessions/{session}/turns", {"messages": [HELLO]}))
+        await asyncio.to_thread(alice.cancel, session)
+        with unread_answers(tenant):
+            async with asyncio.timeout(WAIT):
+                while len(looks) < 3:
+                    assert await anext(body) == b"\n"
+        assert json.loads(await read_until(body, b"}")) == {"stopReason": "end_turn", "messages": []}
+        assert (looks[0], looks[-1]) == (False, True)
+        assert byte_budget.ANSWERS.held == 2_000_000
+    assert byte_budget.ANSWERS.held == 0

@@ -24,7 +24,7 @@ from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, byte_budget, connections, database, draining, prepared, session_changes, tenants
+from sessions_app.core import addresses, byte_budget, connections, database, draining, prepared, quotas, session_changes, tenants
 from sessions_app.core.caller import Caller, Limits
 from sessions_app.core.key_watch import Slot
 from sessions_app.core.quotas import Quota
@@ -392,3 +392,30 @@ async def test_what_a_tenants_clients_do_not_read_is_bounded_in_all_and_who_read
             await asyncio.to_thread(until, lambda: answers.held == before)
     finally:
         deaf.close()
+
+
+@pytest.mark.rule("R61", "R112")
+async def test_large_snapshots_and_turns_are_not_read_while_unread_answers_leave_no_room(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Watcher(host, cast.alice.key, "patient")
+    await client.open()
+    await client.initialize()
+    uri = new_uri()
+    await client.request("createSession", {"session": uri, "provider": "echo"})
+    for size in ("bytes_of_session", "bytes_of_history"):
+        monkeypatch.setattr(quotas, size, lambda *_: 2_000_000)
+    tenant, answers = cast.alice.caller.tenant, byte_budget.ANSWERS
+    before, most = answers.held, answers._most()
+    assert answers.take(tenant, most, alone=True)
+    try:
+        for method, params in (("subscribe", {"resource": uri}), ("fetchTurns", {"session": uri})):
+            with pytest.raises(RPCError) as refusal:
+                await client.request(method, params)
+            assert "have not been read yet" in refusal.value.message
+    finally:
+        answers.give_back(tenant, most)
+    await client.subscribe(uri)
+    assert (await client.request("fetchTurns", {"session": uri}))["turns"] == []
+    await asyncio.to_thread(until, lambda: answers.held == before)
+    await client.close()
