@@ -419,3 +419,26 @@ async def test_large_snapshots_and_turns_are_not_read_while_unread_answers_leave
     assert (await client.request("fetchTurns", {"session": uri}))["turns"] == []
     await asyncio.to_thread(until, lambda: answers.held == before)
     await client.close()
+
+
+@pytest.mark.rule("R65")
+async def test_a_large_snapshot_is_not_counted_twice_when_it_is_ready(
+    host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
+    read = snapshots.read
+
+    def large(caller: Caller, target: Target) -> dict[str, Any]:
+        byte_budget.reserve(20_000_000)
+        shot = read(caller, target)
+        return {**shot, "state": {**shot["state"], "config": {"_": "x" * 20_000_000}}}
+
+    monkeypatch.setattr(snapshots, "read", large)
+    before = byte_budget.ANSWERS.held
+    client = Client(host, cast.alice.key, "reader")
+    await client.open()
+    await client.initialize(ROOT)
+    await client.unsubscribe(ROOT)
+    await client.subscribe(ROOT)
+    await asyncio.to_thread(until, lambda: byte_budget.ANSWERS.held == before)
+    await client.close()
