@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 import pytest_django
+from django.db import connections
 
 from tests.fakes.model_server import ModelServer
 
@@ -27,6 +29,27 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("suite")
     # A line for each request buries what a failed test has to say.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    _close_connections_of_threads()
+
+
+def _close_connections_of_threads() -> None:
+    """Give back the connections to the database that tests use in ``asyncio.to_thread``.
+
+    Its threads end with the test's loop, and a connection that ends with its thread is missing in the pool for ever: after
+    twenty such tests the others of the process get none.
+    """
+    to_thread = asyncio.to_thread
+
+    async def closing(call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        def called() -> Any:
+            try:
+                return call(*arguments, **named)
+            finally:
+                connections.close_all()
+
+        return await to_thread(called)
+
+    asyncio.to_thread = closing
 
 
 def pytest_sessionfinish() -> None:
