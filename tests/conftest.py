@@ -252,7 +252,7 @@ def _log_lines_are_about_this_test_alone() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def process_ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The exit codes with which the code under test wanted to end this process: none, unless the test takes them away."""
-    from sessions_app.core import supervision
+    from agents_app import supervision
 
     codes: list[int] = []
     monkeypatch.setattr(supervision, "leave", codes.append)

@@ -14,11 +14,11 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from agents_app import options
+from agents_app import options, supervision
 from agents_app.mcp import listing
 from agents_app.mcp.access import Access, accesses
 from agents_app.mcp.faults import McpFault
@@ -51,7 +51,7 @@ class Entry:
     asked: threading.Event = field(default_factory=threading.Event)
     asked_at: float = 0.0
     tried: threading.Event = field(default_factory=threading.Event)
-    following: Future[None] | None = None
+    following: asyncio.Task[None] | None = None
     """Kept, because a loop holds its tasks weakly."""
 
 
@@ -126,15 +126,40 @@ class Catalogue:
             found = self._entries.get(access.key)
             if found is None:
                 found = self._entries[access.key] = Entry(access)
-                found.following = asyncio.run_coroutine_threadsafe(self._follow(found), self._running_loop())
+                self._running_loop().call_soon_threadsafe(self._begin, found)
         return found
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run, args=(self._loop,), name="mcp-lists", daemon=True)
+            loop = self._loop = asyncio.new_event_loop()
+            self._thread = supervision.thread(
+                partial(_run, loop),
+                "mcp-lists",
+                may_return=lambda: self._loop is not loop,
+                instead=lambda _error: self._start_again(loop),
+            )
             self._thread.start()
         return self._loop
+
+    def _start_again(self, lost: asyncio.AbstractEventLoop) -> None:
+        """Ask all servers again, in a new thread and after a pause. Nothing but the lists depends on the one that ended."""
+        with self._lock:
+            if self._loop is not lost:
+                return
+            self._loop = None
+            loop = self._running_loop()
+            for entry in self._entries.values():
+                loop.call_soon_threadsafe(loop.call_later, LONGEST_PAUSE, self._begin, entry)
+
+    def _begin(self, entry: Entry) -> None:
+        """Follow a server, in the loop. If that ends by an error, the server is asked again after a pause."""
+        entry.following = supervision.task(
+            self._follow(entry), f"mcp list of {entry.access.server}", instead=partial(self._begin_again, entry)
+        )
+
+    def _begin_again(self, entry: Entry, error: BaseException | None) -> None:
+        self._failed(entry, McpFault("failed", type(error).__name__))
+        asyncio.get_running_loop().call_later(LONGEST_PAUSE, self._begin, entry)
 
     async def _follow(self, entry: Entry) -> None:
         """Ask one server for as long as the process lives."""

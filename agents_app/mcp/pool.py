@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from agents_app import supervision
 from agents_app.errors import ToolFailed
 from agents_app.mcp import results
 from agents_app.mcp.access import Access
@@ -152,10 +153,18 @@ class Pool:
 
     def _watch(self) -> None:
         if self._sweeper is None or self._sweeper.done():
-            self._sweeper = asyncio.create_task(self._sweep(), name="mcp connections")
+            # Without it idle connections stay open. It has no state of its own, so it is started again: no process, and no
+            # run of it, is given up for that. Its first look comes after a pause.
+            self._sweeper = supervision.task(
+                self._sweep(), "mcp-connections", may_return=lambda: not self._is_used, instead=lambda _error: self._watch()
+            )
+
+    @property
+    def _is_used(self) -> bool:
+        return bool(self._opened or self._failed_lists)
 
     async def _sweep(self) -> None:
-        while self._opened or self._failed_lists:
+        while self._is_used:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
             for key, connection in list(self._opened.items()):

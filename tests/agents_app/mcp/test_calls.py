@@ -296,6 +296,26 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not(old_server: Mcp
     await eventually(lambda: pool().size == 0)
 
 
+async def test_idle_connections_are_closed_though_the_task_that_looks_for_them_has_ended_once(
+    server: McpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    drop = Pool._drop
+    broken: list[str] = []
+
+    def breaks_once(self: Pool, key: str) -> None:
+        if not broken:
+            broken.append(key)
+            raise ValueError
+        drop(self, key)
+
+    monkeypatch.setattr(Pool, "_drop", breaks_once)
+    await call(server, "read_file", {"path": "x"})
+    await eventually(lambda: broken and pool().size == 0)
+    assert "task_ended task='mcp-connections': ValueError" in caplog.text
+
+
 async def test_connections_are_bounded_in_number(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 2)
     slow = asyncio.create_task(call(server, "slow", owner="busy"))

@@ -14,6 +14,7 @@ from agents_app import registry, tool_lists
 from agents_app.mcp import catalogue as module
 from agents_app.mcp import listing
 from agents_app.mcp.catalogue import catalogue
+from agents_app.mcp.connection import Connection as McpConnection
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ToolSpec
 from tests.fakes.mcp_server import McpServer, serving
 
@@ -211,3 +212,52 @@ def test_a_server_whose_list_met_something_unexpected_is_asked_again(server: Mcp
     with registry.use([agent(McpSpec("harbour", server.url))]):
         eventually(lambda: "read_file" in names())
     assert not failures
+
+
+def test_a_server_is_asked_again_when_the_task_that_follows_it_has_ended(
+    server: McpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.05)
+    # At the old age a client notices so that its server is gone.
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.2)
+    close, broken = McpConnection.close, threading.Event()
+
+    async def breaks_once(connection: McpConnection) -> None:
+        await close(connection)
+        if not broken.is_set():
+            broken.set()
+            raise ValueError
+
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        assert "slow" in names()
+        eventually(lambda: server.listened)
+        monkeypatch.setattr(McpConnection, "close", breaks_once)
+        server.stop()
+        eventually(broken.is_set)
+        server.offers.pop("slow")
+        server.start()
+        eventually(lambda: "slow" not in names())
+    assert "task_ended task='mcp list of harbour': ValueError" in caplog.text
+
+
+def test_servers_are_asked_again_when_the_thread_that_asks_them_has_ended(
+    server: McpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.05)
+
+    def breaks() -> None:
+        raise SystemExit
+
+    with registry.use([agent(McpSpec("harbour", server.url))]):
+        assert "brand_new" not in names()
+        eventually(lambda: server.listened)
+        thread, loop = catalogue._thread, catalogue._loop
+        assert thread is not None
+        assert loop is not None
+        loop.call_soon_threadsafe(breaks)
+        thread.join(60)
+        assert not thread.is_alive()
+        server.add("brand_new")
+        eventually(lambda: "brand_new" in names())
+    assert "thread_ended thread='mcp-lists': SystemExit" in caplog.text
