@@ -33,37 +33,35 @@ _RENEWALS = 3
 
 
 class _Watch:
-    """Of one loop. Two statements, whatever the number of connections; none while there are none."""
+    """Of one loop. A few statements, whatever the number of connections; none while there are none."""
 
     def __init__(self) -> None:
         self._boards: dict[Switchboard, int] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._entering: dict[str, asyncio.Task[None]] = {}
         self._showing: dict[int, asyncio.Task[None]] = {}
 
     def enter(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
-        if self._watching is None:
-            self._watching = supervision.task(self._watch(), "connections-watch")
+        if not self._watching:
+            # An error in one neither stops nor delays the other.
+            duties = (Duty("presence", self._renew), Duty("listings", self._look_at_listings))
+            self._watching = [supervision.task(self._watch(duty), f"{duty.name}-watch") for duty in duties]
 
     def leave(self, board: Switchboard) -> None:
         self._boards[board] -= 1
         if not self._boards[board]:
             del self._boards[board]
-        if not self._boards and self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+        if not self._boards:
+            for task in self._watching:
+                task.cancel()
+            self._watching = []
 
-    async def _watch(self) -> None:
-        duty = Duty("presence", self._look)
+    async def _watch(self, duty: Duty) -> None:
         every = settings.AGENTHOST_AHP_PRESENCE_SECONDS / _RENEWALS
         while True:
             await asyncio.sleep(min(_RETRY_SECONDS, every) if duty.failing else every)
             await duty.attempt()
-
-    async def _look(self) -> None:
-        await self._renew()
-        await self._look_at_listings()
 
     @property
     def _connections(self) -> list[Connection]:

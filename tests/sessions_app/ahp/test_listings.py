@@ -19,7 +19,7 @@ from agents_app.spec import AgentSpec, OptionSpec
 from sessions_app.ahp import attendance
 from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import database, feed, journal, keys, listings, tenants
+from sessions_app.core import connections, database, feed, journal, keys, listings, tenants
 from sessions_app.core.events import Kind
 from sessions_app.models import AgentListing, ShownListing
 from tests.cast import Cast, Member, make_session
@@ -384,4 +384,36 @@ async def test_many_looks_at_once_make_one_event(host: str, cast: Cast) -> None:
         await asyncio.gather(*(database.run(listings.show, cast.alice.tenant.pk) for _ in range(8)))
         await client.until(lambda: "extra" in _names(client))
     assert len(await database.run(_events, cast.alice)) == 1
+    await client.close()
+
+
+@pytest.mark.parametrize("broken", ["presence", "listings"])
+async def test_presence_and_listings_are_looked_after_though_the_other_fails(
+    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    caplog.set_level("INFO")
+    renewed, renew = threading.Semaphore(0), connections.renew
+
+    def fails(*_arguments: object) -> None:
+        raise ValueError
+
+    def renews(present: list[str]) -> set[str]:
+        lost = renew(present)
+        renewed.release()
+        return lost
+
+    monkeypatch.setattr(connections, "renew", fails if broken == "presence" else renews)
+    monkeypatch.setattr(attendance, "_RETRY_SECONDS", 0.05)
+    client = await _opened(host, cast.alice.key)
+    if broken == "listings":
+        monkeypatch.setattr(listings, "outdated", fails)
+    async with asyncio.timeout(60):
+        while f"duty_failing duty='{broken}'" not in caplog.text:  # noqa: ASYNC110 - the log tells
+            await asyncio.sleep(0.02)
+    if broken == "presence":
+        with registry.use([*_now(), _other()]):
+            await client.until(lambda: "extra" in _names(client))
+    else:
+        for _ in range(3):
+            assert await asyncio.to_thread(renewed.acquire, timeout=60)
     await client.close()
