@@ -22,7 +22,7 @@ from pytest_django import Settings
 from agenthost import reach
 from agenthost.doctor import agents, database, machine, redis, work
 from agenthost.doctor.examination import examine, of_settings
-from agenthost.doctor.findings import Finding
+from agenthost.doctor.findings import Finding, line
 from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
 from ops.services import Redis, free_port
@@ -48,6 +48,12 @@ def the_bad(found: Iterable[Finding]) -> Finding:
 def _postgres(on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("about Postgres")
+
+
+def test_the_example_in_the_documentation_has_the_lines_that_a_sound_schema_gets() -> None:
+    example = (Path(__file__).resolve().parents[3] / "docs/doctor.md").read_text().split("```")[1]
+    (shown,) = [each for each in example.splitlines() if each.split()[1:2] == ["schema"]]
+    assert shown in [line(finding) for finding in database.belonging()]
 
 
 # Settings --------------------------------------------------------------------------------------------
