@@ -19,7 +19,7 @@ from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsFo
 from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.admin.tenants import chosen_again
-from sessions_app.core import keys, quotas
+from sessions_app.core import keys, quotas, refusals
 from sessions_app.core.errors import InvalidInput
 from sessions_app.models import ApiKey, Tenant
 
@@ -271,11 +271,15 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         )
 
     def _revoke(self, request: HttpRequest, rows: list[ApiKey]) -> None:
-        done = [row for row in rows if keys.revoke(row, actor=actor(request), address=address(request))]
+        until, who, where = refusals.deadline(), actor(request), address(request)
+        ended = [(row, keys.revoke(row, actor=who, address=where, until=until)) for row in rows]
+        done = [row for row, refusal in ended if refusal.changed]
         if done:
             self.message_user(request, f"Revoked: {', '.join(f'{row.prefix}…' for row in done)}", messages.SUCCESS)
         else:
             self.message_user(request, "It had been revoked before.", messages.INFO)
+        if remark := refusals.remark(sum(refusal.left for _, refusal in ended)):
+            self.message_user(request, remark, messages.WARNING)
 
     @sensitive_variables()
     def _show_once(self, request: HttpRequest, issued: keys.Issued, replaced: ApiKey | None = None) -> HttpResponse:

@@ -13,7 +13,7 @@ from django.urls import path
 
 from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
-from sessions_app.core import quotas, tenants
+from sessions_app.core import quotas, refusals, tenants
 from sessions_app.models import Tenant
 
 _SUSPENSION = (
@@ -177,8 +177,12 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         )
 
     def _suspend(self, request: HttpRequest, rows: list[Tenant]) -> None:
-        done = [row.slug for row in rows if tenants.suspend(row, actor=actor(request), address=address(request))]
+        until, who, where = refusals.deadline(), actor(request), address(request)
+        ended = [(row.slug, tenants.suspend(row, actor=who, address=where, until=until)) for row in rows]
+        done = [slug for slug, refusal in ended if refusal.changed]
         self._tell(request, done, "Suspended", "They were suspended already.")
+        if remark := refusals.remark(sum(refusal.left for _, refusal in ended)):
+            self.message_user(request, remark, messages.WARNING)
 
     def _resume(self, request: HttpRequest, rows: list[Tenant]) -> None:
         done = [row.slug for row in rows if tenants.resume(row, actor=actor(request), address=address(request))]

@@ -25,6 +25,7 @@ from sessions_app.core import audit, prepared, quotas
 from sessions_app.core.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.errors import Fault, InvalidInput, NotAuthenticated
 from sessions_app.core.prepared import Statement
+from sessions_app.core.refusals import Refusal
 from sessions_app.models import ApiKey, Tenant
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,11 @@ def authenticate(raw: str) -> Caller:
     if unnoted:
         _note_use(caller.key, caller.key_prefix)
     return caller
+
+
+def is_good(raw: str) -> bool:
+    """Whether the key would be accepted now. Its use is not noted."""
+    return prepared.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw))) is not None
 
 
 def callers(key_ids: Collection[int]) -> dict[int, Caller]:
@@ -189,11 +195,12 @@ def set_limits(key: ApiKey, limits: Limits, *, actor: str, address: str = "") ->
     return bool(changes)
 
 
-def revoke(key: ApiKey, *, actor: str, address: str = "") -> bool:
-    """Refuse the key from now on, then stop the runs that it began. False: it had been revoked already.
+def revoke(key: ApiKey, *, actor: str, address: str = "", until: float | None = None) -> Refusal:
+    """Refuse the key from now on, then stop the runs that it began.
 
     Its open streams and connections end by themselves (``key_watch``). Not to be called within a transaction: the key must
-    be refused before its turns are looked at, or one could start between. Calling it again is safe.
+    be refused before its turns are looked at, or one could start between. Calling it again is safe. ``until``: how long it
+    may wait for locked turns, if several refusals share a ``refusals.deadline``.
     """
     from sessions_app.core import turns
 
@@ -202,8 +209,8 @@ def revoke(key: ApiKey, *, actor: str, address: str = "") -> bool:
         if changed:
             audit.record(actor=actor, address=address, action=audit.Action.KEY_REVOKED, target=_named(key), tenant=key.tenant)
     key.refresh_from_db(fields=["revoked_at"])
-    turns.cancel_key(key.pk)
-    return bool(changed)
+    left = turns.cancel_key(key.pk, until)
+    return Refusal(bool(changed), left)
 
 
 def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from sessions_app.core import audit, journal, quotas
 from sessions_app.core.caller import Limits
 from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.refusals import Refusal
 from sessions_app.models import Tenant
 
 LONGEST_RETENTION_DAYS = 36_500
@@ -119,11 +120,12 @@ def set_limits(tenant: Tenant, limits: Limits, *, session_retention_days: int | 
     return bool(changes)
 
 
-def suspend(tenant: Tenant, *, actor: str, address: str = "") -> bool:
-    """Refuse the tenant's keys, then cancel its live turns. False: it was suspended already.
+def suspend(tenant: Tenant, *, actor: str, address: str = "", until: float | None = None) -> Refusal:
+    """Refuse the tenant's keys, then cancel its live turns.
 
     Not to be called within a transaction: the keys must be refused before the turns are looked at, or one
-    could start between. Calling it again is safe, and ends what a first call that failed midway left.
+    could start between. Calling it again is safe, and ends what a first call that failed midway left. ``until``: how long
+    it may wait for locked turns, if several refusals share a ``refusals.deadline``.
     """
     from sessions_app.core import turns
 
@@ -132,8 +134,8 @@ def suspend(tenant: Tenant, *, actor: str, address: str = "") -> bool:
         if changed:
             audit.record(actor=actor, address=address, action=audit.Action.TENANT_SUSPENDED, target=_named(tenant), tenant=tenant)
     tenant.refresh_from_db(fields=["suspended_at"])
-    turns.cancel_tenant(tenant.pk)
-    return bool(changed)
+    left = turns.cancel_tenant(tenant.pk, until)
+    return Refusal(bool(changed), left)
 
 
 def resume(tenant: Tenant, *, actor: str, address: str = "") -> bool:

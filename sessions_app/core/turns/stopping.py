@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,15 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, broadcast, dispatches, held, history, journal, prepared, quotas, rounds
+from sessions_app.core import access, broadcast, dispatches, held, history, journal, prepared, quotas, refusals, rounds
 from sessions_app.core.caller import Caller
 from sessions_app.core.dispatches import Dispatched
 from sessions_app.core.errors import NotPossible
 from sessions_app.core.events import Happening, Kind
+from sessions_app.core.held import Held
 from sessions_app.core.history import Place
 from sessions_app.core.journal.types import Event, NewEvent
+from sessions_app.core.rounds import Round
 from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
 from sessions_app.core.turns.deferred import take_deferred
 from sessions_app.core.turns.values import CancelReceipt, Claimed, Stop, Stopped
@@ -154,7 +157,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
         stop_reason=stop.reason,
         error="" if stop.state is TurnState.CANCELLED else stop.cause,
         failure=None if stop.failure is None else exact_json.dumps(dict(stop.failure)),
-        ended_at=now,
+        ended_at=Now(),
         fence=fence,
         lease_expires_at=None,
         parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]),
@@ -217,16 +220,18 @@ def stop_live_turn(tx: journal.Transaction, session: Session, stop: Stop) -> Sto
     return None if turn is None else stop_locked(tx, turn, stop)
 
 
-def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = True) -> Stopped | None:
+def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = True, hardly: bool = False) -> Stopped | None:
     """Stop this one turn, never the next; None if it had ended already.
 
     ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
     Unless ``waiting`` it is also left alone while somebody else holds its session or turn; Held if it is another row of
-    it, or its tenant's counter.
+    it, or its tenant's counter. ``hardly``: without the moment that other statements wait for locks then.
     """
     skipping = not waiting and held.skip_locked()
     transaction = journal.transaction(waiting=waiting)
     with transaction if waiting else held.briefly(transaction) as tx:
+        if hardly:
+            held.hardly()
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
@@ -284,28 +289,54 @@ def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Disp
 
 
 Refused = Literal["suspended", "revoked"]
+_HELD_LOOK = 0.05
 _LATELY = timedelta(minutes=10)
 """For how long the sweep looks for what a suspension or a revocation did not get to stop itself."""
 
 
-def cancel_tenant(tenant_id: int) -> int:
-    """Stop every live turn of a tenant that is suspended; how many there were."""
-    return _cancel_each(Turn.objects.filter(tenant_id=tenant_id), "suspended")
+def cancel_tenant(tenant_id: int, until: float | None = None) -> int:
+    """Stop every live turn of a tenant that is suspended; how many are locked, and left to the sweep.
+
+    Those are waited for ``until`` then, all of them together; None: ``refusals.deadline``.
+    """
+    return _cancel_each(Turn.objects.filter(tenant_id=tenant_id), "suspended", until)
 
 
-def cancel_key(key_id: int) -> int:
-    """Stop every live turn whose last run a revoked key began; how many there were."""
-    return _cancel_each(Turn.objects.filter(api_key_id=key_id), "revoked")
+def cancel_key(key_id: int, until: float | None = None) -> int:
+    """The same for the turns whose last run a revoked key began."""
+    return _cancel_each(Turn.objects.filter(api_key_id=key_id), "revoked", until)
 
 
-def _cancel_each(turns: QuerySet[Turn], cause: Refused) -> int:
-    stopped = 0
-    for turn_id in list(turns.filter(state__in=LIVE_STATES).values_list("pk", flat=True)):
+def _cancel_each(turns: QuerySet[Turn], cause: Refused, until: float | None) -> int:
+    until = refusals.deadline() if until is None else until
+    live, how = turns.filter(state__in=LIVE_STATES), Stop(cause=cause, reason="error")
+    # Whether the round has waited for a lock: once is enough.
+    is_held = False
+
+    def stop_free(turn: int) -> int:
+        nonlocal is_held
         try:
-            stopped += stop(turn_id, Stop(cause=cause, reason="error")) is not None
-        except OperationalError:
-            log.warning("turn_not_stopped turn=%s cause=%s; its rows are locked, the sweep stops it", turn_id, cause)
-    return stopped
+            return stop(turn, how, waiting=False, hardly=is_held) is not None
+        except Held:
+            is_held = True
+            raise
+
+    # The first round looks at all of them, whatever the time.
+    seconds = math.inf
+    while True:
+        one, is_held = Round(seconds), False
+        try:
+            one.each(list(live.values_list("pk", flat=True)), stop_free)
+        except OperationalError as error:
+            log.warning("turns_not_stopped cause=%s: the database: %s", cause, type(error).__name__)
+        left, seconds = live.count(), until - time.monotonic()
+        if not left or seconds <= 0:
+            break
+        time.sleep(_HELD_LOOK)
+    one.report("stop refused turns")
+    if left:
+        log.warning("turns_left_to_sweep cause=%s turns=%d: other transactions have locked them", cause, left)
+    return left
 
 
 def stop_overdue() -> int:

@@ -25,7 +25,10 @@ revoke_key 17
 
     def handle(self, *_args: Any, **options: Any) -> None:
         key = self.key(options["key"])
-        if keys.revoke(key, actor=self.actor, address=self.address):
+        refusal = keys.revoke(key, actor=self.actor, address=self.address)
+        if refusal.changed:
             self.explain(f"Revoked the key {key.prefix}… ({key.name}) of {key.tenant.slug}.")
         else:
             self.explain(f"The key {key.prefix}… ({key.name}) of {key.tenant.slug} was revoked before.")
+        if refusal.remark:
+            self.explain(refusal.remark)

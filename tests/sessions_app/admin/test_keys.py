@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from sessions_app.core import keys, tenants
+from sessions_app.core import keys, tenants, turns
 from sessions_app.core.errors import NotAuthenticated
 from sessions_app.models import ApiKey, AuditRecord, Tenant
 from tests.sessions_app.admin.pages import html, url
@@ -223,3 +223,22 @@ def test_a_keys_limit_that_cannot_be_is_shown_again_with_its_fault(eve: Client, 
 def test_who_may_only_look_cannot_change_limits(reader: Client, acme: Tenant) -> None:
     key = make_key(acme).key
     assert reader.post(url("apikey", "limits", key), {"max_sessions": "9"}).status_code == 403
+
+
+def test_turns_that_a_revocation_left_to_the_sweep_are_counted_and_waited_for_together(
+    eve: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    def left(_key: int, until: float | None = None) -> int:
+        waits.append(until)
+        return 2
+
+    monkeypatch.setattr(turns, "cancel_key", left)
+    first, second = make_key(acme), make_key(acme)
+    chosen = {"action": "revoke_selected", "_selected_action": [first.key.pk, second.key.pk], "confirmed": "yes"}
+    page = html(eve.post(url("apikey", "changelist"), chosen, follow=True))
+    assert "4 turns are locked by other transactions and not stopped yet" in page
+    assert len(waits) == 2
+    assert None not in waits
+    assert len(set(waits)) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from sessions_app.core import keys, tenants
+from sessions_app.core import keys, tenants, turns
 from sessions_app.core.errors import NotAuthenticated
 from sessions_app.models import AuditRecord, Tenant, TenantCounter
 from tests.sessions_app.admin.pages import html, url
@@ -129,3 +129,11 @@ def test_a_tenant_is_made_with_its_limits(eve: Client) -> None:
     eve.post(url("tenant", "add"), {"slug": "acme", "title": "", "max_tokens_per_day": "5000", "session_retention_days": "1"})
     tenant = Tenant.objects.get()
     assert (tenant.max_tokens_per_day, tenant.session_retention_days) == (5000, 1)
+
+
+def test_turns_that_a_suspension_left_to_the_sweep_are_counted(
+    eve: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "cancel_tenant", lambda _tenant, _until: 1)
+    page = html(eve.post(url("tenant", "suspend", acme), follow=True))
+    assert "1 turn is locked by other transactions and not stopped yet" in page

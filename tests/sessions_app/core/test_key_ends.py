@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError, transaction
+from django.core.management import call_command
+from django.db import transaction
 from django.utils import timezone
 
-from sessions_app.core import keys, tenants, turns
+from sessions_app.core import keys, refusals, tenants, turns
+from sessions_app.core.held import RowsHeld
+from sessions_app.core.refusals import Refusal
 from sessions_app.core.turns import ClientResult, stopping
 from sessions_app.core.worker import Worker
-from sessions_app.models import ApiKey, AuditRecord, Tenant, Turn
+from sessions_app.models import ApiKey, AuditRecord, Session, Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
-from tests.sessions_app.core.conftest import World, claim_one, turn_of, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, locked, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.test_turns import READ_LOG
+from tests.sessions_app.core.test_worker import in_thread
 
 
 def _row(world: World) -> ApiKey:
@@ -49,7 +55,7 @@ def test_a_revocation_stops_queued_running_and_waiting_turns_that_the_key_began(
     # Nobody takes it: its format is a newer release's.
     queued = alice.say(alice.session(), "x")
     Turn.objects.filter(pk=queued.turn_id, state="queued").update(format=99)
-    assert keys.revoke(_row(alice), actor="tests")
+    assert keys.revoke(_row(alice), actor="tests") == Refusal(changed=True, left=0)
     assert [_ended(each) for each in (queued, running, waiting)] == [("cancelled", "error")] * 3
     assert turn_of(theirs).state == "running"
     turns.cancel_tenant(alice.caller.tenant)
@@ -107,17 +113,19 @@ def test_what_a_refusal_could_not_stop_is_stopped_by_the_sweep(
     assert claim_one("dead") is not None
     stop = stopping.stop
 
-    def locked(turn_id: int, how: turns.Stop, **more: bool) -> turns.Stopped | None:
+    def held(turn_id: int, how: turns.Stop, **more: bool) -> turns.Stopped | None:
         if turn_id == accepted.turn_id:
-            raise OperationalError("canceling statement due to lock timeout")
+            raise RowsHeld
         return stop(turn_id, how, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stopping, "stop", locked)
+        patch.setattr(stopping, "stop", held)
+        patch.setattr(refusals, "deadline", time.monotonic)
         if of_tenant:
-            tenants.suspend(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
+            refusal = tenants.suspend(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
         else:
-            keys.revoke(_row(alice), actor="tests")
+            refusal = keys.revoke(_row(alice), actor="tests")
+    assert refusal == Refusal(changed=True, left=1)
     assert turn_of(accepted).state == "running"
     assert turn_of(other).state == "cancelled"
     assert turns.stop_suspended() + turns.stop_revoked() == 1
@@ -128,3 +136,49 @@ def test_a_key_is_not_revoked_inside_a_transaction(alice: World) -> None:
     """Its turns must be looked at after everybody sees that it is revoked."""
     with transaction.atomic(), pytest.raises(RuntimeError):
         keys.revoke(_row(alice), actor="tests")
+
+
+@pytest.mark.parametrize("how", ["command", "key", "tenant"])
+def test_turns_that_are_locked_are_left_to_the_sweep_and_the_operator_learns_how_many(
+    alice: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, on_postgres: bool, how: str
+) -> None:
+    """Waited for one after the other, a refusal would last as long as the lock."""
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    monkeypatch.setattr(refusals, "deadline", time.monotonic)
+    held = [alice.say(alice.session(), "x") for _ in range(3)]
+    free = alice.say(alice.session(), "y")
+    rows = Session.objects.filter(turns__in=[each.turn_id for each in held])
+    with locked(lambda: list(Session.objects.select_for_update().filter(pk__in=list(rows.values_list("pk", flat=True))))):
+        if how == "command":
+            said = io.StringIO()
+            call_command("revoke_key", str(alice.caller.key), stderr=said)
+            assert "3 turns are locked by other transactions and not stopped yet" in said.getvalue()
+        elif how == "key":
+            assert keys.revoke(_row(alice), actor="tests") == Refusal(changed=True, left=3)
+        else:
+            tenant = Tenant.objects.get(pk=alice.caller.tenant)
+            assert tenants.suspend(tenant, actor="tests") == Refusal(changed=True, left=3)
+        assert turn_of(free).state == "cancelled"
+        assert {turn_of(each).state for each in held} == {"queued"}
+    assert "turns=3" in caplog.text
+    assert turns.stop_suspended() + turns.stop_revoked() == 3
+    assert {_ended(each) for each in (*held, free)} == {("cancelled", "error")}
+
+
+def test_a_turn_that_is_released_within_the_wait_is_stopped_by_the_refusal_itself(
+    alice: World, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    monkeypatch.setattr(refusals, "deadline", lambda: time.monotonic() + 60)
+    held, free = alice.session(), alice.session()
+    first, second = alice.say(held, "x"), alice.say(free, "y")
+    found: list[Refusal] = []
+    with locked(lambda: Session.objects.select_for_update().get(pk=held.pk)):
+        revoking = in_thread(lambda: found.append(keys.revoke(_row(alice), actor="tests")))
+        wait_for(lambda: turn_of(second).state == "cancelled", "nobody waits for the turn that is locked")
+        assert turn_of(first).state == "queued"
+    revoking.join(90)
+    assert found == [Refusal(changed=True, left=0)]
+    assert _ended(first) == ("cancelled", "error")

@@ -132,7 +132,7 @@ def test_an_unknown_key_is_refused(tenant: Tenant) -> None:
 @pytest.mark.rule("A2")
 def test_a_revoked_key_is_refused(tenant: Tenant) -> None:
     issued = issue(tenant)
-    assert keys.revoke(issued.key, actor="t")
+    assert keys.revoke(issued.key, actor="t").changed
     assert refused(issued.raw)
 
 
@@ -172,6 +172,14 @@ def test_the_last_use_is_written_at_most_once_a_minute(tenant: Tenant) -> None:
     ApiKey.objects.filter(pk=issued.key.pk).update(last_used_at=earlier)
     keys.authenticate(issued.raw)
     assert last_used(issued) != earlier
+
+
+def test_asking_whether_a_key_is_still_good_is_no_use_of_it(tenant: Tenant) -> None:
+    issued = issue(tenant)
+    assert keys.is_good(issued.raw)
+    assert last_used(issued) is None
+    keys.revoke(issued.key, actor="t")
+    assert not keys.is_good(issued.raw)
 
 
 def test_a_locked_key_is_accepted_without_waiting_for_the_lock(tenant: Tenant, on_postgres: bool) -> None:
@@ -238,8 +246,8 @@ def test_a_wrong_wish_is_refused_by_its_name_and_nothing_is_stored(tenant: Tenan
 
 def test_issuing_and_revoking_leave_one_audit_row_each(tenant: Tenant) -> None:
     issued = issue(tenant, scopes=["meta:read"])
-    assert keys.revoke(issued.key, actor="admin:eve", address="10.0.0.9")
-    assert not keys.revoke(issued.key, actor="admin:eve")
+    assert keys.revoke(issued.key, actor="admin:eve", address="10.0.0.9").changed
+    assert not keys.revoke(issued.key, actor="admin:eve").changed
     rows = AuditRecord.objects.filter(action__startswith="key_").order_by("id")
     assert [(row.action, row.actor, row.address, row.tenant_id) for row in rows] == [
         ("key_issued", "shell:eve", "host", tenant.pk),

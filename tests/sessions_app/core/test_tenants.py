@@ -90,9 +90,9 @@ def test_an_empty_list_of_agents_is_refused() -> None:
 
 def test_suspending_and_resuming_leave_one_audit_row_each() -> None:
     tenant, _ = tenants.create("acme")
-    assert tenants.suspend(tenant, actor="admin:eve", address="10.0.0.9")
+    assert tenants.suspend(tenant, actor="admin:eve", address="10.0.0.9").changed
     assert Tenant.objects.exclude(suspended_at=None).exists()
-    assert not tenants.suspend(tenant, actor="admin:eve")
+    assert not tenants.suspend(tenant, actor="admin:eve").changed
     assert tenants.resume(tenant, actor="admin:eve")
     assert not Tenant.objects.exclude(suspended_at=None).exists()
     assert not tenants.resume(tenant, actor="admin:eve")
@@ -112,7 +112,7 @@ def test_suspending_again_ends_what_a_first_suspension_left(alice: World) -> Non
     tenant = Tenant.objects.get(pk=alice.caller.tenant)
     tenants.suspend(tenant, actor="t")
     left = alice.say(alice.session(), "one that was accepted in the same moment")
-    assert not tenants.suspend(tenant, actor="t")
+    assert not tenants.suspend(tenant, actor="t").changed
     assert turn_of(left).ended_at is not None
 
 
