@@ -40,7 +40,10 @@ access_log = logging.getLogger("agenthost.access")
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 WEBSOCKET_PATHS = frozenset({"/ahp"})
 WAIT_FOR_READER = "agenthost.wait_for_reader"
-"""An extension of the scope: the server drops clients that read nothing, until it is told that this one has a good key."""
+"""An extension of the scope: the server drops clients that read nothing, until it is told that this one has a good key.
+
+Called with a way to ask whether it still is: ``async () -> bool``, or None.
+"""
 DROP = "agenthost.drop"
 """An extension of the scope: ends the connection at once, whatever of the answer its client has not read."""
 LINGER_SECONDS = 5.0
@@ -129,7 +132,7 @@ class Guard:
             if refusal is not None:
                 return refusal
             if "owner" in scope["agenthost"] and WAIT_FOR_READER in scope.get("extensions", {}):
-                scope["extensions"][WAIT_FOR_READER]["call"]()
+                scope["extensions"][WAIT_FOR_READER]["call"](scope["agenthost"].get("key_is_good"))
         body.sender_is_known(scope["agenthost"].get("owner"))
         refusal = _body_refusal(scope, body.most)
         if refusal is not None:

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from contextvars import copy_context
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -111,7 +112,8 @@ async def judge(scope: Scope) -> Problem | None:
     if not key:
         return None
     try:
-        scope["agenthost"]["owner"] = await admission.tenant_of(key, scope["agenthost"]["address"], patience)
+        tenant = await admission.tenant_of(key, scope["agenthost"]["address"], patience)
+        scope["agenthost"].update(owner=tenant, key_is_good=partial(admission.is_good, key, tenant, patience))
     except (DomainError, DatabaseError) as error:
         problem = problems.problem_of(error)
         if problem is None:

@@ -12,7 +12,7 @@ import functools
 import logging
 import socket
 import urllib.parse
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, NoReturn, cast
 
 import httptools
@@ -44,6 +44,9 @@ _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1024 * 1024
 # Headers about upgrades, which concern one connection only and are not passed on.
 _ABOUT_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
+
+
+KeyIsGood = Callable[[], Awaitable[bool]]
 
 
 class _Refused(Exception):
@@ -108,6 +111,10 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow = _Flow(transport, self.pipeline)
         _bound_sending(transport, self._limits.send_seconds)
         self._waits_for_reader = False
+        self._key_is_good: KeyIsGood | None = None
+        self._key_has_ended = False
+        self._reader_timer: asyncio.TimerHandle | None = None
+        self._key_look: asyncio.Task[None] | None = None
         host = self.client[0] if self.client else None
         admission, slot = self._open.enter(None if is_proxy(host) else host)
         if admission is Admission.ADDRESS_IS_FULL and self._open.reports(self.loop.time()):
@@ -141,6 +148,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _release(self) -> None:
         self._release_slot()
         self._stop_head_timer()
+        self._stop_watching_reader()
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
@@ -194,6 +202,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._stop(refusals.EARLY_FRAMES)
             self._check_handshake()
             self._stop_head_timer()
+            self._stop_watching_reader()
             self._input_ended = True
             self.scope["method"] = "GET"
             self.handle_websocket_upgrade()
@@ -252,11 +261,50 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {WAIT_FOR_READER: {"call": self._wait_for_reader}, DROP: {"call": self._drop}}
 
-    def _wait_for_reader(self) -> None:
-        """A client with a good key may read as slowly as it likes, and still gets everything (A100)."""
+    def _wait_for_reader(self, key_is_good: KeyIsGood | None = None) -> None:
+        """A client with a good key may read as slowly as it likes, and still gets everything (A100).
+
+        ``key_is_good``: asked from time to time while something is unread; None: the key stays good.
+        """
+        self._key_is_good, self._key_has_ended = key_is_good, False
         if not self._waits_for_reader:
             self._waits_for_reader = True
             _bound_sending(self.transport, 0)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """Drop a client whose key has ended if it then leaves something unread for a whole period."""
+        if self._key_is_good is not None and self._reader_timer is None and self._key_look is None:
+            self._reader_timer = self.loop.call_later(self._limits.send_seconds, self._look_at_reader, self._key_is_good)
+
+    def _look_at_reader(self, key_is_good: KeyIsGood) -> None:
+        self._reader_timer = None
+        if not self.transport.get_write_buffer_size():
+            self._key_has_ended = False
+        elif self._key_has_ended:
+            # What the kernel holds for the client ends soon, too.
+            _bound_sending(self.transport, self._limits.send_seconds)
+            self.transport.abort()
+        else:
+            self._key_look = self.loop.create_task(self._look_at_key(key_is_good))
+
+    async def _look_at_key(self, key_is_good: KeyIsGood) -> None:
+        try:
+            self._key_has_ended = not await key_is_good()
+        finally:
+            self._key_look = None
+            self._watch_reader()
+
+    def _stop_watching_reader(self) -> None:
+        self._key_is_good = None
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+        if self._key_look is not None:
+            self._key_look.cancel()
 
     def _drop(self) -> None:
         self.transport.abort()
@@ -404,6 +452,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._watch_reader()
         if self._last_response is not None and not self._is_answering() and not self.transport.is_closing():
             self._send_last(self._last_response)
 

@@ -12,6 +12,7 @@ import time
 from contextvars import copy_context
 
 from django.conf import settings
+from django.db import Error as DatabaseError
 
 from sessions_app.core import database, keys
 from sessions_app.core.buckets import Bucket, Buckets
@@ -64,6 +65,14 @@ async def authenticate(raw: str, address: str, patience: float) -> Caller:
     except NotAuthenticated:
         forget(raw)
         raise
+
+
+async def is_good(raw: str, tenant: int, patience: float) -> bool:
+    """Whether a key of this tenant that was good still is; True if the database cannot be asked. Not a use of the key."""
+    try:
+        return await database.serve(tenant, patience, copy_context(), keys.is_good, raw)
+    except (TimeoutError, DatabaseError, NotReady):
+        return True
 
 
 def forget(raw: str) -> None:

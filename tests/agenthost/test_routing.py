@@ -316,6 +316,17 @@ def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connect
 
 
 @pytest.mark.usefixtures("known")
+async def test_a_connection_can_ask_whether_the_key_of_its_unread_answer_is_still_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope: dict[str, Any] = {"headers": [(b"authorization", BEARER.encode())], "agenthost": {"address": "127.0.0.1"}}
+    assert await routing.judge(scope) is None
+    good = {KEY}
+    monkeypatch.setattr(keys, "is_good", good.__contains__)
+    assert await scope["agenthost"]["key_is_good"]()
+    good.clear()
+    assert not await scope["agenthost"]["key_is_good"]()
+
+
+@pytest.mark.usefixtures("known")
 @pytest.mark.rule("A100")
 def test_answers_that_a_tenant_does_not_read_are_bounded_and_the_first_is_whole(
     port: int, settings: Settings, monkeypatch: pytest.MonkeyPatch

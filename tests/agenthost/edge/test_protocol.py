@@ -18,6 +18,7 @@ import websockets.sync.client
 from pytest_django import Settings
 
 from agenthost.edge.connections import RESERVE, Limits
+from agenthost.edge.protocol import HttpProtocol
 from agenthost.guard import Guard, Message, Receive, Scope, Send
 from tests.agenthost.serving import Answer, Connection, serving
 
@@ -611,3 +612,61 @@ def test_a_reader_with_a_good_key_may_take_its_time(settings: Settings) -> None:
         deaf.head("GET", "/flood")
         assert stranger.gone.wait(30)
         assert len(reader.answer().body) == len(large)
+
+
+@pytest.mark.rule("A100")
+def test_an_answer_that_nobody_reads_keeps_its_connection_only_while_its_key_is_good(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    large, looks, good, ended = bytes(20_000_000), threading.Semaphore(0), threading.Event(), threading.Event()
+    good.set()
+    lost = HttpProtocol.connection_lost
+
+    def loses(self: HttpProtocol, error: Exception | None) -> None:
+        lost(self, error)
+        ended.set()
+
+    monkeypatch.setattr(HttpProtocol, "connection_lost", loses)
+
+    async def key_is_good() -> bool:
+        looks.release()
+        return good.is_set()
+
+    async def anybody(scope: Scope) -> None:
+        scope["agenthost"].update(owner=7, key_is_good=key_is_good)
+
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(large))]})
+        await send({"type": "http.response.body", "body": large})
+
+    with serving(Guard(whole, anybody), limits=Limits(send_seconds=0.1)) as port, Connection(port) as deaf:
+        deaf.head("GET", "/aap/v3/meta", authorization=f"Bearer ah_{'k' * 43}")
+        for _ in range(4):
+            assert looks.acquire(timeout=30)
+        assert not ended.is_set()
+        good.clear()
+        assert ended.wait(30), "the connection is kept though its key has ended"
+
+
+@pytest.mark.rule("A100")
+def test_a_slow_reader_gets_everything_though_its_key_was_looked_at(settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    large, looks = bytes(20_000_000), threading.Semaphore(0)
+
+    async def key_is_good() -> bool:
+        looks.release()
+        return True
+
+    async def anybody(scope: Scope) -> None:
+        scope["agenthost"].update(owner=7, key_is_good=key_is_good)
+
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(large))]})
+        await send({"type": "http.response.body", "body": large})
+
+    with serving(Guard(whole, anybody), limits=Limits(send_seconds=0.1)) as port, Connection(port) as slow:
+        slow.head("GET", "/aap/v3/meta", authorization=f"Bearer ah_{'k' * 43}")
+        for _ in range(3):
+            assert looks.acquire(timeout=30)
+        assert slow.answer().body == large
