@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.db.models import Q
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from agents_app import exact_json
 from agents_app.runtime.interface import Call, FormAnswer
@@ -88,7 +88,7 @@ def change_answer(
             check_answer(asked, answer)
             answers[question] = dict(answer)
         Form.objects.filter(pk=row.pk).update(answers=exact_json.dumps(answers))
-        Session.objects.filter(pk=session.pk).update(modified_at=timezone.now())
+        Session.objects.filter(pk=session.pk).update(modified_at=Now())
         payload = {"turn": row.turn.public_id, "form": form, "question": question, "answer": answer}
         happening = dispatches.told(Happening(Kind.FORM_ANSWER_CHANGED, payload), dispatched)
         tx.append(NewEvent(session.tenant_id, session.pk, happening))
@@ -119,7 +119,7 @@ def complete(
         else:
             end = FormEnd(response, final, dispatched)
             calls.answer([ClientResult(0, call.call_id, told(document, response, final), form=end)])
-        Session.objects.filter(pk=calls.session.pk).update(modified_at=timezone.now())
+        Session.objects.filter(pk=calls.session.pk).update(modified_at=Now())
 
 
 def _open_form(session: Session, form: str) -> Form:

@@ -218,7 +218,7 @@ _AFTER_STEP = (
     "step = %s, parts = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
     " cache_read_tokens = cache_read_tokens + %s"
 )
-_OVER = "state = %s, stop_reason = %s, error = %s, failure = %s, ended_at = %s, lease_expires_at = null"
+_OVER = "state = %s, stop_reason = %s, error = %s, failure = %s, ended_at = {now}, lease_expires_at = null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +228,11 @@ class End:
     state: TurnState
     stop_reason: str
     error: str
-    at: datetime
     failure: Mapping[str, Any] | None = None
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        return (self.state.value, self.stop_reason, self.error, _json(self.failure), self.at)
+        return (self.state.value, self.stop_reason, self.error, _json(self.failure))
 
 
 def turn_after_step(

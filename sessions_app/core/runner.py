@@ -529,7 +529,7 @@ class Run:
         else:
             happening = Happening(Kind.TURN_ENDED, {**payload, "reason": reason})
         state = TurnState.ERROR if reason == "error" else TurnState.DONE
-        return happening, history.End(state, reason, error, timezone.now(), failure)
+        return happening, history.End(state, reason, error, failure)
 
     async def end(self, reason: EndReason, error: str = "") -> None:
         over, how = self._over(reason, error)

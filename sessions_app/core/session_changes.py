@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from django.db.models import Max
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from agents_app import exact_json
 from agents_app import options as agent_options
@@ -37,7 +37,7 @@ def rename(caller: Caller, session: Session, title: str, *, dispatched: Dispatch
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
-        Session.objects.filter(pk=session.pk).update(title=title, modified_at=timezone.now())
+        Session.objects.filter(pk=session.pk).update(title=title, modified_at=Now())
         _tell(tx, session, Happening(Kind.TITLE_CHANGED, {"title": title}), dispatched)
 
 
@@ -87,7 +87,7 @@ def change_model(
             )
             return
         set_model(session, spec, model)
-        Session.objects.filter(pk=session.pk).update(modified_at=timezone.now())
+        Session.objects.filter(pk=session.pk).update(modified_at=Now())
         _tell(tx, session, Happening(Kind.MODEL_CHANGED, model_payload(model, config)), dispatched)
 
 
@@ -132,7 +132,7 @@ def change_settings(
             gone = OptionValue.objects.filter(session=session).exclude(name__in=list(options))
             (gone.exclude(name=agents.MODEL) if agents.has_models(spec) else gone).delete()
         _store_options(session, spec, options)
-        changed: dict[str, Any] = {"modified_at": timezone.now()}
+        changed: dict[str, Any] = {"modified_at": Now()}
         if replace or approval is not None:
             changed["approval"] = approval or ""
         Session.objects.filter(pk=session.pk).update(**changed)

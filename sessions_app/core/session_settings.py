@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from agents_app import exact_json
@@ -157,14 +156,14 @@ def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, An
     ]
 
 
-def begun(session: Session, title: str | None, at: datetime) -> Statement:
+def begun(session: Session, title: str | None) -> Statement:
     """A turn has begun in the session, which nobody has read now. ``title``: for a session without one."""
     return Statement(
-        "update sessions_app_session set modified_at = %s, read = false, title = coalesce(title, %s) where id = %s",
-        (at, title, session.pk),
+        "update sessions_app_session set modified_at = {now}, read = false, title = coalesce(title, %s) where id = %s",
+        (title, session.pk),
     )
 
 
-def touched(session: Session, at: datetime) -> Statement:
+def touched(session: Session) -> Statement:
     """Somebody has used the session: what retention goes by."""
-    return Statement("update sessions_app_session set modified_at = %s where id = %s", (at, session.pk))
+    return Statement("update sessions_app_session set modified_at = {now} where id = %s", (session.pk,))

@@ -105,8 +105,11 @@ def checked(caller: Caller, wanted: Wanted) -> AgentSpec:
 
 
 # Written out, because programs make sessions as often as turns.
-_COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at", "modified_at")
-_INSERTED = f"insert into sessions_app_session ({', '.join(_COLUMNS)}) values ({', '.join(['%s'] * len(_COLUMNS))}) returning id"
+_COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at")
+_INSERTED = (
+    f"insert into sessions_app_session ({', '.join(_COLUMNS)}, modified_at)"
+    f" values ({', '.join(['%s'] * len(_COLUMNS))}, {{now}}) returning id"
+)
 
 
 def make(
@@ -115,7 +118,7 @@ def make(
     """A session of what was ``checked``, inside a transaction; the caller asks for its place among the tenant's."""
     now = timezone.now()
     refs = None if wanted.tool_refs is None else exact_json.dumps(wanted.tool_refs)
-    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(wanted.client_tools), caller.key, now, now)
+    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(wanted.client_tools), caller.key, now)
     # The transaction's BEGIN goes with it.
     (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))

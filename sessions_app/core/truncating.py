@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db.models import Max
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from sessions_app.core import access, condensing, dispatches, journal, seed_turns, turns
@@ -60,4 +61,4 @@ def _cut(session: Session, row: int, position: int) -> None:
     Turn.objects.filter(session=session, pk__gt=row, cut_at=None).exclude(state__in=LIVE_STATES).update(cut_at=now)
     Compaction.objects.filter(session=session, covers_through__gt=position).delete()
     newest = Turn.objects.filter(session=session).aggregate(last=Max("pk"))["last"] or 0
-    Session.objects.filter(pk=session.pk).update(failures_seen_through=newest, modified_at=now)
+    Session.objects.filter(pk=session.pk).update(failures_seen_through=newest, modified_at=Now())

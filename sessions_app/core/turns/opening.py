@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from sessions_app.core import access, definitions, journal, prepared, quotas
@@ -59,7 +58,7 @@ _INSERT = """
 insert into sessions_app_turn (tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
  said, attention)
-values (%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, %s, {now}, {moment}, %s,
+values (%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment}, %s,
  exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 on conflict do nothing returning id
@@ -71,7 +70,6 @@ def insert_turn(
     session: Session,
     public_id: str,
     definition: int,
-    now: datetime,
     deadline: float | None,
     said: str | None = None,
 ) -> int:
@@ -88,7 +86,6 @@ def insert_turn(
         public_id,
         definition,
         stored_as,
-        now,
         deadline,
         said,
         session.pk,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json
@@ -152,8 +152,8 @@ def begin_locked(
     """A turn in a session that is locked. ``live``: the waiting turn that it takes the place of; ``calls``: what is open."""
     now = timezone.now()
     if live is not None:
-        _end_waiting(tx, live, now)
-    turn = insert_turn(key, session, turn_id, definition, now, deadline, message.kept)
+        _end_waiting(tx, live)
+    turn = insert_turn(key, session, turn_id, definition, deadline, message.kept)
     place = Place(session.tenant_id, session.pk, turn, run=1, step=0)
     ended = turn_id if live is None else live.public_id
     happenings = [
@@ -164,14 +164,14 @@ def begin_locked(
     if title is not None:
         happenings.append(Happening(Kind.TITLE_CHANGED, {"title": title}))
     line = history.message(place, "user", message.content, now, origin=Origin.CLIENT)
-    tx.last([session_settings.begun(session, title, now), *line])
+    tx.last([session_settings.begun(session, title), *line])
     first = append_all(tx, session, happenings)
     tx.after_commit(tasks.wake)
     return Begun(turn, turn_id, first)
 
 
-def _end_waiting(tx: journal.Transaction, turn: Turn, now: datetime) -> None:
-    Turn.objects.filter(pk=turn.pk).update(state=TurnState.CANCELLED, stop_reason="end_turn", ended_at=now)
+def _end_waiting(tx: journal.Transaction, turn: Turn) -> None:
+    Turn.objects.filter(pk=turn.pk).update(state=TurnState.CANCELLED, stop_reason="end_turn", ended_at=Now())
     payload = {"turn": turn.public_id, "run": turn.run, "reason": "end_turn", "cause": "replaced", "in_run": False}
     for happening in (Happening(Kind.TURN_CANCELLED, payload), *take_deferred(turn)):
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening))

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from sessions_app.core import clients, connections, housekeeping, idempotency, sessions, turns
+from agents_app.spec import AgentSpec, ToolSpec
+from agents_app.tools import questions
+from sessions_app.core import (
+    clients,
+    connections,
+    forms,
+    housekeeping,
+    idempotency,
+    presence,
+    session_changes,
+    sessions,
+    truncating,
+    turns,
+)
 from sessions_app.core.idempotency import Once
 from sessions_app.core.worker import Worker
-from sessions_app.models import DispatchRecord, IdempotencyRecord, Session
+from sessions_app.models import DispatchRecord, Form, IdempotencyRecord, Session, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
-from tests.sessions_app.core.conftest import World, claim_one, turn_of, wait_for_state
+from tests.sessions_app.core.conftest import World, claim_one, turn_of, wait_for, wait_for_state
 from tests.sessions_app.core.dispatching import action
 from tests.sessions_app.core.test_turns import READ_LOG
 from tests.sessions_app.core.turns_of_clients.acting import make
@@ -128,3 +141,112 @@ def test_a_session_that_was_deleted_by_a_web_whose_clock_is_behind_stays_for_its
         sessions.delete(alice.caller, session)
     housekeeping.run()
     assert Session.with_deleted.filter(pk=session.pk).exists()
+
+
+# --- retention ---
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+A_MOMENT = timedelta(minutes=10)
+
+
+def _old(world: World, **given: Any) -> Session:
+    session = world.session(**given)
+    Session.objects.filter(pk=session.pk).update(modified_at=LONG_AGO)
+    return session
+
+
+def _made(world: World) -> Session:
+    return world.session()
+
+
+def _renamed(world: World) -> Session:
+    session = _old(world)
+    session_changes.rename(world.caller, session, "A name", dispatched=action())
+    return session
+
+
+def _set_up(world: World) -> Session:
+    session = _old(world)
+    session_changes.change_settings(world.caller, session, options={}, approval="auto", dispatched=action())
+    return session
+
+
+def _cut(world: World) -> Session:
+    session = _old(world)
+    truncating.truncate(world.caller, session, None, dispatched=action())
+    return session
+
+
+def _cancelled(world: World) -> Session:
+    session = _old(world)
+    world.say(session, "x")
+    turns.cancel(world.caller, session)
+    return session
+
+
+def _is_used_now(session: Session) -> None:
+    """Whoever keeps sessions for a moment keeps it now, and keeps it no longer than that."""
+    now = presence.database_clock()
+    assert sessions.idle(session.tenant_id, now - A_MOMENT, 10) == []
+    assert sessions.idle(session.tenant_id, now + A_MOMENT, 10) == [session.pk]
+
+
+@pytest.mark.parametrize("by", [AHEAD, BEHIND])
+@pytest.mark.parametrize("use", [_made, _renamed, _set_up, _cut, _cancelled])
+def test_retention_counts_from_the_last_use_whatever_the_clock_of_the_web_was(
+    alice: World, wrong_clock: Wrong, use: Callable[[World], Session], by: timedelta
+) -> None:
+    with wrong_clock(by):
+        session = use(alice)
+    _is_used_now(session)
+
+
+@pytest.mark.parametrize("by", [AHEAD, BEHIND])
+def test_retention_counts_from_the_end_of_the_last_turn_whatever_the_clock_of_its_worker_was(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, wrong_clock: Wrong, by: timedelta
+) -> None:
+    session = _old(alice, client_tools=[READ_LOG])
+    with wrong_clock(by):
+        start_worker()
+        replaced = alice.say(session, model.script([call("read_log", {}, id="c")]))
+        wait_for_state(replaced, "waiting")
+        said = alice.say(session, model.script([text("well")]))
+        wait_for_state(said, "done")
+    _is_used_now(session)
+    # Each by itself: the later of the two would hide the other.
+    now = presence.database_clock()
+    for accepted in (replaced, said):
+        row = turn_of(accepted)
+        assert row.ended_at is not None
+        assert abs(row.ended_at - now) < A_MOMENT > abs(row.created_at - now)
+    Turn.objects.filter(session=session).delete()
+    _is_used_now(session)
+
+
+@pytest.mark.parametrize("by", [AHEAD, BEHIND])
+def test_an_answer_to_a_question_is_a_use_at_the_databases_time(
+    alice: World,
+    agents: Callable[..., AgentSpec],
+    start_worker: Callable[[], Worker],
+    model: ModelServer,
+    wrong_clock: Wrong,
+    by: timedelta,
+) -> None:
+    agents(tools=(*agents().tools, ToolSpec("ask_user", questions.SOURCE, parameters=questions.PARAMETERS)))
+    start_worker()
+    session = alice.session(tools=[{"name": "ask_user"}])
+    asked = {"questions": [{"id": "name", "kind": "text", "message": "Name?"}]}
+    accepted = alice.say(session, model.script([call("ask_user", asked)], [text("ok")]))
+    form: Form = wait_for(lambda: Form.objects.filter(session=session).first(), "a form")
+    answer = {"state": "draft", "value": {"kind": "text", "value": "Ada"}}
+
+    def used(do: Callable[[], object]) -> None:
+        Session.objects.filter(pk=session.pk).update(modified_at=LONG_AGO)
+        with wrong_clock(by):
+            do()
+        used_at = Session.objects.get(pk=session.pk).modified_at
+        assert abs(used_at - presence.database_clock()) < A_MOMENT
+
+    used(lambda: forms.change_answer(alice.caller, session, form.form_id, "name", answer, dispatched=action()))
+    used(lambda: forms.complete(alice.caller, session, form.form_id, "cancel", dispatched=action()))
+    wait_for_state(accepted, "done")

@@ -258,7 +258,7 @@ def test_an_agent_first_used_by_a_queued_message_whose_tenants_counter_is_held_c
     before = AgentDefinition.objects.count()
     agents(instructions="As redefined.")
     ended = Happening(Kind.TURN_ENDED, {"turn": first.public_id, "run": 1, "in_run": True, "reason": "end_turn"})
-    over = history.turn_over(claimed.turn_id, claimed.fence, history.End(TurnState.DONE, "end_turn", "", timezone.now(), None))
+    over = history.turn_over(claimed.turn_id, claimed.fence, history.End(TurnState.DONE, "end_turn", "", None))
     with counter_held(alice):
         waiting = in_thread(lambda: turns.finish(claimed, "sailor", [ended], [over]))
         wait_for(lambda: AgentDefinition.objects.count() > before, "the new definition is stored")
