@@ -84,6 +84,6 @@ app.conf.update(
             "options": {"expires": 55, "retry": False, "ignore_result": True},
         }
     },
-    imports=["sessions_app.core.tasks"],
+    imports=["sessions_app.core.turns.tasks"],
 )
 app.set_default()

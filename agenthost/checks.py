@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error, register
 
 from agents_app.errors import AgentError, AgentsFileError
 
-OUR_LAYER = "sessions_app.core.broadcast.layer.ChannelLayer"
+OUR_LAYER = "sessions_app.core.log.broadcast.layer.ChannelLayer"
 
 SQLITE_WITH_PROCESSES = "agenthost.E001"
 CLUSTER_WITHOUT_REDIS = "agenthost.E002"

@@ -24,8 +24,9 @@ from agenthost.cors import Headers
 from agenthost.edge import bodies, proxies
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
-from sessions_app.core import admission, logcontext
-from sessions_app.core.keys import looks_like_key
+from sessions_app.core.base import log_context
+from sessions_app.core.tenancy import admission
+from sessions_app.core.tenancy.keys import looks_like_key
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -88,7 +89,7 @@ class Guard:
         given = _one(scope, b"x-request-id") or ""
         request_id = given if sane_request_id(given) else new_request_id()
         scope["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
-        logcontext.bind(request=request_id)
+        log_context.bind(request=request_id)
         body = _Body(receive, settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES)
         answer = _Answer(send, _headers_of_every_answer(scope, request_id), scope["method"], body.forget)
         began = time.monotonic()

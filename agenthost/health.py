@@ -13,7 +13,9 @@ from django.http import HttpRequest, JsonResponse
 
 from agents_app import registry
 from agents_app.mcp.catalogue import catalogue
-from sessions_app.core import broadcast, database, draining, installation, presence
+from sessions_app.core.base import database, draining
+from sessions_app.core.log import broadcast
+from sessions_app.core.records import installation, live_workers
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,7 @@ ANSWER_WITHIN_SECONDS = 3.0
 
 DRAINING = "This process is draining."
 NO_DATABASE = "The database does not answer."
-NO_WORKER = f"A turn has been queued for more than {presence.STUCK_AFTER_SECONDS} seconds and no worker is alive."
+NO_WORKER = f"A turn has been queued for more than {live_workers.STUCK_AFTER_SECONDS} seconds and no worker is alive."
 
 
 def why_not_ready() -> list[str]:
@@ -36,7 +38,7 @@ def why_not_ready() -> list[str]:
 def _ask_database() -> list[str]:
     if faults := installation.faults():
         return [fault.what for fault in faults]
-    if presence.turns_stuck() and not presence.workers_alive():
+    if live_workers.turns_stuck() and not live_workers.workers_alive():
         return [NO_WORKER]
     return []
 

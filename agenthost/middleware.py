@@ -19,7 +19,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.responders import StaticFile
 
 from agenthost.guard import new_request_id, sane_request_id
-from sessions_app.core import logcontext
+from sessions_app.core.base import log_context
 
 
 def _identify(request: HttpRequest) -> str:
@@ -48,7 +48,7 @@ def known_request(get_response: Any) -> Any:
 
         async def handle_async(request: HttpRequest) -> HttpResponseBase:
             request_id = _identify(request)
-            with logcontext.about(request=request_id):
+            with log_context.about(request=request_id):
                 response: HttpResponseBase = await get_response(request)
             return _complete(response, request_id)
 
@@ -56,7 +56,7 @@ def known_request(get_response: Any) -> Any:
 
     def handle(request: HttpRequest) -> HttpResponseBase:
         request_id = _identify(request)
-        with logcontext.about(request=request_id):
+        with log_context.about(request=request_id):
             response: HttpResponseBase = get_response(request)
         return _complete(response, request_id)
 

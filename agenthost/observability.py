@@ -9,7 +9,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from sessions_app.core import logcontext
+from sessions_app.core.base import log_context
 
 _MASKS = (
     # A key of ours, but for the prefix by which an operator finds it in the admin.
@@ -39,7 +39,7 @@ class ContextFilter(logging.Filter):
     """Writes the ids that are known where the line was logged on the record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.agenthost_facts = logcontext.facts()
+        record.agenthost_facts = log_context.facts()
         return True
 
 

@@ -27,7 +27,7 @@ from django.db import DatabaseError, InterfaceError
 from agenthost.commands import CLOSED_PIPE, REFUSED, give_up_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
-from sessions_app.core import supervision
+from sessions_app.core.base import supervision
 
 if TYPE_CHECKING:
     from agenthost.edge.connections import Limits
@@ -88,7 +88,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     from agenthost.edge.protocol import HttpProtocol
     from agenthost.websocket import WebSocket
     from agents_app import registry
-    from sessions_app.core import draining
+    from sessions_app.core.base import draining
 
     registry.look_ahead()
 

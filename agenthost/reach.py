@@ -14,7 +14,7 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, NotSupportedError, OperationalError, ProgrammingError, connection
 
-from sessions_app.core.journal.barriers import connection_parameters
+from sessions_app.core.log.journal.barriers import connection_parameters
 
 OWN_TABLE = "django_migrations"
 SQLITE_SECONDS = 20.0
@@ -44,7 +44,7 @@ def explanation(error: BaseException) -> str | None:
             " gives the other role its rights with AGENTHOST_RUNTIME_ROLE (docs/operating.md, Two roles of Postgres)."
         )
     if isinstance(error, OperationalError | ProgrammingError):
-        from sessions_app.core import installation
+        from sessions_app.core.records import installation
 
         fault = installation.schema_fault()
         return None if fault is None else str(fault)
@@ -108,7 +108,7 @@ def sqlite_path() -> Path:
 
 def why_not_sqlite(path: Path) -> str | None:
     """A file that is missing or empty is no fault: migrations fill it. The settings have checked that it can be written."""
-    from sessions_app.core import installation
+    from sessions_app.core.records import installation
 
     source = "DATABASE_URL" if settings.AGENTHOST_VAR_DIR not in path.parents else "AGENTHOST_VAR_DIR"
     if not path.exists():

@@ -34,8 +34,9 @@ from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.aap.views import Streamed
 from sessions_app.ahp.consumer import Consumer
-from sessions_app.core import admission, byte_budget, database, logcontext
-from sessions_app.core.errors import DomainError, NotReady
+from sessions_app.core.base import byte_budget, database, log_context
+from sessions_app.core.base.errors import DomainError, NotReady
+from sessions_app.core.tenancy import admission
 
 _PIECE = 65536
 _PAGES_SHARE = 4
@@ -96,7 +97,7 @@ class ProtocolHandler(BaseHandler):
             return _not_ready(scope)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             admission.forget(shown_key(scope))
-        logcontext.adopt(context)
+        log_context.adopt(context)
         return response
 
     def _respond(self, scope: Scope, body: bytes) -> HttpResponseBase:

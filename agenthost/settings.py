@@ -176,7 +176,7 @@ def _postgres(database: env.Database) -> dict[str, Any]:
         "PORT": database.port,
         "OPTIONS": {
             **options,
-            # Who asks for it prepares a statement (core.prepared); nothing else is, however often it comes.
+            # Who asks for it prepares a statement (core.base.prepared); nothing else is, however often it comes.
             "prepare_threshold": 2**31,
             "pool": {
                 "min_size": AGENTHOST_DATABASE_POOL_MIN,
@@ -215,7 +215,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Announcements and tasks -----------------------------------------------------------------------------
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "sessions_app.core.broadcast.layer.ChannelLayer", "CONFIG": {"url": AGENTHOST_REDIS_URL}}
+    "default": {"BACKEND": "sessions_app.core.log.broadcast.layer.ChannelLayer", "CONFIG": {"url": AGENTHOST_REDIS_URL}}
 }
 AGENTHOST_BROKER_URL = env.url("CELERY_BROKER_URL", ("redis", "rediss", "amqp", "amqps")) or AGENTHOST_REDIS_URL
 
@@ -276,7 +276,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-# Sign-ins to the admin. django-axes calls our handler around each; the limits are sessions_app.core.sign_ins's.
+# Sign-ins to the admin. django-axes calls our handler around each; the limits are sessions_app.core.tenancy.sign_ins's.
 AGENTHOST_SIGN_IN_FAILURES = env.integer("AGENTHOST_SIGN_IN_FAILURES", 5, least=1, most=1000)
 AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS", 20, least=1, most=1000)
 AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT", 50, least=1, most=1000)
@@ -370,7 +370,7 @@ LOGGING = {
         "uvicorn.error": {"level": "WARNING"},
         # It would write queries, and with them tokens.
         "uvicorn.access": {"level": "CRITICAL", "propagate": False},
-        # sessions_app.core.sign_ins writes what there is to say.
+        # sessions_app.core.tenancy.sign_ins writes what there is to say.
         "axes": {"level": "WARNING"},
         "celery": {"level": "WARNING"},
         "celery.worker.consumer.consumer": {"filters": ["repeats"]},

@@ -19,7 +19,7 @@ from agenthost.guard import Application, Message, Receive, Scope, Send, new_requ
 from agenthost.websocket import OWNER
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
-from sessions_app.core import logcontext
+from sessions_app.core.base import log_context
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
@@ -52,7 +52,7 @@ class SocketGuard:
                 message = {**message, "headers": headers}
             await send(message)
 
-        with logcontext.about(request=request_id), proxies.counted(scope) as admitted:
+        with log_context.about(request=request_id), proxies.counted(scope) as admitted:
             try:
                 application = self._applications.get(scope["path"])
                 if not admitted:

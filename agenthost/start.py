@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import reach
-from sessions_app.core import installation
-from sessions_app.core.installation import Fault
+from sessions_app.core.records import installation
+from sessions_app.core.records.installation import Fault
 
 
 def check_before_migrating() -> None:

@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidState
 from websockets.protocol import State
 
 from agenthost.edge import bodies
-from sessions_app.core.buckets import Bucket
+from sessions_app.core.base.buckets import Bucket
 
 log = logging.getLogger(__name__)
 

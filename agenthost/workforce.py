@@ -22,8 +22,8 @@ from celery.worker.request import Request
 
 from agenthost import memory_broker
 from agenthost.celery import app
-from sessions_app.core import supervision
-from sessions_app.core import worker as workers
+from sessions_app.core.base import supervision
+from sessions_app.core.worker import worker as workers
 
 log = logging.getLogger(__name__)
 

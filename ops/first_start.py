@@ -62,7 +62,7 @@ def prepare(base: str) -> None:
     from django.core.management import call_command
 
     from agents_app import registry
-    from sessions_app.core import keys, tenants
+    from sessions_app.core.tenancy import keys, tenants
     from sessions_app.models import ApiKey
 
     call_command("migrate", verbosity=0, interactive=False)

@@ -6,7 +6,7 @@ before it; a new constraint that old rows or old code violate is beyond this che
 
 `sessions_app/migrations/released.txt` lists what the last release shipped; only newer ones are judged. A migration that must
 break a rule says why in `breaks_previous_release = "reason"`: processes of the previous release then refuse the new schema
-(sessions_app.core.installation), and the changelog tells whoever upgrades.
+(sessions_app.core.records.installation), and the changelog tells whoever upgrades.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
     django.setup()
     from django.db.migrations.loader import MigrationLoader
 
-    from sessions_app.core.installation import released_migrations
+    from sessions_app.core.records.installation import released_migrations
 
     loader = MigrationLoader(None)
     ours = {"sessions_app"}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core import access, keys, sessions, tenants
+from sessions_app.core.sessions import sessions
+from sessions_app.core.tenancy import access, keys, tenants
 
 if TYPE_CHECKING:
-    from sessions_app.core.caller import Caller
+    from sessions_app.core.base.caller import Caller
     from sessions_app.models import Session, Tenant
 
 

@@ -182,7 +182,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
     yield
     from django.db import connection
 
-    from sessions_app.core import journal
+    from sessions_app.core.log import journal
 
     journal.close()
     if connection.vendor == "postgresql":
@@ -204,10 +204,10 @@ def on_postgres() -> bool:
 def _every_test_finds_its_database_empty() -> Iterator[None]:
     """What a process remembers of rows that are never deleted does not hold from test to test."""
     yield
-    definitions = sys.modules.get("sessions_app.core.definitions")
+    definitions = sys.modules.get("sessions_app.core.tenancy.definitions")
     if definitions is not None:
         definitions.forget()
-    admission = sys.modules.get("sessions_app.core.admission")
+    admission = sys.modules.get("sessions_app.core.tenancy.admission")
     if admission is not None:
         admission.forget_all()
 
@@ -231,7 +231,7 @@ def own_redis() -> Iterator[Redis]:
 def _leaves_no_stream_open() -> Iterator[None]:
     """A feed that nobody reads any more would keep its queue, and its journal reads, for ever."""
     yield
-    feed = sys.modules.get("sessions_app.core.feed")
+    feed = sys.modules.get("sessions_app.core.log.feed")
     if feed is None:
         return
     until = time.monotonic() + 3
@@ -243,9 +243,9 @@ def _leaves_no_stream_open() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _log_lines_are_about_this_test_alone() -> Iterator[None]:
     """Views say what their log lines are about; a server's requests have a context each, tests share one."""
-    from sessions_app.core import logcontext
+    from sessions_app.core.base import log_context
 
-    with logcontext.about(request="", tenant="", session="", turn=""):
+    with log_context.about(request="", tenant="", session="", turn=""):
         yield
 
 

@@ -15,7 +15,7 @@ from django.db import connection
 
 from agenthost import reach
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from sessions_app.core import installation
+from sessions_app.core.records import installation
 from sessions_app.models import AuditRecord, Turn
 
 NAME = "database"

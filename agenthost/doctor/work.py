@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from sessions_app.core import installation, presence
+from sessions_app.core.records import installation, live_workers
 
 _LATE = timedelta(minutes=10)
 
@@ -22,9 +22,9 @@ def look() -> Iterator[Finding]:
 
 
 def workers() -> Finding:
-    alive, stuck = presence.workers_alive(), presence.turns_stuck()
+    alive, stuck = live_workers.workers_alive(), live_workers.turns_stuck()
     if alive:
-        waiting = f"; {stuck} turns have waited for more than {presence.STUCK_AFTER_SECONDS} s" if stuck else ""
+        waiting = f"; {stuck} turns have waited for more than {live_workers.STUCK_AFTER_SECONDS} s" if stuck else ""
         return ok("workers", f"{alive} alive{waiting}")
     start = "ops/entrypoint embedded" if settings.AGENTHOST_MODE == "embedded" else "ops/entrypoint worker"
     detail = f"No worker is alive; {stuck} turns wait." if stuck else "No worker is alive."

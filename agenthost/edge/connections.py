@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from agenthost.edge.addresses import Slots
-from sessions_app.core.networks import group_of
+from sessions_app.core.base.client_networks import group_of
 
 RESERVE = 32
 """Connections over the limit that get a 503; further ones are dropped without a response."""

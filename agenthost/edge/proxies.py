@@ -13,7 +13,7 @@ from django.conf import settings
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from agenthost.edge.addresses import Slots
-from sessions_app.core.networks import group_of
+from sessions_app.core.base.client_networks import group_of
 
 _in_flight = Slots(lambda: int(settings.AGENTHOST_CONNECTIONS_PER_ADDRESS))
 

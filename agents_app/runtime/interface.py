@@ -1,7 +1,7 @@
 """The seams of the agent loop: what it asks of a model provider, of tools, and of its host.
 
 The loop (loop.py) stands between them and knows neither HTTP nor rows. A provider speaks one
-vendor's wire format; a tool set runs tools; the host stores what happened (sessions_app.core.runner).
+vendor's wire format; a tool set runs tools; the host stores what happened (sessions_app.core.worker.runner).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from django.contrib.auth.models import AnonymousUser
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from sessions_app.core import keys
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import NotAuthenticated
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import NotAuthenticated
+from sessions_app.core.tenancy import keys
 
 ANYBODY = Caller(tenant=0, key=0, key_prefix="", scopes=frozenset({"meta:read"}))
 """Whoever reads a public /meta without a key. No row belongs to tenant 0."""

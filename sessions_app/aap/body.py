@@ -12,8 +12,8 @@ from rest_framework.exceptions import ParseError, UnsupportedMediaType
 
 from agents_app import exact_json
 from sessions_app.aap.problems import BodyTooLarge
-from sessions_app.core.content import MAX_LEVELS, unstorable
-from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.base.content import MAX_LEVELS, unstorable
+from sessions_app.core.base.errors import Fault, InvalidInput
 
 
 def read_object(request: HttpRequest, *, most: int | None = None, required: bool = True) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
-from sessions_app.core.idempotency import Once
+from sessions_app.core.records.idempotency import Once
 
 VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")

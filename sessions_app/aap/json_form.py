@@ -8,10 +8,14 @@ from typing import Any
 
 from agents_app import exact_json
 from sessions_app.aap.stream import may_end_key, stop_reason
-from sessions_app.core import byte_budget, database, feed, history, key_watch, quotas, turns
-from sessions_app.core.errors import AnswersFull, PositionPruned
-from sessions_app.core.history import Line
-from sessions_app.core.key_watch import Slot
+from sessions_app.core import turns
+from sessions_app.core.base import byte_budget, database
+from sessions_app.core.base.errors import AnswersFull, PositionPruned
+from sessions_app.core.log import feed
+from sessions_app.core.records import history
+from sessions_app.core.records.history import Line
+from sessions_app.core.tenancy import key_watch, quotas
+from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.turns import Accepted
 
 KEEP_ALIVE = b"\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from sessions_app.core.errors import UnknownPosition
+from sessions_app.core.base.errors import UnknownPosition
 
 _NUMBER = 16
 _MARK = 12

@@ -18,9 +18,9 @@ from rest_framework import exceptions as rest
 
 from agents_app import exact_json
 from sessions_app.aap import ratelimit
-from sessions_app.core import database, errors, faults
-from sessions_app.core.content import MOST_FAULTS, UNSTORABLE
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import database, errors, redaction
+from sessions_app.core.base.content import MOST_FAULTS, UNSTORABLE
+from sessions_app.core.tenancy.quotas import Quota
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, errors.DomainError):
         return next(TABLE[kind](error) for kind in type(error).__mro__ if kind in TABLE)
     if database.is_away(error):
-        log.warning("request_without_database error=%s", faults.kinds(error))
+        log.warning("request_without_database error=%s", redaction.kinds(error))
         return _not_ready(errors.NotReady())
     if isinstance(error, Http404 | rest.NotFound):
         return NOTHING_HERE

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sessions_app.core.errors import QuotaExceeded
-from sessions_app.core.quotas import Quota, Standing
+from sessions_app.core.base.errors import QuotaExceeded
+from sessions_app.core.tenancy.quotas import Quota, Standing
 
 _AT_ONCE = (Quota.TURNS_AT_ONCE, Quota.STREAMS_AT_ONCE, Quota.CONNECTIONS_AT_ONCE)
 _LARGEST = 999_999_999_999_999

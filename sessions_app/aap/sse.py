@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from sessions_app.aap.stream import KEEP_ALIVE, KEY_ENDED, RunEnd, SSEEncoder, may_end_key
-from sessions_app.core import byte_budget, draining, feed, key_watch
-from sessions_app.core.errors import PositionPruned
-from sessions_app.core.journal.types import Event
-from sessions_app.core.key_watch import Slot
+from sessions_app.core.base import byte_budget, draining
+from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.log import feed
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.tenancy import key_watch
+from sessions_app.core.tenancy.key_watch import Slot
 
 _DRAIN_LOOK = 1.0
 """How long a stream without an end of its own takes to notice that its process is going away."""

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import orjson
 
 from agents_app import exact_json
-from sessions_app.core import turn_failures
-from sessions_app.core.events import RUN_START_KINDS, Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base.events import RUN_START_KINDS, Kind
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.turns import failures
 
 Mode = Literal["delta", "message"]
 StopReason = str
@@ -140,7 +140,7 @@ def _remark(event: Event) -> bytes:
     if event.kind != Kind.TURN_FAILED:
         return b""
     code: str = orjson.loads(event.data)["error"]
-    return f": error {code}\n".encode() if code in turn_failures.OF_CLIENTS else b""
+    return f": error {code}\n".encode() if code in failures.OF_CLIENTS else b""
 
 
 def _exact(data: dict[str, Any]) -> bytes:

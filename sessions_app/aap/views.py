@@ -30,24 +30,17 @@ from sessions_app.aap.body import read_object
 from sessions_app.aap.dialect import Dialect, Document
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
-from sessions_app.core import (
-    access,
-    agents,
-    byte_budget,
-    database,
-    history,
-    journal,
-    key_watch,
-    logcontext,
-    quotas,
-    sessions,
-    turns,
-)
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import AgentGone, HistoryKindUndeclared, PositionPruned
-from sessions_app.core.history import Line
-from sessions_app.core.key_watch import Slot
-from sessions_app.core.quotas import Quota
+from sessions_app.core import turns
+from sessions_app.core.base import byte_budget, database, log_context
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import AgentGone, HistoryKindUndeclared, PositionPruned
+from sessions_app.core.log import journal
+from sessions_app.core.records import history
+from sessions_app.core.records.history import Line
+from sessions_app.core.sessions import sessions
+from sessions_app.core.tenancy import access, agents, key_watch, quotas
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.core.turns import Accepted
 from sessions_app.models import Session
 
@@ -101,7 +94,7 @@ class Endpoint(APIView):
         return self.dialect.lifted(body)
 
     def check_permissions(self, request: Request) -> None:
-        logcontext.bind(tenant=caller_of(request).tenant)
+        log_context.bind(tenant=caller_of(request).tenant)
         scope = self.scopes.get(request.method or "")
         if scope is not None:
             caller_of(request).require(scope)
@@ -248,7 +241,7 @@ def caller_of(request: Request) -> Caller:
 
 def session_of(caller: Caller, session_id: str) -> Session:
     session = access.session(caller, session_id)
-    logcontext.bind(session=session.public_id)
+    log_context.bind(session=session.public_id)
     return session
 
 
@@ -291,7 +284,7 @@ def answer_to_turn(
 
     ``document`` makes the JSON form's object; ``first`` is an event that stands before the stream's ``turn_start``.
     """
-    logcontext.bind(turn=accepted.public_id)
+    log_context.bind(turn=accepted.public_id)
     if mode == "none":
         body = json_form.body(slot.keep(), session.pk, accepted, document, settings.AGENTHOST_KEEPALIVE_SECONDS)
         answer = _streaming(slot, body, "application/json")

@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
 from sessions_app.admin.pages import actor, address
-from sessions_app.core import audit
+from sessions_app.core.tenancy import audit
 
 
 @sync_and_async_middleware

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin
-from sessions_app.core.audit import Action
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import AuditRecord
 
 

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db.models import Field
 
 from agents_app import registry
-from sessions_app.core import quotas
-from sessions_app.core.caller import SCOPES, Limits
+from sessions_app.core.base.caller import SCOPES, Limits
+from sessions_app.core.tenancy import quotas
 from sessions_app.models import ApiKey
 
 _SCOPE_TEXTS = {

@@ -19,8 +19,9 @@ from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsFo
 from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.admin.tenants import chosen_again
-from sessions_app.core import keys, quotas, refusals
-from sessions_app.core.errors import InvalidInput
+from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.tenancy import keys, quotas
+from sessions_app.core.turns import refusals
 from sessions_app.models import ApiKey, Tenant
 
 

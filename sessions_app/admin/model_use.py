@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from sessions_app.admin.narrowing import Field, Narrowing, day, of_tenant, tenant_field
 from sessions_app.admin.pages import ReadOnlyAdmin
-from sessions_app.core import model_use
+from sessions_app.core.tenancy import model_use
 from sessions_app.models import ModelUse, ModelUsePurpose
 
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from sessions_app.admin.paging import CappedPaginator
-from sessions_app.core import audit, sign_ins
+from sessions_app.core.tenancy import audit, sign_ins
 
 M = TypeVar("M", bound=models.Model)
 

@@ -13,7 +13,7 @@ from agents_app import registry
 from sessions_app.admin import transcript
 from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
-from sessions_app.core import audit
+from sessions_app.core.tenancy import audit
 from sessions_app.models import LIVE_STATES, Session, Turn
 
 _IDLE = "idle"

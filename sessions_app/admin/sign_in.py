@@ -15,13 +15,13 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
 from sessions_app.admin.pages import address, own_page
-from sessions_app.core import sign_ins
+from sessions_app.core.tenancy import sign_ins
 
 _WAIT = "agenthost_sign_in_wait"
 
 
 class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # axes has no types
-    """Connects django-axes, which is called around every Django sign-in, to core.sign_ins."""
+    """Connects django-axes, which is called around every Django sign-in, to core.tenancy.sign_ins."""
 
     def is_allowed(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
         if credentials is None:

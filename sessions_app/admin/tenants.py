@@ -13,7 +13,8 @@ from django.urls import path
 
 from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
-from sessions_app.core import quotas, refusals, tenants
+from sessions_app.core.tenancy import quotas, tenants
+from sessions_app.core.turns import refusals
 from sessions_app.models import Tenant
 
 _SUSPENSION = (

@@ -16,7 +16,8 @@ from django.db.models.functions import Length
 
 from agents_app import exact_json, registry
 from sessions_app.admin.content import TEXT_SHOWN, Block, Excerpt, blocks, tool_names
-from sessions_app.core import options, secrets, session_settings
+from sessions_app.core.base import sealing
+from sessions_app.core.records import options, session_settings
 from sessions_app.models import (
     LIVE_STATES,
     CallRunner,
@@ -161,7 +162,7 @@ def _masked(session: Session) -> dict[str, str]:
     shown = options.shown([session.pk]).get(session.pk, {})
     spec = registry.find(session.agent_name)
     secret = set() if spec is None else {option.name for option in spec.options if option.type == "secret"}
-    return {name: secrets.MASK if name in secret else value for name, value in shown.items()}
+    return {name: sealing.MASK if name in secret else value for name, value in shown.items()}
 
 
 def page(session: Session, number: int) -> Page[Message]:

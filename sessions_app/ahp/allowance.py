@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sessions_app.core.buckets import Bucket
+from sessions_app.core.base.buckets import Bucket
 
 _BURST_SECONDS = 2.0
 

@@ -16,10 +16,12 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from sessions_app.core import connections, database, listings, supervision
-from sessions_app.core.caller import WRITE
-from sessions_app.core.duties import Duty
-from sessions_app.core.errors import NotReady
+from sessions_app.core.base import database, supervision
+from sessions_app.core.base.caller import WRITE
+from sessions_app.core.base.duties import Duty
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.sessions import connections
+from sessions_app.core.tenancy import agent_listings
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection
@@ -82,8 +84,8 @@ class _Watch:
 
     async def _look_at_listings(self) -> None:
         """Another process may have brought other agents, an operator other rights: the tenants here are shown that."""
-        await database.run(listings.renew)
-        outdated = await database.run(listings.outdated, {board.tenant for board in self._boards})
+        await database.run(agent_listings.renew)
+        outdated = await database.run(agent_listings.outdated, {board.tenant for board in self._boards})
         for tenant in outdated:
             # Beside the watch, and each by itself: a tenant whose rows are locked keeps no other from being shown its agents.
             if tenant not in self._showing:
@@ -91,7 +93,7 @@ class _Watch:
 
     async def _show(self, tenant: int) -> None:
         try:
-            await database.run_for(tenant, listings.show, tenant)
+            await database.run_for(tenant, agent_listings.show, tenant)
         except (DatabaseError, NotReady) as error:
             log.warning("tenant %d could not be shown other agents, the next look tries again: %s", tenant, error)
         finally:

@@ -18,10 +18,11 @@ from agents_app import exact_json
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.projection.v0_1.sessions import summary_of
-from sessions_app.core import database, summaries, supervision
-from sessions_app.core.errors import NotReady
-from sessions_app.core.events import Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base import database, supervision
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.sessions import entries
 
 log = logging.getLogger(__name__)
 
@@ -110,11 +111,11 @@ class Bulletin:
             redefined, self._redefined = self._redefined, set()
             try:
                 if redefined:
-                    for key in await database.run_for(self._tenant, summaries.sessions_of, self._tenant, redefined):
+                    for key in await database.run_for(self._tenant, entries.sessions_of, self._tenant, redefined):
                         self._changed.setdefault(key, set()).add("model")
                     redefined = set()
                 wanted = [*self._added, *(key for key in self._changed if key not in self._added)][:_MANY]
-                found = await database.run_for(self._tenant, summaries.of, self._tenant, wanted)
+                found = await database.run_for(self._tenant, entries.of, self._tenant, wanted)
             except (DatabaseError, NotReady) as error:
                 if not failing:
                     log.warning("summaries of tenant %s could not be read: %s", self._tenant, error)
@@ -129,7 +130,7 @@ class Bulletin:
             if self._added or self._changed:
                 self._news.set()
 
-    def _tell_of(self, key: int, found: summaries.Summary | None) -> None:
+    def _tell_of(self, key: int, found: entries.Summary | None) -> None:
         is_new = key in self._added
         self._added.pop(key, None)
         touched = self._changed.pop(key, set())

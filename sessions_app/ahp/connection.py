@@ -21,10 +21,10 @@ from sessions_app.ahp.outbox import Outbox
 from sessions_app.ahp.registry import AsOf, Handler
 from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import commands as wire
-from sessions_app.core import byte_budget, database
-from sessions_app.core.caller import WRITE, Caller
-from sessions_app.core.identifiers import new_id
-from sessions_app.core.key_watch import Slot, Watched
+from sessions_app.core.base import byte_budget, database
+from sessions_app.core.base.caller import WRITE, Caller
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.tenancy.key_watch import Slot, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,12 @@ from django.db import Error as DatabaseError
 from sessions_app.ahp import attendance, commands, upgrade  # noqa: F401 - commands register themselves
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import board_of
-from sessions_app.core import admission, database, draining, key_watch, logcontext, quotas
-from sessions_app.core.caller import READ
-from sessions_app.core.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
-from sessions_app.core.key_watch import Slot
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import database, draining, log_context
+from sessions_app.core.base.caller import READ
+from sessions_app.core.base.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
+from sessions_app.core.tenancy import admission, key_watch, quotas
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             except Refused as refused:
                 await _refuse(scope, send, refused)
                 return
-            logcontext.bind(tenant=connection.caller.tenant)
+            log_context.bind(tenant=connection.caller.tenant)
             await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol_of(scope)})
             await _converse(connection, receive, send)
 

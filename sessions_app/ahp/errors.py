@@ -10,7 +10,7 @@ from typing import Any
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1.errors import Code
-from sessions_app.core import database, errors, faults
+from sessions_app.core.base import database, errors, redaction
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def told(error: Exception) -> RPCError:
     if (encode := TABLE.get(type(error))) is not None:  # type: ignore[arg-type]  # other classes are not in it
         return encode(error)
     if database.is_away(error):
-        log.warning("command_without_database error=%s", faults.kinds(error))
+        log.warning("command_without_database error=%s", redaction.kinds(error))
         return RPCError(jsonrpc.INTERNAL_ERROR, _NOT_NOW)
     reference = f"err_{secrets.token_hex(6)}"
     log.error("a command failed (%s)", reference, exc_info=error)

@@ -10,9 +10,11 @@ from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1.agents import agent_info
 from sessions_app.ahp.projection.v0_1.sessions import state_of
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, listings, state
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import SessionNotFound
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.records import addresses
+from sessions_app.core.sessions import state
+from sessions_app.core.tenancy import agent_listings
 from sessions_app.models import Session
 
 SHOWN_TURNS = 200
@@ -52,7 +54,7 @@ def find_all(caller: Caller, uris: Sequence[str]) -> tuple[list[Target], list[st
 def read(caller: Caller, target: Target) -> dict[str, Any]:
     """A snapshot. SessionNotFound if the session has gone since."""
     if target.session is None:
-        seq, sessions, cards = listings.root(caller)
+        seq, sessions, cards = agent_listings.root(caller)
         shown: dict[str, Any] = {"agents": [agent_info(card) for card in cards], "activeSessions": sessions}
     else:
         seq, shown = _session(caller, target.session)

@@ -24,11 +24,13 @@ from sessions_app.ahp.bulletin import Bulletin
 from sessions_app.ahp.outbox import Unsent
 from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.tally import Tally
-from sessions_app.core import database, feed, listings
-from sessions_app.core.byte_budget import ANSWERS
-from sessions_app.core.events import Kind
-from sessions_app.core.feed import TenantFollower
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base import database
+from sessions_app.core.base.byte_budget import ANSWERS
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log import feed
+from sessions_app.core.log.feed import TenantFollower
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.tenancy import agent_listings
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection
@@ -64,7 +66,7 @@ class Switchboard:
 
     async def open(self) -> None:
         # Before anybody asks what was missed: another process may have shown this tenant other agents.
-        await database.run_for(self.tenant, listings.show, self.tenant)
+        await database.run_for(self.tenant, agent_listings.show, self.tenant)
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
         self._stack.callback(self._bulletin.close)
 

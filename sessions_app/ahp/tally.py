@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sessions_app.core import database, listings
-from sessions_app.core.caller import Caller
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.tenancy import agent_listings
 
 
 class Tally:
@@ -32,7 +33,7 @@ class Tally:
 
     async def _begin(self, caller: Caller) -> None:
         # Events that arrive meanwhile are kept: the count may or may not include them.
-        self._base, self._count = await database.run_for(caller.tenant, listings.standing, caller)
+        self._base, self._count = await database.run_for(caller.tenant, agent_listings.standing, caller)
         early, self._early = self._early, []
         for seq, change in early:
             self._add(seq, change)

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from sessions_app.core import audit
-from sessions_app.core.errors import InvalidInput
+from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.tenancy import audit
 from sessions_app.models import ApiKey, Tenant
 
 

@@ -1,4 +1,4 @@
-"""The journal's tables. Touched by sessions_app.core.journal alone.
+"""The journal's tables. Touched by sessions_app.core.log.journal alone.
 
 They refer to tenants and sessions by bare numbers: a foreign key's lock on the parent row would
 take the journal's locks in the wrong order.

@@ -17,8 +17,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agenthost.guard import HEALTH_PATHS, PAGE_BODY_BYTES, Guard, Receive, Scope, Send
 from sessions_app.aap.problems import Problem
-from sessions_app.core import admission
-from sessions_app.core.buckets import Bucket, Buckets
+from sessions_app.core.base.buckets import Bucket, Buckets
+from sessions_app.core.tenancy import admission
 from tests.agenthost.serving import Answer, Connection, Recorder, serving
 
 KEY = "ah_" + "k" * 43

@@ -15,8 +15,9 @@ from django.test import AsyncClient, Client
 from pytest_django import Settings
 
 from agenthost import health
-from sessions_app.core import database, draining, installation, presence
-from sessions_app.core.broadcast.layer import ChannelLayer
+from sessions_app.core.base import database, draining
+from sessions_app.core.log.broadcast.layer import ChannelLayer
+from sessions_app.core.records import installation, live_workers
 
 
 def test_a_live_process_says_so_without_a_database() -> None:
@@ -32,13 +33,13 @@ def test_a_served_database_makes_it_ready() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_queued_turn_without_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "turns_stuck", lambda: 1)
+    monkeypatch.setattr(live_workers, "turns_stuck", lambda: 1)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
     assert answer.headers["Retry-After"].isdecimal()
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json()["reasons"] == [health.NO_WORKER]
-    presence.announce("worker-1")
+    live_workers.announce("worker-1")
     assert Client().get("/readyz").status_code == 200
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from agenthost import observability
-from sessions_app.core import logcontext
+from sessions_app.core.base import log_context
 
 KEY = "ah_" + "Q7" * 21 + "x"
 
@@ -66,7 +66,7 @@ def test_what_is_no_secret_is_left_alone(text: str) -> None:
 
 def test_a_line_says_whom_it_is_about(lines: tuple[logging.Logger, io.StringIO]) -> None:
     logger, stream = lines
-    with logcontext.about(request="req_1", tenant=7, session="sess_1", turn="turn_1"):
+    with log_context.about(request="req_1", tenant=7, session="sess_1", turn="turn_1"):
         logger.info("hello %s", "there")
     logger.info("bye")
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())
@@ -83,7 +83,7 @@ def test_arguments_that_do_not_fit_lose_no_line(lines: tuple[logging.Logger, io.
 
 def test_a_line_for_people_names_the_same_ids() -> None:
     record = logging.LogRecord("a.logger", logging.INFO, __file__, 1, "hello", None, None)
-    with logcontext.about(turn="turn_1"):
+    with log_context.about(turn="turn_1"):
         observability.ContextFilter().filter(record)
     assert "a.logger: hello [turn=turn_1]" in observability.ReadableFormatter().format(record)
 

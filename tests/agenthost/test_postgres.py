@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from agenthost.postgres.base import Pool
 from ops.services import free_port
-from sessions_app.core import database
+from sessions_app.core.base import database
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

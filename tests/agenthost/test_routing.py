@@ -23,11 +23,12 @@ from websockets.sync.client import connect
 from agenthost import front, routing
 from agenthost.middleware import _static_answer
 from sessions_app.aap.views import Streamed
-from sessions_app.core import admission, byte_budget, database, key_watch, keys, logcontext
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import AnswersFull, NotAuthenticated
-from sessions_app.core.key_watch import Slot
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import byte_budget, database, log_context
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import AnswersFull, NotAuthenticated
+from sessions_app.core.tenancy import admission, key_watch, keys
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
 from tests.agenthost.serving import Connection, serving
 
 KEY = f"ah_{'k' * 43}"
@@ -229,10 +230,10 @@ def test_the_access_log_tells_what_a_request_was_about(
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            about.append(logcontext.facts())
+            about.append(log_context.facts())
 
     def fail(_raw: str) -> None:
-        logcontext.bind(tenant=7)
+        log_context.bind(tenant=7)
         raise NotAuthenticated
 
     notes = Notes()

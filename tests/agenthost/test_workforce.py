@@ -13,7 +13,9 @@ from pytest_django import Settings
 
 from agenthost import workforce
 from agenthost.celery import app
-from sessions_app.core import housekeeping, presence, tasks, worker
+from sessions_app.core.records import live_workers
+from sessions_app.core.turns import tasks
+from sessions_app.core.worker import housekeeping, worker
 
 
 @pytest.fixture
@@ -89,9 +91,9 @@ def test_the_whole_workforce_is_present_while_it_runs_and_gone_when_it_has_stopp
     force.start()
     # A thread at work on a long conversation gives way to the loop after this.
     assert sys.getswitchinterval() == pytest.approx(workforce.SWITCH_SECONDS)
-    assert presence.workers_alive() == 1
+    assert live_workers.workers_alive() == 1
     assert force.stop(1.0)
-    assert presence.workers_alive() == 0
+    assert live_workers.workers_alive() == 0
     # Threads of pools that are kept for the process may stay; those that run turns must not.
     names = {thread.name for thread in threading.enumerate()}
     assert not names & {"celery", "beat", "runs", "leases"}

@@ -14,7 +14,7 @@ from tests.fakes.model_server import ModelServer
 HOUSEKEEPING = """
 import django
 django.setup()
-from sessions_app.core import housekeeping
+from sessions_app.core.worker import housekeeping
 housekeeping.run()
 """
 

@@ -171,7 +171,7 @@ def test_the_operators_settings_of_the_doors_hold(shape: str, tmp_path: Path, mo
 PRUNE_EVERYTHING = """
 import datetime, django
 django.setup()
-from sessions_app.core import journal
+from sessions_app.core.log import journal
 now = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
 while journal.prune(now, now, 1000):
     pass

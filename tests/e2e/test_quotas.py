@@ -23,7 +23,7 @@ from tests.fakes.model_server import ModelServer
 SET_LIMITS = """
 import json, sys, django
 django.setup()
-from sessions_app.core import keys, tenants
+from sessions_app.core.tenancy import keys, tenants
 from sessions_app.core.caller import Limits
 from sessions_app.models import ApiKey, Tenant
 tenant = Tenant.objects.get(slug=sys.argv[1])

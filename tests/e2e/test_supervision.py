@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sessions_app.core.supervision import EXIT_CODE
+from sessions_app.core.base.supervision import EXIT_CODE
 from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.server import Process, Server

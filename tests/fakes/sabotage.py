@@ -27,21 +27,21 @@ def _fail(*_: Any, **__: Any) -> Never:
 
 
 def _break_writer() -> None:
-    from sessions_app.core.journal.postgres_store import PostgresStore
-    from sessions_app.core.journal.sqlite_store import SqliteStore
+    from sessions_app.core.log.journal.postgres_store import PostgresStore
+    from sessions_app.core.log.journal.sqlite_store import SqliteStore
 
     for store in (PostgresStore, SqliteStore):
         setattr(store, "attempt", _fail)  # noqa: B010 - it is no method
 
 
 def _break_sweep() -> None:
-    from sessions_app.core.duties import Duty
+    from sessions_app.core.base.duties import Duty
 
     setattr(Duty, "attempt", _fail)  # noqa: B010 - it is no method
 
 
 def _break_leases() -> None:
-    from sessions_app.core.leases import Leases
+    from sessions_app.core.worker.leases import Leases
 
     class Gone:
         call_soon_threadsafe = staticmethod(_fail)
@@ -56,7 +56,7 @@ def _break_leases() -> None:
 
 
 def _stop_loop() -> None:
-    from sessions_app.core import worker
+    from sessions_app.core.worker import worker
 
     assert worker._current is not None
     worker._current._loop.call_soon_threadsafe(worker._current._loop.stop)

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from agenthost.chat import command
 from agenthost.chat.problems import KEY_REFUSED
-from sessions_app.core import keys
-from sessions_app.core.keys import Issued
+from sessions_app.core.tenancy import keys
+from sessions_app.core.tenancy.keys import Issued
 from sessions_app.management.operator import OperatorCommand
 from sessions_app.models import Tenant
 

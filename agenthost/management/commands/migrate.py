@@ -14,7 +14,7 @@ from django.core.management.commands import migrate
 
 from agenthost import start
 from agenthost.postgres import roles
-from sessions_app.core import installation
+from sessions_app.core.records import installation
 
 
 class Command(migrate.Command):

@@ -15,9 +15,9 @@ from rest_framework.request import Request
 from sessions_app.aap import problems
 from sessions_app.aap.body import parse_object
 from sessions_app.aap.problems import Problem
-from sessions_app.core import errors
-from sessions_app.core.errors import Fault
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import errors
+from sessions_app.core.base.errors import Fault
+from sessions_app.core.tenancy.quotas import Quota
 
 REQUEST_ID = "req_8Jq3mVt5rXw2kLd9"
 

@@ -22,7 +22,7 @@ from sessions_app.aap.dialect import Document
 from sessions_app.aap.openapi.description import Description, Example, Operation
 from sessions_app.aap.openapi.schemas import list_of, object_of, ref, string
 from sessions_app.aap.versions import v2
-from sessions_app.core.errors import HistoryKindUndeclared
+from sessions_app.core.base.errors import HistoryKindUndeclared
 
 # --- other words ---
 

@@ -23,11 +23,13 @@ from sessions_app.aap.dialect import Dialect, Document, Path
 from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Example, Operation
 from sessions_app.aap.openapi.schemas import Schema, object_of, ref
 from sessions_app.aap.versions import v3
-from sessions_app.core import agents, logcontext, openings, quotas
-from sessions_app.core.content import Faults
-from sessions_app.core.errors import Fault, InvalidInput, PositionPruned
-from sessions_app.core.history import Line
-from sessions_app.core.sessions import Wanted
+from sessions_app.core.base import log_context
+from sessions_app.core.base.content import Faults
+from sessions_app.core.base.errors import Fault, InvalidInput, PositionPruned
+from sessions_app.core.records.history import Line
+from sessions_app.core.sessions import openings
+from sessions_app.core.sessions.sessions import Wanted
+from sessions_app.core.tenancy import agents, quotas
 
 # --- other words ---
 
@@ -156,7 +158,7 @@ class Session(views.Endpoint):
         with views.stream_slot(caller) as slot:
             made = openings.open_session(caller, wanted.creation, wanted.turn.content, once, deadline)
             session_id = made.session.public_id
-            logcontext.bind(session=session_id)
+            log_context.bind(session=session_id)
             answer = views.answer_to_turn(
                 slot,
                 made.session,

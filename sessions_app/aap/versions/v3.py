@@ -17,11 +17,11 @@ from agents_app import exact_json
 from agents_app.runtime.messages import Content
 from agents_app.spec import HISTORY_KINDS, IMAGE_KINDS, STREAM_MODES, AgentSpec, HistoryKind, OptionSpec, StreamMode, ToolSpec
 from sessions_app.aap import stream
-from sessions_app.core import content
-from sessions_app.core.content import Faults
-from sessions_app.core.errors import Fault, InvalidInput
-from sessions_app.core.history import Line
-from sessions_app.core.sessions import Page, SessionFacts, Wanted
+from sessions_app.core.base import content
+from sessions_app.core.base.content import Faults
+from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.records.history import Line
+from sessions_app.core.sessions.sessions import Page, SessionFacts, Wanted
 from sessions_app.core.turns import Answer, CancelReceipt, ClientResult, Overrides, Permission
 
 VERSION = 3

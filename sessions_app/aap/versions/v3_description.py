@@ -15,7 +15,7 @@ from sessions_app.aap.openapi import refusals
 from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Operation
 from sessions_app.aap.openapi.schemas import Schema, ref, string, whole
 from sessions_app.aap.versions import v3, v3_examples, v3_shapes
-from sessions_app.core import errors
+from sessions_app.core.base import errors
 
 # --- parameters ---
 

@@ -9,7 +9,7 @@ from sessions_app.aap import stream
 from sessions_app.aap.openapi.description import JSON
 from sessions_app.aap.openapi.schemas import Schema, list_of, object_of, one_of, ref, string, whole
 from sessions_app.aap.versions import v3
-from sessions_app.core import content
+from sessions_app.core.base import content
 
 # --- messages ---
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from agents_app.spec import AgentSpec
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1 import agents as words
-from sessions_app.core import addresses, agents
-from sessions_app.core.errors import AgentUnknown
+from sessions_app.core.base.errors import AgentUnknown
+from sessions_app.core.records import addresses
+from sessions_app.core.tenancy import agents
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection

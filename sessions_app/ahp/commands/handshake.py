@@ -13,11 +13,13 @@ from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.registry import AsOf
 from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.wire.v0_1 import errors as wire_errors
-from sessions_app.core import addresses, journal, listings
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import PositionPruned
-from sessions_app.core.events import Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.records import addresses
+from sessions_app.core.tenancy import agent_listings
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection
@@ -87,7 +89,7 @@ def _missed(
     own = -caller.tenant
     wanted = {own, *(target.key for target in targets)}
     try:
-        read, sessions = listings.missed(caller, wanted, last_seen, _LONGEST_REPLAY, _LARGEST_REPLAY)
+        read, sessions = agent_listings.missed(caller, wanted, last_seen, _LONGEST_REPLAY, _LARGEST_REPLAY)
     except PositionPruned:
         return None
     made_anew = addresses.any_made_after([target.session for target in targets if target.session is not None], last_seen)

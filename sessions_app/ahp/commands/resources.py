@@ -9,9 +9,9 @@ from django.conf import settings
 from sessions_app.ahp import errors, jsonrpc, snapshots
 from sessions_app.ahp.registry import AsOf
 from sessions_app.ahp.snapshots import Target
-from sessions_app.core import agents
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import SessionNotFound
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.tenancy import agents
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection

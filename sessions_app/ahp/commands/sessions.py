@@ -10,10 +10,13 @@ from sessions_app.ahp.projection.v0_1 import values
 from sessions_app.ahp.projection.v0_1.sessions import summary_of, turn_of
 from sessions_app.ahp.wire import uris
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, agents, clients, content, creation, state, summaries
-from sessions_app.core import sessions as core_sessions
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import AgentUnknown
+from sessions_app.core.base import content
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import AgentUnknown
+from sessions_app.core.records import addresses, clients
+from sessions_app.core.sessions import creation, entries, state
+from sessions_app.core.sessions import sessions as core_sessions
+from sessions_app.core.tenancy import agents
 
 if TYPE_CHECKING:
     from sessions_app.ahp.connection import Connection
@@ -95,7 +98,7 @@ async def listed(connection: Connection, _params: Any) -> Any:
 
 
 def _listed(caller: Caller) -> list[dict[str, Any]]:
-    return [summary_of(summary) for summary in summaries.listed(caller)]
+    return [summary_of(summary) for summary in entries.listed(caller)]
 
 
 async def fetch_turns(connection: Connection, params: Any) -> Any:

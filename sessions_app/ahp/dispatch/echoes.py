@@ -11,8 +11,8 @@ from typing import Any
 
 from sessions_app.ahp.commands.sessions import entry_of
 from sessions_app.ahp.projection.v0_1 import values
+from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.turns import Outcome
-from sessions_app.core.user_messages import UserMessage
 
 
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,13 @@ from sessions_app.ahp.dispatch.echoes import outcome_of
 from sessions_app.ahp.dispatch.facts import Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
-from sessions_app.core import agents, clients, forms, inbox, session_changes, truncating, turns
-from sessions_app.core.errors import NotPossible
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotPossible
+from sessions_app.core.base.user_messages import UserMessage, content_of
+from sessions_app.core.records import clients, session_changes
+from sessions_app.core.sessions import forms, inbox, truncating
+from sessions_app.core.tenancy import agents
 from sessions_app.core.turns import Decision
-from sessions_app.core.user_messages import UserMessage, content_of
 
 # --- the session ---
 

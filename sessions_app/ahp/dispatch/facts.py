@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sessions_app.core.caller import Caller
-from sessions_app.core.dispatches import Dispatched
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.models import Session
 
 

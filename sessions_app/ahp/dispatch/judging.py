@@ -21,10 +21,11 @@ from sessions_app.ahp.projection.v0_1.actions import PROTOCOL
 from sessions_app.ahp.wire.shapes import Misfit
 from sessions_app.ahp.wire.v0_1 import envelopes
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, content, database, dispatches
-from sessions_app.core.caller import WRITE, Caller
-from sessions_app.core.dispatches import Dispatched
-from sessions_app.core.errors import DispatchedBefore, DomainError, NotReady, SessionNotFound
+from sessions_app.core.base import content, database
+from sessions_app.core.base.caller import WRITE, Caller
+from sessions_app.core.base.errors import DispatchedBefore, DomainError, NotReady, SessionNotFound
+from sessions_app.core.records import addresses, dispatches
+from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)

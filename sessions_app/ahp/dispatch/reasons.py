@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sessions_app.core import errors
+from sessions_app.core.base import errors
 
 
 def _invalid(error: errors.InvalidInput) -> str:

@@ -17,5 +17,5 @@ it. A dispatched action goes three ways: as it came into the echo (R82), through
 reducers and the core.
 
 What a database cannot hold (U+0000, half of a surrogate pair, a thousand levels) is no question of the protocol's shapes: ask
-``sessions_app.core.content.unstorable`` before storing.
+``sessions_app.core.base.content.unstorable`` before storing.
 """

@@ -4,7 +4,7 @@ Every change of a turn's state that does not come from its own run happens here,
 that ends with the events it caused. The order of locks is session, turn, call, then the journal's.
 """
 
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.turns.answering import answer, answering, decide, fail_calls_of
 from sessions_app.core.turns.closing import lock_live_turn
 from sessions_app.core.turns.deciding import Decision, Outcome, complete, confirm, confirm_result, fail_unknown, show_content

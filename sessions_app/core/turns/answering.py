@@ -14,29 +14,20 @@ from agents_app import exact_json, registry
 from agents_app.mcp import listing
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
-from sessions_app.core import (
-    access,
-    agents,
-    broadcast,
-    definitions,
-    dispatches,
-    history,
-    idempotency,
-    journal,
-    prepared,
-    quotas,
-    session_settings,
-    tasks,
-)
-from sessions_app.core.caller import Caller
-from sessions_app.core.dispatches import Dispatched
-from sessions_app.core.errors import Fault, InvalidInput, NotPossible
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.history import Place
-from sessions_app.core.idempotency import Once
-from sessions_app.core.identifiers import new_id
-from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core.base import prepared
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import Fault, InvalidInput, NotPossible
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.log import broadcast, journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import dispatches, history, idempotency, session_settings
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.records.history import Place
+from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.tenancy import access, agents, definitions, quotas
+from sessions_app.core.turns import tasks
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, what_is_open
 from sessions_app.core.turns.values import Accepted, Answer, ClientResult, FormEnd, Permission, Stopped

@@ -7,9 +7,10 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from sessions_app.core import history, prepared
-from sessions_app.core.events import Happening
-from sessions_app.core.history import Place
+from sessions_app.core.base import prepared
+from sessions_app.core.base.events import Happening
+from sessions_app.core.records import history
+from sessions_app.core.records.history import Place
 from sessions_app.models import LIVE_STATES, OPEN_CALL_STATES, CallRunner, CallState, Form, Origin, Session, ToolCall, Turn
 
 

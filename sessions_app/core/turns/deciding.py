@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from agents_app import exact_json, registry
 from agents_app.runtime.messages import Content
-from sessions_app.core import call_options, clients, content, dispatches
-from sessions_app.core.caller import Caller
-from sessions_app.core.dispatches import Dispatched
-from sessions_app.core.errors import InvalidInput, NotPossible
-from sessions_app.core.events import Happening, Kind
+from sessions_app.core.base import content
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.records import clients, dispatches
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.turns import call_options
 from sessions_app.core.turns.answering import Answering, answering
 from sessions_app.core.turns.values import ClientResult, Permission
 from sessions_app.models import CallRunner, CallState, Session, ToolCall

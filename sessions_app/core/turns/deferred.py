@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agents_app import exact_json, registry
-from sessions_app.core import session_changes
-from sessions_app.core.events import Happening, Kind
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.records import session_changes
 from sessions_app.models import DeferredModel, Turn
 
 

@@ -15,19 +15,22 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.runtime.messages import Content
-from sessions_app.core import definitions, history, journal, prepared, quotas, session_settings
-from sessions_app.core.errors import InvalidInput
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.history import Place
-from sessions_app.core.identifiers import new_id
-from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.prepared import Statement
-from sessions_app.core.session_settings import Settings
+from sessions_app.core.base import prepared
+from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.user_messages import UserMessage, content_of
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import history, session_settings
+from sessions_app.core.records.history import Place
+from sessions_app.core.records.session_settings import Settings
+from sessions_app.core.tenancy import definitions, quotas
 from sessions_app.core.turns.deferred import take_deferred
 from sessions_app.core.turns.opening import what_is_open
 from sessions_app.core.turns.starting import Message, begin_locked
 from sessions_app.core.turns.values import Claimed, Visitor
-from sessions_app.core.user_messages import UserMessage, content_of
 from sessions_app.models import (
     LIVE_STATES,
     ApiKey,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessions_app.core import journal
+from sessions_app.core.log import journal
 from sessions_app.models import LIVE_STATES, Session, Turn, TurnState
 
 

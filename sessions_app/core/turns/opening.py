@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sessions_app.core import access, definitions, journal, prepared, quotas
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import TurnAlreadyRunning
-from sessions_app.core.events import Happening
-from sessions_app.core.idempotency import Earlier
-from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.prepared import Statement
+from sessions_app.core.base import prepared
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import TurnAlreadyRunning
+from sessions_app.core.base.events import Happening
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records.idempotency import Earlier
+from sessions_app.core.tenancy import access, definitions, quotas
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.values import Accepted
 from sessions_app.models import Session, ToolCall, Turn, TurnState

@@ -11,11 +11,13 @@ from django.conf import settings
 from django.db.models import Case, Value, When
 from django.db.models.functions import Now
 
-from sessions_app.core import held, journal, prepared, presence, tasks
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.prepared import Statement
-from sessions_app.core.turns import stopping
+from sessions_app.core.base import lock_waits, prepared
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import live_workers
+from sessions_app.core.turns import stopping, tasks
 from sessions_app.core.turns.values import Claimed, Stop
 from sessions_app.models import TURN_FORMAT, Turn, TurnState
 
@@ -174,11 +176,11 @@ def take_over(
     turn: Turn | None = None
     last = [Case(When(tenant__in=list(tenants_served), then=Value(1)), default=Value(0))] if tenants_served else []
     try:
-        with held.briefly(journal.transaction(waiting=False)) as tx:
+        with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
             turn = (
-                Turn.objects.select_for_update(no_key=True, skip_locked=held.skip_locked())
+                Turn.objects.select_for_update(no_key=True, skip_locked=lock_waits.skip_locked())
                 .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
-                .filter(presence.not_after(until))
+                .filter(live_workers.not_after(until))
                 .exclude(pk__in=list(besides))
                 .exclude(tenant__in=list(tenants_besides))
                 .order_by(*last, "lease_expires_at")
@@ -187,7 +189,7 @@ def take_over(
             if turn is None:
                 return None
             if turn.tenant_id in tenants_held:
-                held.hardly()
+                lock_waits.hardly()
             said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not said and turn.takeovers < MAX_TAKEOVERS:
                 return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk, turn.tenant_id)

@@ -11,22 +11,25 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core import agents, definitions, dispatches, history, idempotency, journal, quotas, session_settings, tasks
-from sessions_app.core.caller import Caller
-from sessions_app.core.content import unstorable
-from sessions_app.core.dispatches import Dispatched
-from sessions_app.core.errors import NotPossible, TurnAlreadyRunning
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.history import Place
-from sessions_app.core.idempotency import Once
-from sessions_app.core.identifiers import new_id
-from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.content import unstorable
+from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.base.user_messages import UserMessage, title_of
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import dispatches, history, idempotency, session_settings
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.records.history import Place
+from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.tenancy import agents, definitions, quotas
+from sessions_app.core.turns import tasks
 from sessions_app.core.turns.closing import close_calls, void_forms
 from sessions_app.core.turns.deferred import take_deferred
 from sessions_app.core.turns.opening import accepted_before, admit_into, append_all, insert_turn, lock_and_look, what_is_open
 from sessions_app.core.turns.values import Accepted
-from sessions_app.core.user_messages import UserMessage, title_of
 from sessions_app.models import Origin, Session, ToolCall, Turn, TurnState
 
 NOTHING = Overrides()

@@ -18,15 +18,19 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core import access, broadcast, dispatches, held, history, journal, prepared, quotas, refusals, rounds
-from sessions_app.core.caller import Caller
-from sessions_app.core.dispatches import Dispatched
-from sessions_app.core.errors import NotPossible
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.held import Held
-from sessions_app.core.history import Place
-from sessions_app.core.journal.types import Event, NewEvent
-from sessions_app.core.rounds import Round
+from sessions_app.core.base import lock_waits, prepared, rounds
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import NotPossible
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.lock_waits import Held
+from sessions_app.core.base.rounds import Round
+from sessions_app.core.log import broadcast, journal
+from sessions_app.core.log.journal.types import Event, NewEvent
+from sessions_app.core.records import dispatches, history
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.records.history import Place
+from sessions_app.core.tenancy import access, quotas
+from sessions_app.core.turns import refusals
 from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
 from sessions_app.core.turns.deferred import take_deferred
 from sessions_app.core.turns.values import CancelReceipt, Claimed, Stop, Stopped
@@ -227,11 +231,11 @@ def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = 
     Unless ``waiting`` it is also left alone while somebody else holds its session or turn; Held if it is another row of
     it, or its tenant's counter. ``hardly``: without the moment that other statements wait for locks then.
     """
-    skipping = not waiting and held.skip_locked()
+    skipping = not waiting and lock_waits.skip_locked()
     transaction = journal.transaction(waiting=waiting)
-    with transaction if waiting else held.briefly(transaction) as tx:
+    with transaction if waiting else lock_waits.briefly(transaction) as tx:
         if hardly:
-            held.hardly()
+            lock_waits.hardly()
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agents_app.runtime.messages import Content
-from sessions_app.core import history, quotas
-from sessions_app.core.dispatches import Dispatched
+from sessions_app.core.records import history
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.tenancy import quotas
 from sessions_app.models import TurnState
 
 

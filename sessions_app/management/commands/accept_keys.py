@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from sessions_app.core import installation
+from sessions_app.core.records import installation
 from sessions_app.management.operator import OperatorCommand
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from sessions_app.core import keys
-from sessions_app.core.caller import SCOPES
+from sessions_app.core.base.caller import SCOPES
+from sessions_app.core.tenancy import keys
 from sessions_app.management.durations import duration
 from sessions_app.management.operator import OperatorCommand, names
 

@@ -10,8 +10,8 @@ from typing import Any, TextIO, cast
 
 from django.core.management.base import CommandError, CommandParser
 
-from sessions_app.core import model_use
-from sessions_app.core.model_use import GROUPINGS, Grouping, Line
+from sessions_app.core.tenancy import model_use
+from sessions_app.core.tenancy.model_use import GROUPINGS, Grouping, Line
 from sessions_app.management.operator import OperatorCommand
 
 _SUMS = ("calls", "input_tokens", "output_tokens", "cache_read_tokens", "cost", "unpriced_tokens")

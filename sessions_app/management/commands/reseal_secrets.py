@@ -6,7 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from sessions_app.core import definitions, installation, options
+from sessions_app.core.records import installation, options
+from sessions_app.core.tenancy import definitions
 
 _BATCH = 1000
 

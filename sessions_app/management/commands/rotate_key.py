@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.core import keys
+from sessions_app.core.tenancy import keys
 from sessions_app.management.durations import duration
 from sessions_app.management.operator import OperatorCommand
 

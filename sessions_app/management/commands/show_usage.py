@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.core import quotas
-from sessions_app.core.quotas import Use
+from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy.quotas import Use
 from sessions_app.management.operator import OperatorCommand
 from sessions_app.models import ApiKey
 

@@ -26,7 +26,8 @@ from agenthost.doctor.findings import Finding, line
 from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
 from ops.services import Redis, free_port
-from sessions_app.core import housekeeping, installation, presence
+from sessions_app.core.records import installation, live_workers
+from sessions_app.core.worker import housekeeping
 from sessions_app.models import InstallationMark
 from tests.fakes import steps
 from tests.fakes.mcp_server import serving
@@ -363,7 +364,7 @@ def test_a_disk_that_is_nearly_full_is_named(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_deployment_without_a_worker_is_a_fault(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
     assert (work.workers().state, work.workers().fix) == ("fail", "Start one: ops/entrypoint worker")
-    presence.announce("worker-1")
+    live_workers.announce("worker-1")
     assert work.workers().state == "ok"
 
 

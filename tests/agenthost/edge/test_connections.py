@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agenthost.edge.addresses import Slots
 from agenthost.edge.connections import RESERVE, Admission, Connections, Limits
-from sessions_app.core.byte_budget import ByteBudget
+from sessions_app.core.base.byte_budget import ByteBudget
 
 
 def test_slots_are_kept_apart_by_name_and_forgotten_when_given_back() -> None:

@@ -192,7 +192,7 @@ def test_a_limit_is_waited_out_with_a_word(desk: Desk, stranger: ForeignServer) 
 LIMITED = """
 import django
 django.setup()
-from sessions_app.core import keys
+from sessions_app.core.tenancy import keys
 from sessions_app.core.caller import Limits
 from sessions_app.models import ApiKey
 import sys

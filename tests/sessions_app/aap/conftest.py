@@ -15,7 +15,8 @@ from django.test import Client
 
 from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core import database, keys, tenants
+from sessions_app.core.base import database
+from sessions_app.core.tenancy import keys, tenants
 
 WAIT = 90.0
 HELLO = {"role": "user", "content": "hello"}

@@ -12,7 +12,7 @@ from rest_framework.exceptions import ParseError
 
 from agents_app import exact_json
 from sessions_app.aap import body, problems
-from sessions_app.core.errors import InvalidInput
+from sessions_app.core.base.errors import InvalidInput
 
 
 @pytest.mark.rule("A4")

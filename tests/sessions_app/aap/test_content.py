@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents_app import exact_json
-from sessions_app.core import content
-from sessions_app.core.errors import InvalidInput
+from sessions_app.core.base import content
+from sessions_app.core.base.errors import InvalidInput
 from tests.fakes import pictures
 
 EVERY_IMAGE = ("http", "data")

@@ -13,8 +13,8 @@ from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
-from sessions_app.core import keys, tenants
-from sessions_app.core.caller import Caller
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import ApiKey, Tenant, Turn
 from tests.sessions_app.aap.conftest import HELLO, WAIT, Person, key_of, problem, whole
 from tests.sessions_app.aap.test_sse import chunks, read_until

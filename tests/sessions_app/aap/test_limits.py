@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sessions_app.aap import ratelimit
-from sessions_app.core import keys, quotas, rates, tenants
-from sessions_app.core.caller import Limits
-from sessions_app.core.errors import QuotaExceeded
-from sessions_app.core.quotas import Quota, Standing
+from sessions_app.core.base.caller import Limits
+from sessions_app.core.base.errors import QuotaExceeded
+from sessions_app.core.tenancy import keys, quotas, rates, tenants
+from sessions_app.core.tenancy.quotas import Quota, Standing
 from sessions_app.models import ApiKey, Measure, Session, Tenant, Turn
 from tests.sessions_app.aap.conftest import HELLO, Person, problem, whole
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.aap import positions
-from sessions_app.core.errors import UnknownPosition
+from sessions_app.core.base.errors import UnknownPosition
 
 KEY = positions.signing_key("a secret")
 numbers = st.integers(0, 2**63 - 1)

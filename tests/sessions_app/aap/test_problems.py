@@ -14,8 +14,8 @@ from django.test import RequestFactory
 from rest_framework import exceptions as rest
 
 from sessions_app.aap import problems
-from sessions_app.core import errors
-from sessions_app.core.errors import Fault, InvalidInput
+from sessions_app.core.base import errors
+from sessions_app.core.base.errors import Fault, InvalidInput
 
 
 def _below(kind: type[errors.DomainError]) -> set[type[errors.DomainError]]:

@@ -12,7 +12,8 @@ from django.db import connection
 from hypothesis import strategies as st
 
 from agents_app import exact_json
-from sessions_app.core import byte_budget, history
+from sessions_app.core.base import byte_budget
+from sessions_app.core.records import history
 from sessions_app.models import Session
 from tests.sessions_app.aap.conftest import HELLO, READ_LOG, Person, pointers, problem
 

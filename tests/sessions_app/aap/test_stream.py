@@ -9,8 +9,8 @@ import pytest
 
 from agents_app import exact_json
 from sessions_app.aap.stream import KEEP_ALIVE, Mode, RunEnd, SSEEncoder, stop_reason
-from sessions_app.core.events import Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log.journal.types import Event
 
 
 def event(kind: str, seq: int = 1, **payload: Any) -> Event:

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 
 from sessions_app.aap import positions
-from sessions_app.core import journal
+from sessions_app.core.log import journal
 from sessions_app.models import Pruned, Session, Turn
 from tests.sessions_app.aap.conftest import HELLO, READ_LOG, Person, events, pointers, positioned, problem, whole
 

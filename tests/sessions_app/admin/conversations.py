@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agents_app import exact_json
-from sessions_app.core import tenants
-from sessions_app.core.identifiers import new_id
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.tenancy import tenants
 from sessions_app.models import (
     AgentDefinition,
     CallRunner,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from sessions_app.core import audit, tenants
+from sessions_app.core.tenancy import audit, tenants
 from sessions_app.models import AuditRecord, Tenant
 from tests.sessions_app.admin.pages import html, url
 

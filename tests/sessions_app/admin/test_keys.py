@@ -14,8 +14,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from sessions_app.core import keys, tenants, turns
-from sessions_app.core.errors import NotAuthenticated
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotAuthenticated
+from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import ApiKey, AuditRecord, Tenant
 from tests.sessions_app.admin.pages import html, url
 

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec
 from sessions_app.admin.paging import REACH
-from sessions_app.core import tenants
+from sessions_app.core.tenancy import tenants
 from sessions_app.models import (
     AuditRecord,
     CallRunner,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from sessions_app.core import keys, tenants, turns
-from sessions_app.core.errors import NotAuthenticated
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotAuthenticated
+from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import AuditRecord, Tenant, TenantCounter
 from tests.sessions_app.admin.pages import html, url
 

@@ -12,8 +12,8 @@ from django.db import connection
 from agenthost.sockets import SocketGuard
 from agenthost.websocket import WebSocket
 from sessions_app.ahp.consumer import Consumer
-from sessions_app.core import database
-from sessions_app.core.broadcast.layer import ChannelLayer
+from sessions_app.core.base import database
+from sessions_app.core.log.broadcast.layer import ChannelLayer
 from tests.agenthost.serving import serving
 
 

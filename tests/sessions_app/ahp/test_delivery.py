@@ -11,7 +11,9 @@ from sessions_app.ahp import snapshots
 from sessions_app.ahp.client import Disconnected
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import broadcast, database, session_changes
+from sessions_app.core.base import database
+from sessions_app.core.log import broadcast
+from sessions_app.core.records import session_changes
 from tests.cast import Cast, make_session
 from tests.e2e.ahp_watcher import Watcher, without_clock
 from tests.sessions_app.core.feed.conftest import Weather

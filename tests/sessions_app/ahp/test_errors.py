@@ -10,7 +10,7 @@ from django.db import OperationalError
 from sessions_app.ahp import errors as face
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.dispatch import reasons
-from sessions_app.core import errors
+from sessions_app.core.base import errors
 from tests.sessions_app.aap.test_problems import read_only
 
 

@@ -9,8 +9,9 @@ import pytest
 from sessions_app.ahp.bulletin import Bulletin
 from sessions_app.ahp.client import Disconnected
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import database, session_changes
-from sessions_app.core.feed.tenant import TenantFeed
+from sessions_app.core.base import database
+from sessions_app.core.log.feed.tenant import TenantFeed
+from sessions_app.core.records import session_changes
 from tests.cast import Cast, make_session
 from tests.e2e.ahp_watcher import Watcher
 

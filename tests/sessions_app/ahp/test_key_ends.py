@@ -11,10 +11,11 @@ from sessions_app.ahp import consumer, jsonrpc
 from sessions_app.ahp.client import Client, Disconnected
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.core import database, key_watch, keys, tenants
-from sessions_app.core.caller import Limits
-from sessions_app.core.key_watch import Slot
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import Limits
+from sessions_app.core.tenancy import key_watch, keys, tenants
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, Session
 from tests.cast import Cast, make_session
 from tests.e2e.ahp_scenes import starting

@@ -24,10 +24,13 @@ from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.snapshots import Target
 from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import addresses, byte_budget, connections, database, draining, prepared, quotas, session_changes, tenants
-from sessions_app.core.caller import Caller, Limits
-from sessions_app.core.key_watch import Slot
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import byte_budget, database, draining, prepared
+from sessions_app.core.base.caller import Caller, Limits
+from sessions_app.core.records import addresses, session_changes
+from sessions_app.core.sessions import connections
+from sessions_app.core.tenancy import quotas, tenants
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
 from tests.agenthost import serving
 from tests.agenthost.test_websocket import HANDSHAKE, TEXT, frame, until

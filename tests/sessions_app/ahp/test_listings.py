@@ -19,8 +19,11 @@ from agents_app.spec import AgentSpec, OptionSpec
 from sessions_app.ahp import attendance
 from sessions_app.ahp.switchboard import Switchboard
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import connections, database, feed, journal, keys, listings, tenants
-from sessions_app.core.events import Kind
+from sessions_app.core.base import database
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log import feed, journal
+from sessions_app.core.sessions import connections
+from sessions_app.core.tenancy import agent_listings, keys, tenants
 from sessions_app.models import AgentListing, ShownListing
 from tests.cast import Cast, Member, make_session
 from tests.e2e.ahp_watcher import Watcher
@@ -51,7 +54,7 @@ def _hosts_looks_wait_for_other_processes(request: pytest.FixtureRequest, monkey
         return waiting
 
     for name in ("outdated", "renew", "show"):
-        monkeypatch.setattr(listings, name, alone(getattr(listings, name)))
+        monkeypatch.setattr(agent_listings, name, alone(getattr(agent_listings, name)))
 
 
 class Process:
@@ -59,11 +62,11 @@ class Process:
 
     def __init__(self, specs: Sequence[AgentSpec]) -> None:
         self._specs = list(specs)
-        self._process = listings._Process()
+        self._process = agent_listings._Process()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        before, listings._process = listings._process, self._process
+        before, agent_listings._process = agent_listings._process, self._process
         try:
             with registry.use(self._specs):
                 if self._process.published is not None:
@@ -71,18 +74,18 @@ class Process:
                     self._process.published = registry.agents()
                 yield
         finally:
-            listings._process = before
+            agent_listings._process = before
 
     def show(self, *members: Member) -> None:
         with _one_process, self():
-            for tenant in listings.outdated([member.tenant.pk for member in members]):
-                listings.show(tenant)
+            for tenant in agent_listings.outdated([member.tenant.pk for member in members]):
+                agent_listings.show(tenant)
 
     def start_again(self, member: Member) -> None:
         """As another start of the same server: it publishes its agents, as each start does."""
         with _one_process, self():
             self._process.published = None
-            listings.show(member.tenant.pk)
+            agent_listings.show(member.tenant.pk)
 
 
 def _now() -> list[AgentSpec]:
@@ -186,7 +189,7 @@ async def test_what_a_server_that_starts_later_has_is_told_at_every_server_and_o
     await client.until(lambda: _names(client) == ["echo", "pilot", "extra"])
     # The older one goes on beside it, and neither takes it back from the other.
     for _ in range(3):
-        await database.run(listings.show, cast.alice.tenant.pk)
+        await database.run(agent_listings.show, cast.alice.tenant.pk)
         await database.run(later.show, cast.alice)
     await client.judge(ROOT)
     assert _names(client) == ["echo", "pilot", "extra"]
@@ -201,11 +204,11 @@ async def test_what_nobody_serves_any_more_is_replaced_by_what_is_served(host: s
     await database.run(gone.show, cast.alice)
     await client.until(lambda: "extra" in _names(client))
     for _ in range(2):
-        patience = listings._process.patience
+        patience = agent_listings._process.patience
         long_ago = Now() - patience - timedelta(seconds=1)
         await database.run(lambda moment=long_ago: AgentListing.objects.update(seen_at=moment))  # type: ignore[misc]
         await client.until(lambda: "extra" not in _names(client))
-        assert listings._process.patience == 2 * patience
+        assert agent_listings._process.patience == 2 * patience
         await database.run(gone.start_again, cast.alice)
         await client.until(lambda: "extra" in _names(client))
     await client.judge(ROOT)
@@ -352,7 +355,7 @@ def _watch_of(*tenants: int) -> attendance._Watch:
 
 async def _shown_all_but(tenant: int, *tenants: int) -> None:
     async with asyncio.timeout(60):
-        while await database.run(listings.outdated, tenants) != [tenant]:  # noqa: ASYNC110 - a row tells
+        while await database.run(agent_listings.outdated, tenants) != [tenant]:  # noqa: ASYNC110 - a row tells
             await asyncio.sleep(0.02)
 
 
@@ -364,7 +367,7 @@ async def test_a_tenant_whose_listing_is_locked_keeps_no_other_from_being_shown_
     alice, bob = cast.alice.tenant.pk, cast.bob.tenant.pk
     await database.run(Process(_now()).show, cast.alice, cast.bob)
     with Process([*_now(), _other()])():
-        outdated = await database.run(listings.outdated, [alice, bob])
+        outdated = await database.run(agent_listings.outdated, [alice, bob])
         assert set(outdated) == {alice, bob}
         with locked(lambda: ShownListing.objects.select_for_update().get(pk=alice)):
             watch = _watch_of(alice, bob)
@@ -381,7 +384,7 @@ async def test_a_tenant_whose_listing_is_locked_keeps_no_other_from_being_shown_
 async def test_many_looks_at_once_make_one_event(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)
     with registry.use([*_now(), _other()]):
-        await asyncio.gather(*(database.run(listings.show, cast.alice.tenant.pk) for _ in range(8)))
+        await asyncio.gather(*(database.run(agent_listings.show, cast.alice.tenant.pk) for _ in range(8)))
         await client.until(lambda: "extra" in _names(client))
     assert len(await database.run(_events, cast.alice)) == 1
     await client.close()
@@ -406,7 +409,7 @@ async def test_presence_and_listings_are_looked_after_though_the_other_fails(
     monkeypatch.setattr(attendance, "_RETRY_SECONDS", 0.05)
     client = await _opened(host, cast.alice.key)
     if broken == "listings":
-        monkeypatch.setattr(listings, "outdated", fails)
+        monkeypatch.setattr(agent_listings, "outdated", fails)
     async with asyncio.timeout(60):
         while f"duty_failing duty='{broken}'" not in caplog.text:  # noqa: ASYNC110 - the log tells
             await asyncio.sleep(0.02)

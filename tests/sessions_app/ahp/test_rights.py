@@ -12,7 +12,8 @@ from sessions_app.ahp import commands, registry
 from sessions_app.ahp.jsonrpc import RPCError
 from sessions_app.ahp.wire.v0_1 import envelopes
 from sessions_app.ahp.wire.v0_1.state import ROOT
-from sessions_app.core import database, keys
+from sessions_app.core.base import database
+from sessions_app.core.tenancy import keys
 from sessions_app.models import ClientPresence, SessionClient
 from tests.cast import Cast, make_session
 from tests.e2e.ahp_scenes import made, refused, starting

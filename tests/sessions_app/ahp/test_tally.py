@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sessions_app.ahp.tally import Tally
-from sessions_app.core import database
-from sessions_app.core.caller import Caller
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import Caller
 
 CALLER = Caller(tenant=1, key=1, key_prefix="", scopes=frozenset(), key_agents=frozenset({"echo"}))
 

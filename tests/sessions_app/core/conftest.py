@@ -15,9 +15,14 @@ from django.db import connection, transaction
 from agents_app import registry
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core import access, database, journal, sessions, turns, worker
-from sessions_app.core.caller import Caller
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core import turns
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.log import journal
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.sessions import sessions
+from sessions_app.core.tenancy import access
+from sessions_app.core.worker import worker
 from sessions_app.models import Session, Tenant, Turn
 from tests.fakes.model_server import ModelServer
 
@@ -117,7 +122,7 @@ def make_tenant(slug: str) -> Caller:
     tenant = Tenant.objects.create(slug=slug)
     with journal.transaction():
         journal.create_counter(tenant.pk)
-    from sessions_app.core import keys
+    from sessions_app.core.tenancy import keys
 
     issued = keys.issue(tenant, name="test", scopes=["*"], expires_at=None, allowed_agents=None, actor="tests", address="")
     return keys.authenticate(issued.raw)

@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 from agents_app import exact_json
-from sessions_app.core import journal
-from sessions_app.core.dispatches import Dispatched
+from sessions_app.core.log import journal
+from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.models import Session
 
 _numbers = itertools.count(1)

@@ -16,9 +16,12 @@ from agents_app import exact_json
 from sessions_app.ahp.projection.v0_1.actions import action_of
 from sessions_app.ahp.projection.v0_1.sessions import state_of
 from sessions_app.ahp.reducers.v0_1 import reduce_session
-from sessions_app.core import access, addresses, creation, journal, sessions, state
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import SessionNotFound
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.log import journal
+from sessions_app.core.records import addresses
+from sessions_app.core.sessions import creation, sessions, state
+from sessions_app.core.tenancy import access
 from sessions_app.models import Session
 
 

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import transaction
 from pytest_django import Settings
 
-from sessions_app.core import audit
+from sessions_app.core.tenancy import audit
 from sessions_app.models import AuditRecord
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,10 +12,11 @@ from typing import TypeVar
 import pytest
 from pytest_django import Settings
 
-from sessions_app.core import admission, database, keys
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import NotAuthenticated, NotReady, TooManyWrongKeys
-from sessions_app.core.wrong_keys import WrongKeys
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import NotAuthenticated, NotReady, TooManyWrongKeys
+from sessions_app.core.tenancy import admission, keys
+from sessions_app.core.tenancy.wrong_keys import WrongKeys
 
 T = TypeVar("T")
 

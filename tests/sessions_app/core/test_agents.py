@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents_app.spec import AgentSpec, OptionSpec
-from sessions_app.core import agents
+from sessions_app.core.tenancy import agents
 
 
 def test_a_model_is_named_as_the_agents_file_names_it() -> None:

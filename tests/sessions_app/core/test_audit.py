@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.core import audit, tenants
+from sessions_app.core.tenancy import audit, tenants
 from sessions_app.models import AuditRecord, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,11 +10,14 @@ from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import creation, history, journal, options, sessions, state, summaries, truncating, turns
-from sessions_app.core.creation import Fork
-from sessions_app.core.errors import DomainError, TurnAlreadyRunning, TurnUnknown
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import NewEvent
+from sessions_app.core import turns
+from sessions_app.core.base.errors import DomainError, TurnAlreadyRunning, TurnUnknown
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import history, options
+from sessions_app.core.sessions import creation, entries, sessions, state, truncating
+from sessions_app.core.sessions.creation import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, status, text
@@ -132,12 +135,12 @@ def test_a_failure_is_no_longer_shown_after_a_cut(alice: World, start_worker: An
     session = make(alice)
     start(alice, session, model.script([status(400)]))
     ends(session, "t1", "error")
-    assert summaries.of(alice.caller.tenant, [session.pk])[session.pk].state == "failed"
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].state == "failed"
     truncating.truncate(alice.caller, session, "t1", dispatched=action())
-    assert summaries.of(alice.caller.tenant, [session.pk])[session.pk].state == "idle"
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].state == "idle"
     start(alice, session, model.script([status(400)]), "t2")
     ends(session, "t2", "error")
-    assert summaries.of(alice.caller.tenant, [session.pk])[session.pk].state == "failed"
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].state == "failed"
 
 
 @pytest.mark.rule("R206")
@@ -207,7 +210,7 @@ def test_a_fork_needs_a_turn_that_has_ended(alice: World, start_worker: Any, mod
         fork(alice, source, "t2")
     with pytest.raises(TurnUnknown):
         fork(alice, source, "nonsense")
-    assert len(summaries.listed(alice.caller)) == 1
+    assert len(entries.listed(alice.caller)) == 1
     # A turn that runs in the source is not in the way of an earlier one.
     copied = fork(alice, source, "t1")
     assert ids(alice, copied) == ["t1"]

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from sessions_app.core import clients, connections, creation, inbox, quotas, session_changes, sessions, turns
-from sessions_app.core.caller import Limits
-from sessions_app.core.clients import Entry
-from sessions_app.core.errors import QuotaExceeded
-from sessions_app.core.inbox import UserMessage
-from sessions_app.core.worker import Worker
+from sessions_app.core import turns
+from sessions_app.core.base.caller import Limits
+from sessions_app.core.base.errors import QuotaExceeded
+from sessions_app.core.records import clients, session_changes
+from sessions_app.core.records.clients import Entry
+from sessions_app.core.sessions import connections, creation, inbox, sessions
+from sessions_app.core.sessions.inbox import UserMessage
+from sessions_app.core.tenancy import quotas
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Measure, PendingMessage, Session, SessionClient, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import gate, text

@@ -12,20 +12,12 @@ from django.utils import timezone
 
 from agents_app.spec import AgentSpec, ToolSpec
 from agents_app.tools import questions
-from sessions_app.core import (
-    clients,
-    connections,
-    forms,
-    housekeeping,
-    idempotency,
-    presence,
-    session_changes,
-    sessions,
-    truncating,
-    turns,
-)
-from sessions_app.core.idempotency import Once
-from sessions_app.core.worker import Worker
+from sessions_app.core import turns
+from sessions_app.core.records import clients, idempotency, live_workers, session_changes
+from sessions_app.core.records.idempotency import Once
+from sessions_app.core.sessions import connections, forms, sessions, truncating
+from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import DispatchRecord, Form, IdempotencyRecord, Session, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
@@ -186,7 +178,7 @@ def _cancelled(world: World) -> Session:
 
 def _is_used_now(session: Session) -> None:
     """Whoever keeps sessions for a moment keeps it now, and keeps it no longer than that."""
-    now = presence.database_clock()
+    now = live_workers.database_clock()
     assert sessions.idle(session.tenant_id, now - A_MOMENT, 10) == []
     assert sessions.idle(session.tenant_id, now + A_MOMENT, 10) == [session.pk]
 
@@ -214,7 +206,7 @@ def test_retention_counts_from_the_end_of_the_last_turn_whatever_the_clock_of_it
         wait_for_state(said, "done")
     _is_used_now(session)
     # Each by itself: the later of the two would hide the other.
-    now = presence.database_clock()
+    now = live_workers.database_clock()
     for accepted in (replaced, said):
         row = turn_of(accepted)
         assert row.ended_at is not None
@@ -245,7 +237,7 @@ def test_an_answer_to_a_question_is_a_use_at_the_databases_time(
         with wrong_clock(by):
             do()
         used_at = Session.objects.get(pk=session.pk).modified_at
-        assert abs(used_at - presence.database_clock()) < A_MOMENT
+        assert abs(used_at - live_workers.database_clock()) < A_MOMENT
 
     used(lambda: forms.change_answer(alice.caller, session, form.form_id, "name", answer, dispatched=action()))
     used(lambda: forms.complete(alice.caller, session, form.form_id, "cancel", dispatched=action()))

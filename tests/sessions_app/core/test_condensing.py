@@ -12,21 +12,13 @@ from django.utils import timezone
 
 from agents_app import compaction, exact_json
 from agents_app.spec import AgentSpec, SummarySpec
-from sessions_app.core import (
-    condensing,
-    creation,
-    history,
-    housekeeping,
-    prepared,
-    quotas,
-    sessions,
-    state,
-    supervision,
-    tenants,
-    truncating,
-    turns,
-)
-from sessions_app.core.worker import Worker
+from sessions_app.core import turns
+from sessions_app.core.base import prepared, supervision
+from sessions_app.core.records import history, summary_queue
+from sessions_app.core.sessions import creation, sessions, state, truncating
+from sessions_app.core.tenancy import quotas, tenants
+from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
 from tests.fakes.steps import call, gate, status, text, usage
@@ -99,7 +91,7 @@ def talk_until_due(world: World, session: Session) -> Turn:
     """Until a summary of it was asked for; the last turn."""
     while True:
         turn = say(world, session)
-        messages = condensing.base(session.pk).messages
+        messages = summary_queue.base(session.pk).messages
         if is_summarised(session)() or compaction.is_due(messages, "Be brief.", [], LIMIT):
             wait_for(lambda: is_summarised(session)() or DueSummary.objects.filter(session=session).exists(), "it is due")
             return turn
@@ -111,7 +103,7 @@ def due_session(world: World) -> Session:
     accepted = world.say(session, "hello")
     assert claim_one("nobody") is not None
     Turn.objects.filter(pk=accepted.turn_id).update(state="done")
-    condensing.ask(accepted.turn_id)
+    summary_queue.ask(accepted.turn_id)
     assert DueSummary.objects.get(session=session).due
     return session
 
@@ -301,9 +293,9 @@ def test_a_summary_that_fails_inside_the_server_holds_up_nothing(
         raise ValueError(words)
 
     with monkeypatch.context() as broken:
-        broken.setattr(condensing, "about", about)
+        broken.setattr(summary_queue, "about", about)
         start_worker()
-        wait_for(lambda: DueSummary.objects.get(session=session).attempts == condensing.MOST_ATTEMPTS, "it is given up")
+        wait_for(lambda: DueSummary.objects.get(session=session).attempts == summary_queue.MOST_ATTEMPTS, "it is given up")
     assert "ValueError" in caplog.text
     assert "diary" not in caplog.text
     wait_for(lambda: DueSummary.objects.get(session=session).worker == "", "nobody is said to be at it")
@@ -320,14 +312,14 @@ def test_a_summarising_model_that_never_answers_holds_a_run_no_longer_than_its_t
     model: ModelServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sessions_app.core.condenser.SECONDS_IN_A_RUN", 0.3)
+    monkeypatch.setattr("sessions_app.core.worker.summariser.SECONDS_IN_A_RUN", 0.3)
     model.script_for_key(SCRIBE, [text("Well, "), gate("never")])
     start_worker()
     session = alice.session(seed=seed_of(30))
     assert say(alice, session, "and now?").stop_reason == "end_turn"
     (asked,) = of_scribe(model)
     assert model.wait_ended(asked) == "closed"
-    assert condensing.state(session.pk).resting
+    assert summary_queue.state(session.pk).resting
     assert length(of_agent(model)[0]) <= LIMIT
 
 
@@ -357,16 +349,16 @@ def test_a_summary_of_what_was_cut_meanwhile_is_not_stored(alice: World, remembe
     session = alice.session(seed=seed_of(10))
     alice.say(session, "hello")
     assert claim_one("dead") is not None
-    of, made_of = condensing.about(session.pk), condensing.base(session.pk)
+    of, made_of = summary_queue.about(session.pk), summary_queue.base(session.pk)
     assert of is not None
     truncating.truncate(alice.caller, session, None, dispatched=None)
-    assert not condensing.store(made_of, of, compaction.summary("gone", 5), "openai-chat:small", [])
+    assert not summary_queue.store(made_of, of, compaction.summary("gone", 5), "openai-chat:small", [])
     assert summaries(session) == []
-    again = condensing.base(session.pk)
+    again = summary_queue.base(session.pk)
     Compaction.objects.create(
         tenant_id=session.tenant_id, session=session, covers_through=3, summary="newer", created_at=timezone.now()
     )
-    assert not condensing.store(again, of, compaction.summary("older", 5), "openai-chat:small", [])
+    assert not summary_queue.store(again, of, compaction.summary("older", 5), "openai-chat:small", [])
     assert summaries(session) == [(3, "newer")]
 
 
@@ -410,8 +402,8 @@ def test_nothing_is_summarised_after_a_turn_that_was_cancelled(alice: World, rem
     session = alice.session(seed=seed_of(10))
     accepted = alice.say(session, "hello")
     turns.cancel(alice.caller, session)
-    condensing.ask(accepted.turn_id)
-    assert not condensing.waiting()
+    summary_queue.ask(accepted.turn_id)
+    assert not summary_queue.waiting()
 
 
 def test_deleting_a_session_stops_its_summary(
@@ -458,7 +450,7 @@ def test_two_workers_and_a_run_pay_for_one_summary(
     before = len(of_agent(model))
     accepted = alice.say(session, "knot " * 300)
     wait_for(lambda: turn_of(accepted).state == "running", "the run")
-    assert condensing.state(session.pk).in_progress
+    assert summary_queue.state(session.pk).in_progress
     model.open_gate("hold")
     assert wait_for_state(accepted, "done", "error").stop_reason == "end_turn"
     assert of_agent(model)[before].messages[1]["content"] == STANDS
@@ -472,9 +464,9 @@ def test_a_summary_whose_worker_died_is_made_by_another(
 ) -> None:
     session = due_session(alice)
     WorkerPresence.objects.create(worker="dead", host="h", pid=1, started_at=timezone.now(), seen_at=timezone.now())
-    assert [taken.session for taken in condensing.claim("dead", 4, [])] == [session.pk]
-    assert condensing.claim("other", 4, []) == []
-    assert condensing.take("other", session.pk) is None
+    assert [taken.session for taken in summary_queue.claim("dead", 4, [])] == [session.pk]
+    assert summary_queue.claim("other", 4, []) == []
+    assert summary_queue.take("other", session.pk) is None
     start_worker()
     assert summaries(session) == []
     WorkerPresence.objects.filter(worker="dead").update(seen_at="2020-01-01T00:00:00Z")
@@ -560,9 +552,9 @@ def test_a_tenant_with_many_long_conversations_does_not_take_all_places(alice: W
         for _ in range(count):
             due_session(world)
     WorkerPresence.objects.create(worker="one", host="h", pid=1, started_at=timezone.now(), seen_at=timezone.now())
-    order = [condensing.claim("one", 1, [])[0].tenant for _ in range(3)]
+    order = [summary_queue.claim("one", 1, [])[0].tenant for _ in range(3)]
     assert order == [alice.caller.tenant, bob.caller.tenant, alice.caller.tenant]
-    assert condensing.claim("one", 4, [alice.caller.tenant]) == []
+    assert summary_queue.claim("one", 4, [alice.caller.tenant]) == []
 
 
 def test_a_fork_takes_a_summary_along_that_covers_only_what_is_copied(
@@ -598,9 +590,9 @@ def test_a_turn_in_a_long_conversation_reads_only_what_was_not_summarised(alice:
     Compaction.objects.create(
         tenant_id=session.tenant_id, session=session, covers_through=9_990, summary=STANDS, created_at=timezone.now()
     )
-    found = condensing.base(session.pk)
+    found = summary_queue.base(session.pk)
     assert [message.content for message in found.messages] == ["Be kind.", "Be kind.", STANDS, *map(str, range(9_990, 10_000))]
-    assert len(condensing.base(other.pk).messages) == 10_000
+    assert len(summary_queue.base(other.pk).messages) == 10_000
     asked = history.asked_for_models([session.pk])
     with connection.cursor() as cursor:
         if on_postgres:

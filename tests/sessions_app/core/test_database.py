@@ -11,7 +11,7 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 from pytest_django import Settings
 
-from sessions_app.core import database
+from sessions_app.core.base import database
 from sessions_app.models import Tenant
 
 A, B = 1, 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sessions_app.core import turns
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker.worker import Worker
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, pause, text
 from tests.sessions_app.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state

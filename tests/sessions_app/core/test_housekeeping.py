@@ -13,10 +13,14 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from sessions_app.core import access, housekeeping, journal, retention, rounds, sessions
-from sessions_app.core.errors import SessionNotFound
+from sessions_app.core.base import rounds
+from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.log import journal
+from sessions_app.core.sessions import sessions
+from sessions_app.core.tenancy import access
 from sessions_app.core.turns import Accepted
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker import housekeeping, retention
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Message, Session, SessionTail, Tenant, Turn, WorkerPresence
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, thinking

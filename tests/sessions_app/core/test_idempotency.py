@@ -13,12 +13,14 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import housekeeping, sessions, turns
-from sessions_app.core.errors import IdempotencyKeyReused, InvalidInput, TurnAlreadyRunning
-from sessions_app.core.idempotency import Once
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core import turns
+from sessions_app.core.base.errors import IdempotencyKeyReused, InvalidInput, TurnAlreadyRunning
+from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.sessions import sessions
 from sessions_app.core.turns import ClientResult, Permission
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import IdempotencyRecord, Message, Session, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, hang, text

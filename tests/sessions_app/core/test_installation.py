@@ -12,8 +12,9 @@ from django.core.management.base import CommandError
 from django.db import connection
 from pytest_django import Settings
 
-from sessions_app.core import installation, secrets
-from sessions_app.core.installation import Fault
+from sessions_app.core.base import sealing
+from sessions_app.core.records import installation
+from sessions_app.core.records.installation import Fault
 from sessions_app.models import AuditRecord, InstallationMark, OptionValue
 from tests.sessions_app.core.conftest import World
 
@@ -51,12 +52,12 @@ def test_a_database_of_this_release_and_these_keys_has_no_faults() -> None:
 
 
 def test_a_wrong_key_ring_is_found_and_named_with_the_keys_it_has(settings: Settings) -> None:
-    former = secrets.newest_key_id().hex()
+    former = sealing.newest_key_id().hex()
     settings.AGENTHOST_KEY_RING = [os.urandom(32)]
     fault = the_fault()
     assert fault.what == "AGENTHOST_KEY_RING does not open what this database holds."
     assert former in fault.fix
-    assert secrets.newest_key_id().hex() in fault.fix
+    assert sealing.newest_key_id().hex() in fault.fix
 
 
 def test_a_wrong_secret_key_is_found(settings: Settings) -> None:

@@ -13,11 +13,12 @@ from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
 
-from sessions_app.core import keys, refusals, tenants, turns
-from sessions_app.core.held import RowsHeld
-from sessions_app.core.refusals import Refusal
-from sessions_app.core.turns import ClientResult, stopping
-from sessions_app.core.worker import Worker
+from sessions_app.core import turns
+from sessions_app.core.base.lock_waits import RowsHeld
+from sessions_app.core.tenancy import keys, tenants
+from sessions_app.core.turns import ClientResult, refusals, stopping
+from sessions_app.core.turns.refusals import Refusal
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, AuditRecord, Session, Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from sessions_app.core import database, key_watch
-from sessions_app.core.caller import Caller
-from sessions_app.core.key_watch import Slot
-from sessions_app.core.quotas import Quota
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.tenancy import key_watch
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
 
 WORDS = "words that must not be logged"
 

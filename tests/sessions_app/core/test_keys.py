@@ -16,9 +16,9 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.core import keys, tenants
-from sessions_app.core.errors import InvalidInput, NotAuthenticated
-from sessions_app.core.keys import Issued
+from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
+from sessions_app.core.tenancy import keys, tenants
+from sessions_app.core.tenancy.keys import Issued
 from sessions_app.models import ApiKey, AuditRecord, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -263,7 +263,7 @@ def test_a_revocation_that_fails_leaves_neither_row_nor_revocation(tenant: Tenan
     def broken(**_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("sessions_app.core.audit.record", broken)
+    monkeypatch.setattr("sessions_app.core.tenancy.audit.record", broken)
     with pytest.raises(RuntimeError):
         keys.revoke(issued.key, actor="t")
     assert not refused(issued.raw)

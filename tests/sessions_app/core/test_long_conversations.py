@@ -11,8 +11,9 @@ import pytest
 from agents_app import compaction
 from agents_app.runtime import long_work
 from agents_app.spec import AgentSpec
-from sessions_app.core import history, turns
-from sessions_app.core.worker import Worker
+from sessions_app.core import turns
+from sessions_app.core.records import history
+from sessions_app.core.worker.worker import Worker
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import text
 from tests.sessions_app.core.conftest import World, turn_of, wait_for, wait_for_state

@@ -10,9 +10,11 @@ import pytest
 from agents_app import exact_json, registry
 from agents_app.mcp.catalogue import catalogue
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, from_document, to_document
-from sessions_app.core import clients, connections, creation, forms, history, state, turns
-from sessions_app.core.errors import InvalidInput, NotPossible
-from sessions_app.core.inbox import UserMessage
+from sessions_app.core import turns
+from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.records import clients, history
+from sessions_app.core.sessions import connections, creation, forms, state
+from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.core.turns import Permission
 from sessions_app.models import AgentDefinition, Form, Session, ToolCall, Turn
 from tests.fakes.mcp_server import McpServer, serving

@@ -10,8 +10,10 @@ import pytest
 
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
-from sessions_app.core import housekeeping, model_use, quotas, sessions
-from sessions_app.core.worker import Worker
+from sessions_app.core.sessions import sessions
+from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ModelUse
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, status, text, usage

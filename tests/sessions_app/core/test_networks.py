@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.core.networks import group_of
+from sessions_app.core.base.client_networks import group_of
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,16 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
-from sessions_app.core import connections as connections_of_clients
-from sessions_app.core import database, outage, presence, turns
-from sessions_app.core.errors import NotReady
-from sessions_app.core.history import Place
-from sessions_app.core.journal import writer as writer_module
-from sessions_app.core.sweep import Sweeper
-from sessions_app.core.worker import Worker
+from sessions_app.core import turns
+from sessions_app.core.base import database
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.log.journal import writer as writer_module
+from sessions_app.core.records import live_workers
+from sessions_app.core.records.history import Place
+from sessions_app.core.sessions import connections as connections_of_clients
+from sessions_app.core.worker import outage
+from sessions_app.core.worker.sweep import Sweeper
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import PendingKind, PendingMessage, SessionClient, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, pause, text
@@ -215,7 +218,7 @@ def test_a_sweeper_that_was_cut_off_leaves_runs_to_their_owners_for_one_lease(
 ) -> None:
     """It saw no error: its statement waited in a frozen server, and the database's clock tells."""
     sweeper = _sweeper_beside_a_run_that_is_over(alice)
-    sweeper._seen_at = presence.database_clock() - timedelta(seconds=20)
+    sweeper._seen_at = live_workers.database_clock() - timedelta(seconds=20)
     assert sweeper.abandoned() is None
     assert Turn.objects.filter(worker="dead").exists()
     sweeper._in_contact_since = float("-inf")
@@ -224,22 +227,22 @@ def test_a_sweeper_that_was_cut_off_leaves_runs_to_their_owners_for_one_lease(
 
 def test_a_sweeper_that_never_lost_contact_takes_over(alice: World) -> None:
     sweeper = _sweeper_beside_a_run_that_is_over(alice)
-    sweeper._seen_at = presence.database_clock()
+    sweeper._seen_at = live_workers.database_clock()
     assert sweeper.abandoned() is not None
 
 
 def test_a_take_over_that_was_delayed_on_its_way_takes_nothing(alice: World) -> None:
     """The statement was sent before an outage and executed after it, before the owner's renewal."""
     _sweeper_beside_a_run_that_is_over(alice)
-    assert turns.take_over("w", until=presence.database_clock() - timedelta(seconds=1)) is None
-    assert turns.take_over("w", until=presence.database_clock() + timedelta(seconds=60)) is not None
+    assert turns.take_over("w", until=live_workers.database_clock() - timedelta(seconds=1)) is None
+    assert turns.take_over("w", until=live_workers.database_clock() + timedelta(seconds=60)) is not None
 
 
 def test_clients_that_could_not_be_heard_during_an_outage_have_time_to_be_heard_again(alice: World) -> None:
     sweeper = Sweeper("w", _in_contact_since=float("-inf"))
     assert sweeper.abandoned() is None
     assert sweeper.settled_until(15.0) is not None
-    sweeper._seen_at = presence.database_clock() - timedelta(seconds=20)
+    sweeper._seen_at = live_workers.database_clock() - timedelta(seconds=20)
     assert sweeper.abandoned() is None
     assert sweeper.settled_until(15.0) is None
 
@@ -248,7 +251,7 @@ def test_a_look_for_vanished_clients_that_was_delayed_on_its_way_finds_none(alic
     """Neither those whose connections were silent, nor those whose grace seems to be over."""
     session = alice.session()
     SessionClient.objects.create(session=session, tenant_id=session.tenant_id, client="c1", joined_at=timezone.now())
-    past, future = (presence.database_clock() + timedelta(seconds=seconds) for seconds in (-1, 60))
+    past, future = (live_workers.database_clock() + timedelta(seconds=seconds) for seconds in (-1, 60))
     assert connections_of_clients.leave_vanished(past) == 0
     assert connections_of_clients.leave_vanished(future) == 1
     SessionClient.objects.update(left_at="2020-01-01T00:00:00Z")

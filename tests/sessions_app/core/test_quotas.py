@@ -17,14 +17,19 @@ from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import access, history, housekeeping, inbox, keys, prepared, quotas, rates, sessions, tenants, turns
-from sessions_app.core.caller import Limits
-from sessions_app.core.errors import InvalidInput, QuotaExceeded, SessionFull, TurnAlreadyRunning
-from sessions_app.core.idempotency import Once
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core import turns
+from sessions_app.core.base import prepared
+from sessions_app.core.base.caller import Limits
+from sessions_app.core.base.errors import InvalidInput, QuotaExceeded, SessionFull, TurnAlreadyRunning
+from sessions_app.core.base.user_messages import UserMessage
+from sessions_app.core.records import history
+from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.sessions import inbox, sessions
+from sessions_app.core.tenancy import access, keys, quotas, rates, tenants
 from sessions_app.core.turns import ClientResult
-from sessions_app.core.user_messages import UserMessage
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, usage
@@ -444,7 +449,7 @@ def test_a_thousand_queued_turns_of_one_tenant_delay_anothers_first_claim_by_not
             for n, row in enumerate(rows)
         ]
     )
-    from sessions_app.core import journal
+    from sessions_app.core.log import journal
 
     with journal.transaction():
         for row in rows:

@@ -16,13 +16,17 @@ from django.utils import timezone
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, Price
-from sessions_app.core import connections, history, inbox, journal, runner, turns
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import NewEvent
-from sessions_app.core.sweep import Sweeper
+from sessions_app.core import turns
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.user_messages import UserMessage
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import history
+from sessions_app.core.sessions import connections, inbox
 from sessions_app.core.turns import ClientResult, Permission, Stop, stopping
-from sessions_app.core.user_messages import UserMessage
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker import runner
+from sessions_app.core.worker.sweep import Sweeper
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import AgentDefinition, ClientPresence, Tenant, Turn, TurnState
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
@@ -503,7 +507,8 @@ def test_a_tool_that_was_running_when_its_worker_died(
 async def _die_while_the_tool_runs(claimed: turns.Claimed) -> None:
     """Drive a run up to the commit point before its tool, and stop there as kill -9 would."""
     from agents_app.fair.threads import FairPool
-    from sessions_app.core import database, loading
+    from sessions_app.core.base import database
+    from sessions_app.core.worker import loading
 
     class Died(BaseException):
         pass

@@ -18,14 +18,14 @@ import pytest
 from django.conf import settings as django_settings
 
 from ops import services
-from sessions_app.core import rates
-from sessions_app.core.rates import Bound, OwnWindows, RedisWindows
+from sessions_app.core.tenancy import rates
+from sessions_app.core.tenancy.rates import Bound, OwnWindows, RedisWindows
 
 ROOT = Path(__file__).resolve().parents[3]
 TAKE = """
 import django, json, sys
 django.setup()
-from sessions_app.core import rates
+from sessions_app.core.tenancy import rates
 bounds = [rates.Bound(name, limit) for name, limit in json.loads(sys.argv[1])]
 taken = [rates.take(bounds) for _ in range(int(sys.argv[2]))]
 print(json.dumps([each.allowed for each in taken]))
@@ -162,7 +162,7 @@ def test_a_redis_that_does_not_answer_costs_one_look_and_no_request(settings: An
 def test_a_redis_that_hangs_is_asked_once_and_then_only_by_a_probe(
     settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level("INFO", logger="sessions_app.core.rates")
+    caplog.set_level("INFO", logger="sessions_app.core.tenancy.rates")
     monkeypatch.setattr(rates, "_PROBE_SECONDS", 0.01)
     with services.folder() as home:
         redis = services.Redis(home)

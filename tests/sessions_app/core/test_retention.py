@@ -9,10 +9,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from sessions_app.core import access, feed, housekeeping, quotas, retention, sessions, tenants
-from sessions_app.core.caller import NO_LIMITS
-from sessions_app.core.errors import InvalidInput, SessionNotFound
-from sessions_app.core.worker import Worker
+from sessions_app.core.base.caller import NO_LIMITS
+from sessions_app.core.base.errors import InvalidInput, SessionNotFound
+from sessions_app.core.log import feed
+from sessions_app.core.sessions import sessions
+from sessions_app.core.tenancy import access, quotas, tenants
+from sessions_app.core.worker import housekeeping, retention
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Measure, Session, Tenant, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from sessions_app.core import definitions, options, secrets
+from sessions_app.core.base import sealing
+from sessions_app.core.records import options
+from sessions_app.core.tenancy import definitions
 from sessions_app.models import AgentDefinition, OptionValue
 from tests.sessions_app.core.conftest import World
 
@@ -16,24 +18,24 @@ OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 
 def test_a_sealed_value_opens_only_in_its_place(settings: Any) -> None:
     settings.AGENTHOST_KEY_RING = [OLD]
-    sealed = secrets.seal("sk-canary", ["option", 1, 2, "key"])
+    sealed = sealing.seal("sk-canary", ["option", 1, 2, "key"])
     assert b"canary" not in sealed
-    assert secrets.unseal(sealed, ["option", 1, 2, "key"]) == "sk-canary"
+    assert sealing.unseal(sealed, ["option", 1, 2, "key"]) == "sk-canary"
     places: list[list[str | int]] = [["option", 1, 3, "key"], ["option", 2, 2, "key"], ["option", 1, 2, "other"]]
     for place in places:
-        with pytest.raises(secrets.CannotUnseal):
-            secrets.unseal(sealed, place)
+        with pytest.raises(sealing.CannotUnseal):
+            sealing.unseal(sealed, place)
 
 
 def test_every_key_of_the_ring_opens_and_the_newest_seals(settings: Any) -> None:
     settings.AGENTHOST_KEY_RING = [OLD]
-    sealed = secrets.seal("x", ["p"])
+    sealed = sealing.seal("x", ["p"])
     settings.AGENTHOST_KEY_RING = [NEW, OLD]
-    assert secrets.unseal(sealed, ["p"]) == "x"
-    assert secrets.key_id_of(secrets.seal("x", ["p"])) == secrets.newest_key_id() != secrets.key_id_of(sealed)
+    assert sealing.unseal(sealed, ["p"]) == "x"
+    assert sealing.key_id_of(sealing.seal("x", ["p"])) == sealing.newest_key_id() != sealing.key_id_of(sealed)
     settings.AGENTHOST_KEY_RING = [NEW]
-    with pytest.raises(secrets.CannotUnseal):
-        secrets.unseal(sealed, ["p"])
+    with pytest.raises(sealing.CannotUnseal):
+        sealing.unseal(sealed, ["p"])
 
 
 @pytest.mark.rule("A30")
@@ -62,7 +64,7 @@ def test_secrets_are_sealed_in_the_table_and_resealed_by_the_command(alice: Worl
 def test_a_masked_secret_stays_and_an_empty_one_goes_back_to_the_default(alice: World) -> None:
     session = alice.session(options={"key": "***"})
     assert options.opened(session.tenant_id, session.pk) == {}
-    from sessions_app.core.session_settings import Overrides
+    from sessions_app.core.records.session_settings import Overrides
 
     alice.say(session, "one", Overrides(options={"key": "sk-mine"}))
     from sessions_app.core import turns

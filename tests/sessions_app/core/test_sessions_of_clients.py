@@ -12,8 +12,9 @@ from django.db import connection
 
 from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec
-from sessions_app.core import addresses, clients, creation, dispatches, session_changes, sessions, summaries
-from sessions_app.core.errors import AddressTaken, AgentUnknown, DispatchedBefore, InvalidInput, NotPossible, SessionNotFound
+from sessions_app.core.base.errors import AddressTaken, AgentUnknown, DispatchedBefore, InvalidInput, NotPossible, SessionNotFound
+from sessions_app.core.records import addresses, clients, dispatches, session_changes
+from sessions_app.core.sessions import creation, entries, sessions
 from sessions_app.models import DispatchRecord, OptionValue
 from tests.sessions_app.core.conftest import World
 from tests.sessions_app.core.dispatching import action, events, of_tenant
@@ -102,14 +103,14 @@ def test_of_two_sessions_made_at_once_under_one_uri_one_is_made(alice: World) ->
     for thread in threads:
         thread.join(90)
     assert sorted(outcomes) == ["AddressTaken", "Session"]
-    assert len(summaries.listed(alice.caller)) == 1
+    assert len(entries.listed(alice.caller)) == 1
 
 
 @pytest.mark.rule("R116")
 def test_model_settings_and_client_are_there_from_the_start(alice: World, with_models: AgentSpec) -> None:
     entry = clients.Entry("c1", "Editor", [{"name": "open_file"}], [{"uri": "file:///p", "displayName": "P"}])
     session = make(alice, model="large", options={"tone": "like a pirate", "key": "sk-mine"}, approval="auto", client=entry)
-    (summary,) = summaries.listed(alice.caller)
+    (summary,) = entries.listed(alice.caller)
     assert (summary.model, summary.state, summary.title, summary.uri) == ("large", "idle", "", "sailor:/one")
     there = clients.active(session.pk)
     assert there is not None
@@ -129,7 +130,7 @@ def test_what_does_not_fit_makes_no_session(alice: World, with_models: AgentSpec
             make(alice, **wrong)
     with pytest.raises(InvalidInput):
         make(alice, client=clients.Entry("c1", None, [{"name": "add_one"}]))
-    assert summaries.listed(alice.caller) == []
+    assert entries.listed(alice.caller) == []
 
 
 @pytest.mark.rule("R118")
@@ -138,13 +139,13 @@ def test_the_list_has_the_last_used_first_and_archived_ones_last(alice: World, b
     make(bob, "sailor:/bob")
     session_changes.archive(alice.caller, newest, archived=True, dispatched=action())
     session_changes.rename(alice.caller, old, "Old one", dispatched=action())
-    listed = summaries.listed(alice.caller)
+    listed = entries.listed(alice.caller)
     assert [each.uri for each in listed] == ["sailor:/old", "sailor:/kept", "sailor:/newest"]
     assert [each.archived for each in listed] == [False, False, True]
     assert listed[0].title == "Old one"
     assert listed[0].modified_at > listed[0].created_at
-    assert summaries.of(alice.caller.tenant, [kept.pk])[kept.pk] == listed[1]
-    assert len(summaries.listed(alice.caller, limit=2)) == 2
+    assert entries.of(alice.caller.tenant, [kept.pk])[kept.pk] == listed[1]
+    assert len(entries.listed(alice.caller, limit=2)) == 2
 
 
 @pytest.mark.rule("R82")
@@ -164,7 +165,7 @@ def test_an_accepted_action_is_in_its_event_as_it_was_said(alice: World) -> None
             },
         }
     ]
-    assert summaries.of(alice.caller.tenant, [session.pk])[session.pk].read
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].read
 
 
 @pytest.mark.rule("R83")
@@ -209,7 +210,7 @@ def test_another_model_is_taken_at_once_while_nothing_runs(alice: World, with_mo
     session = make(alice)
     session_changes.change_model(alice.caller, session, "large", dispatched=action())
     assert events(session, "model_changed") == [("model_changed", {"model": "large"})]
-    assert summaries.of(alice.caller.tenant, [session.pk])[session.pk].model == "large"
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].model == "large"
     with pytest.raises(InvalidInput):
         session_changes.change_model(alice.caller, session, "huge", dispatched=action())
     with pytest.raises(InvalidInput):

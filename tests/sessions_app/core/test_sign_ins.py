@@ -12,8 +12,8 @@ from django.db import connection
 from django.db.models import F
 from pytest_django import Settings
 
-from sessions_app.core import audit, sign_ins
-from sessions_app.core.sign_ins import Attempt
+from sessions_app.core.tenancy import audit, sign_ins
+from sessions_app.core.tenancy.sign_ins import Attempt
 from sessions_app.models import AuditRecord
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -153,7 +153,7 @@ def test_attempts_at_the_same_moment_do_not_pass_together() -> None:
 
 
 def test_failures_lockouts_and_successes_are_records_and_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "sessions_app.core.sign_ins")
+    caplog.set_level(logging.INFO, "sessions_app.core.tenancy.sign_ins")
     fail("eve", HERE, 5)
     for _ in range(10):
         assert is_refused("eve", HERE)

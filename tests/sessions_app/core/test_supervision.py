@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sessions_app.core import supervision
+from sessions_app.core.base import supervision
 
 WORDS = "words of a row"
 

@@ -14,14 +14,19 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import clients, connections, journal, quotas, rounds, turns
-from sessions_app.core.duties import Duty
-from sessions_app.core.errors import NotReady
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import Event, NewEvent
-from sessions_app.core.sweep import Sweeper
+from sessions_app.core import turns
+from sessions_app.core.base import rounds
+from sessions_app.core.base.duties import Duty
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import Event, NewEvent
+from sessions_app.core.records import clients
+from sessions_app.core.sessions import connections
+from sessions_app.core.tenancy import quotas
 from sessions_app.core.turns import stopping
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker.sweep import Sweeper
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import (
     Measure,
     Session,
@@ -145,7 +150,7 @@ def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_l
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment is two seconds here; to wait one for each of them would take longer than the test waits."""
-    monkeypatch.setattr("sessions_app.core.held._PATIENCE_MS", 2000)
+    monkeypatch.setattr("sessions_app.core.base.lock_waits._PATIENCE_MS", 2000)
     held = [alice.say(alice.session(), "x") for _ in range(40)]
     free = bob.say(bob.session(), "y")
     assert len(turns.claim("dead", 41).runs) == 41
@@ -316,7 +321,7 @@ async def test_a_duty_says_once_that_it_fails_and_once_that_it_is_well_again(cap
             raise error
 
     duty = Duty("example", do)
-    with caplog.at_level(logging.INFO, "sessions_app.core.duties"):
+    with caplog.at_level(logging.INFO, "sessions_app.core.base.duties"):
         while errors:
             await duty.attempt()
     said = [record.getMessage().split()[0] for record in caplog.records]

@@ -7,8 +7,8 @@ import threading
 import pytest
 from django.db import connection
 
-from sessions_app.core import keys, tenants
-from sessions_app.core.errors import InvalidInput, NotAuthenticated
+from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
+from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import AuditRecord, Tenant, TenantCounter
 from tests.sessions_app.core.conftest import World, turn_of
 

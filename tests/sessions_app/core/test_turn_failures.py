@@ -10,8 +10,11 @@ import pytest
 
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.spec import AgentSpec, OptionSpec
-from sessions_app.core import journal, planning, state, turn_failures
-from sessions_app.core.worker import Worker
+from sessions_app.core.log import journal
+from sessions_app.core.sessions import state
+from sessions_app.core.turns import failures
+from sessions_app.core.worker import planning
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
@@ -67,17 +70,17 @@ def refused(status: int | None, fault: ProviderFault = "configuration", code: st
 def test_only_what_the_client_brought_itself_is_reported_to_it(
     error: ProviderError, set_by_client: dict[str, str], code: str
 ) -> None:
-    assert turn_failures.code_of(error, spec(), set_by_client) == code
+    assert failures.code_of(error, spec(), set_by_client) == code
 
 
 def test_a_key_in_a_header_is_the_clients_too() -> None:
     own = spec(api_key=None, headers={"X-Key": "{key}"})
-    assert turn_failures.code_of(refused(401), own, {"key": "mine"}) == "provider_key_refused"
+    assert failures.code_of(refused(401), own, {"key": "mine"}) == "provider_key_refused"
 
 
 def test_facts_hold_numbers_and_short_codes_alone() -> None:
     answered = Answered(429, "c" * 5000, float("inf"), attempts=3, after_output=True)
-    found = turn_failures.facts(ProviderError("unavailable", "free text", answered), "openai-chat:gpt")
+    found = failures.facts(ProviderError("unavailable", "free text", answered), "openai-chat:gpt")
     assert found == {
         "kind": "unavailable",
         "provider": "openai-chat",
@@ -86,7 +89,7 @@ def test_facts_hold_numbers_and_short_codes_alone() -> None:
         "status": 429,
         "code": "c" * 200,
     }
-    assert turn_failures.facts(ProviderError("timeout", "", Answered(retry_after=-3)), "x:y")["retry_after"] == 0
+    assert failures.facts(ProviderError("timeout", "", Answered(retry_after=-3)), "x:y")["retry_after"] == 0
 
 
 def failure_of(turn: Turn) -> Any:

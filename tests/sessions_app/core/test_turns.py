@@ -14,11 +14,14 @@ from pytest_django import Settings
 from agents_app import exact_json
 from agents_app.runtime.interface import Limits
 from agents_app.spec import ToolSpec
-from sessions_app.core import history, journal, sessions, turns
-from sessions_app.core.errors import AgentGone, InvalidInput, SessionNotFound, TurnAlreadyRunning
-from sessions_app.core.session_settings import Overrides
+from sessions_app.core import turns
+from sessions_app.core.base.errors import AgentGone, InvalidInput, SessionNotFound, TurnAlreadyRunning
+from sessions_app.core.log import journal
+from sessions_app.core.records import history
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.sessions import sessions
 from sessions_app.core.turns import ClientResult, Permission, stopping
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, finish, gate, hang, text, thinking, usage

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from sessions_app.core import wake_ups
-from sessions_app.core.wake_ups import WakeUps
+from sessions_app.core.turns import wake_ups
+from sessions_app.core.turns.wake_ups import WakeUps
 
 
 class Broker:
@@ -67,7 +67,7 @@ def test_a_backlog_that_the_sweep_has_dealt_with_is_not_published() -> None:
 
 
 def test_a_broker_that_fails_is_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="sessions_app.core.wake_ups")
+    caplog.set_level(logging.INFO, logger="sessions_app.core.turns.wake_ups")
     broker = Broker()
     broker.gate.set()
     broker.error = OSError("password in the address")

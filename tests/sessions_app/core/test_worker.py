@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from sessions_app.core import history, journal, loading, runner, turns
-from sessions_app.core.errors import NotReady
-from sessions_app.core.journal import barriers
-from sessions_app.core.journal.types import Unit
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal import barriers
+from sessions_app.core.log.journal.types import Unit
+from sessions_app.core.records import history
 from sessions_app.core.turns import stopping
-from sessions_app.core.worker import Worker
+from sessions_app.core.worker import loading, runner
+from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.steps import call, gate, text

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.core import wrong_keys
-from sessions_app.core.errors import NotAuthenticated, TooManyWrongKeys
-from sessions_app.core.wrong_keys import REMEMBERED_SECONDS, WrongKeys
+from sessions_app.core.base.errors import NotAuthenticated, TooManyWrongKeys
+from sessions_app.core.tenancy import wrong_keys
+from sessions_app.core.tenancy.wrong_keys import REMEMBERED_SECONDS, WrongKeys
 
 
 class Clock:

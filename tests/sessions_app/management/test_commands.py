@@ -14,9 +14,9 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.db import connection
 from django.utils import timezone
 
-from sessions_app.core import keys, tenants
-from sessions_app.core.caller import Limits
-from sessions_app.core.errors import NotAuthenticated
+from sessions_app.core.base.caller import Limits
+from sessions_app.core.base.errors import NotAuthenticated
+from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import ApiKey, AuditRecord, ModelUse, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,9 +10,9 @@ from agents_app import exact_json
 from sessions_app.ahp import jsonrpc
 from sessions_app.ahp.projection.v0_1 import values
 from sessions_app.ahp.projection.v0_1.agents import agent_info
-from sessions_app.core import listings
-from sessions_app.core.events import Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.tenancy import agent_listings
 
 PROTOCOL = "ahp/0.1"
 
@@ -77,7 +77,7 @@ def root_envelope_of(event: Event, key_agents: Collection[str] | None, sessions:
         # The previous release does not say of which agents it tells.
         if key_agents is not None and not any(name in key_agents for name in told.get("reshown", key_agents)):
             return None
-        cards = listings.visible(told["agents"], key_agents)
+        cards = agent_listings.visible(told["agents"], key_agents)
         action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
     else:
         return None

@@ -9,7 +9,7 @@ from agents_app import options as agent_options
 from agents_app.options import UNCHANGED_SECRET
 from agents_app.spec import AgentSpec
 from sessions_app.ahp.projection.v0_1.values import APPROVAL
-from sessions_app.core import agents
+from sessions_app.core.tenancy import agents
 
 _ASK_OR_NOT: Mapping[str, Any] = {
     "type": "string",

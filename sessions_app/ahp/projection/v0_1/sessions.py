@@ -10,9 +10,9 @@ from agents_app.spec import AgentSpec
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
 from sessions_app.ahp.wire.v0_1.enumerations import SessionStatus
-from sessions_app.core import agents
-from sessions_app.core.state import CallView, FormView, Part, SessionState, TurnView
-from sessions_app.core.summaries import Summary
+from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.sessions.state import CallView, FormView, Part, SessionState, TurnView
+from sessions_app.core.tenancy import agents
 
 _ACTIVITY: Mapping[str, SessionStatus] = {
     "idle": SessionStatus.IDLE,

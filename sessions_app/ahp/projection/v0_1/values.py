@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sessions_app.core.call_options import OPTIONS
+from sessions_app.core.turns.call_options import OPTIONS
 
 APPROVAL = "approval"
 """The session's setting of whether the server's tools ask first (R389)."""

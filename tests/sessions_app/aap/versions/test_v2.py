@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from sessions_app.aap import positions
 from sessions_app.aap.versions import v2, v3
 from sessions_app.aap.versions.v2 import V2
-from sessions_app.core import idempotency, quotas, tasks, turns
-from sessions_app.core.errors import InvalidInput
-from sessions_app.core.sessions import Wanted
-from sessions_app.core.turns import Overrides
+from sessions_app.core import turns
+from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.records import idempotency
+from sessions_app.core.sessions.sessions import Wanted
+from sessions_app.core.tenancy import quotas
+from sessions_app.core.turns import Overrides, tasks
 from sessions_app.models import IdempotencyRecord, Measure, Message, Session, Turn
 from tests.sessions_app.aap.conftest import (
     BARE,

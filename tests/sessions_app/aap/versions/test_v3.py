@@ -10,9 +10,9 @@ from agents_app import exact_json
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 from sessions_app.aap.problems import pointer
 from sessions_app.aap.versions import v3
-from sessions_app.core.errors import Fault, InvalidInput
-from sessions_app.core.history import Line
-from sessions_app.core.sessions import Page, SessionFacts, Wanted
+from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.records.history import Line
+from sessions_app.core.sessions.sessions import Page, SessionFacts, Wanted
 from sessions_app.core.turns import CancelReceipt, ClientResult, Overrides, Permission
 from tests.fakes.pictures import PIXEL
 

@@ -9,8 +9,8 @@ import pytest
 from agents_app import exact_json
 from sessions_app.ahp.projection.v0_1 import actions
 from sessions_app.ahp.wire.v0_1.envelopes import envelope_faults
-from sessions_app.core.events import Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log.journal.types import Event
 
 URI = "echo:/one"
 CALL = {"turn": "t", "call": "c"}

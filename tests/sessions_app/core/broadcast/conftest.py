@@ -11,7 +11,7 @@ import pytest
 from channels.layers import channel_layers
 
 from ops.services import Redis, folder
-from sessions_app.core.broadcast.layer import ChannelLayer
+from sessions_app.core.log.broadcast.layer import ChannelLayer
 
 BOUND = 60.0
 

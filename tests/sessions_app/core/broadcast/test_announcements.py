@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.services import Redis
-from sessions_app.core import broadcast
-from sessions_app.core.broadcast import wire
-from sessions_app.core.broadcast.layer import ChannelLayer
-from sessions_app.core.journal.types import Announcement, Event, SessionItem
+from sessions_app.core.log import broadcast
+from sessions_app.core.log.broadcast import wire
+from sessions_app.core.log.broadcast.layer import ChannelLayer
+from sessions_app.core.log.journal.types import Announcement, Event, SessionItem
 from tests.sessions_app.core.broadcast.conftest import wait_until
 
 Pair = tuple[ChannelLayer, ChannelLayer]

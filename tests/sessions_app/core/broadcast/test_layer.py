@@ -12,7 +12,7 @@ import pytest
 from channels.exceptions import ChannelFull
 
 from ops.services import Redis
-from sessions_app.core.broadcast.layer import LOST, ChannelLayer
+from sessions_app.core.log.broadcast.layer import LOST, ChannelLayer
 from tests.sessions_app.core.broadcast.conftest import wait_until
 
 Pair = tuple[ChannelLayer, ChannelLayer]
@@ -191,7 +191,7 @@ async def test_deployments_that_share_a_redis_do_not_hear_each_other(
 async def test_a_stopped_redis_holds_nobody_up_and_is_rejoined_when_it_is_back(
     make_layer: MakeLayer, own_redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="sessions_app.core.broadcast.redis")
+    caplog.set_level("INFO", logger="sessions_app.core.log.broadcast.redis")
     here, there = make_layer(own_redis.url()), make_layer(own_redis.url())
     channel = await here.new_channel()
     await here.group_add("group", channel)

@@ -7,7 +7,7 @@ import threading
 
 import orjson
 
-from sessions_app.core.broadcast.mailbox import Mailbox
+from sessions_app.core.log.broadcast.mailbox import Mailbox
 
 
 def payload(*numbers: int) -> bytes:

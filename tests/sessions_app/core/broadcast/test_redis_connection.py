@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ops.services import Redis
-from sessions_app.core.broadcast.layer import LOST, ChannelLayer
+from sessions_app.core.log.broadcast.layer import LOST, ChannelLayer
 from tests.sessions_app.core.broadcast.conftest import wait_until
 
 MakeLayer = Callable[..., ChannelLayer]

@@ -14,11 +14,12 @@ import pytest
 from channels.layers import channel_layers
 from django.db import connection
 
-from sessions_app.core import broadcast, database, journal
-from sessions_app.core.broadcast.layer import ChannelLayer
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.feed import SessionReader
-from sessions_app.core.journal.types import Announcement, NewEvent, Stored
+from sessions_app.core.base import database
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import broadcast, journal
+from sessions_app.core.log.broadcast.layer import ChannelLayer
+from sessions_app.core.log.feed import SessionReader
+from sessions_app.core.log.journal.types import Announcement, NewEvent, Stored
 
 _numbers = itertools.count(1)
 

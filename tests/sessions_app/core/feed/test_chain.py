@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from sessions_app.core.feed.chain import SessionChain
-from sessions_app.core.journal.types import Event, SessionItem
+from sessions_app.core.log.feed.chain import SessionChain
+from sessions_app.core.log.journal.types import Event, SessionItem
 
 
 def event(seq: int, data: str = "{}") -> Event:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from sessions_app.core import database, feed, journal, supervision
-from sessions_app.core.errors import PositionPruned
-from sessions_app.core.feed import TenantFollower, hub
-from sessions_app.core.feed.tenant import TenantFeed
+from sessions_app.core.base import database, supervision
+from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.log import feed, journal
+from sessions_app.core.log.feed import TenantFollower, hub
+from sessions_app.core.log.feed.tenant import TenantFeed
 from tests.sessions_app.core.feed.conftest import Line, Lines, collect
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,11 +13,12 @@ from channels.layers import channel_layers
 from django.db import OperationalError, connection
 
 from ops.services import Redis, folder
-from sessions_app.core import broadcast, database, feed, journal
-from sessions_app.core.broadcast.layer import ChannelLayer
-from sessions_app.core.errors import PositionPruned
-from sessions_app.core.feed import chain, hub
-from sessions_app.core.journal.types import SessionRead
+from sessions_app.core.base import database
+from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.log import broadcast, feed, journal
+from sessions_app.core.log.broadcast.layer import ChannelLayer
+from sessions_app.core.log.feed import chain, hub
+from sessions_app.core.log.journal.types import SessionRead
 from tests.sessions_app.core.broadcast.conftest import wait_until
 from tests.sessions_app.core.feed.conftest import Line, Lines, Weather, collect
 

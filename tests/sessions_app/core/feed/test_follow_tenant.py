@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sessions_app.core import database, feed, journal
-from sessions_app.core.feed import TenantFollower
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base import database
+from sessions_app.core.log import feed, journal
+from sessions_app.core.log.feed import TenantFollower
+from sessions_app.core.log.journal.types import Event
 from tests.sessions_app.core.feed.conftest import Line, Lines, Weather
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.core.feed.order import TenantOrder, in_order
-from sessions_app.core.journal.types import Announcement, Event, SessionItem
+from sessions_app.core.log.feed.order import TenantOrder, in_order
+from sessions_app.core.log.journal.types import Announcement, Event, SessionItem
 
 
 def announced(before: int, upto: int) -> Announcement:

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from sessions_app.core.feed.recent import Recent
-from sessions_app.core.journal.types import Announcement, Event, SessionItem
+from sessions_app.core.log.feed.recent import Recent
+from sessions_app.core.log.journal.types import Announcement, Event, SessionItem
 
 
 def announcement(before: int, upto: int, session: int = 1, size: int = 10) -> Announcement:

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import pytest
 from django.utils import timezone
 
-from sessions_app.core import broadcast, journal
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import Announcement, NewEvent, Outcome, Unit
-from sessions_app.core.prepared import Statement
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log import broadcast, journal
+from sessions_app.core.log.journal.types import Announcement, NewEvent, Outcome, Unit
 from sessions_app.models import AgentDefinition, Session, Tenant, ToolCall, Turn, TurnState
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ import itertools
 
 import pytest
 
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.entries import Entry, size_of
-from sessions_app.core.journal.fair_queue import FairQueue
-from sessions_app.core.journal.types import Outcome, Unit
-from sessions_app.core.prepared import Statement
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log.journal.entries import Entry, size_of
+from sessions_app.core.log.journal.fair_queue import FairQueue
+from sessions_app.core.log.journal.types import Outcome, Unit
 
 KB = 1024
 MANY = 10**9

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from sessions_app.core import journal
-from sessions_app.core.errors import PositionPruned
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.postgres import LEAP
-from sessions_app.core.journal.postgres_store import PostgresStore
-from sessions_app.core.journal.types import Event, Gap, NewEvent
-from sessions_app.core.prepared import Statement
+from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.postgres import LEAP
+from sessions_app.core.log.journal.postgres_store import PostgresStore
+from sessions_app.core.log.journal.types import Event, Gap, NewEvent
 
 from .conftest import WAIT, Announced, InLoop, Run, World
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from sessions_app.core import journal
-from sessions_app.core.events import Kind
-from sessions_app.core.journal.types import Event
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import Event
 
 from .conftest import WAIT, Announced, InLoop, Run, World
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from sessions_app.core import journal
-from sessions_app.core.errors import PositionPruned
-from sessions_app.core.events import Kind
-from sessions_app.core.journal import pruning
-from sessions_app.core.rounds import Round
+from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.base.events import Kind
+from sessions_app.core.base.rounds import Round
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal import pruning
 from sessions_app.models import Event, Pruned, SessionTail, Turn
 
 from .conftest import World

@@ -7,11 +7,11 @@ import threading
 import pytest
 from django.db import connection
 
-from sessions_app.core import journal
-from sessions_app.core.errors import NotReady, PositionPruned
-from sessions_app.core.events import Kind
-from sessions_app.core.journal import barriers, reading
-from sessions_app.core.journal.types import Gap
+from sessions_app.core.base.errors import NotReady, PositionPruned
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal import barriers, reading
+from sessions_app.core.log.journal.types import Gap
 from sessions_app.models import JournalGap, Tenant, TenantCounter
 
 from .conftest import WAIT, World

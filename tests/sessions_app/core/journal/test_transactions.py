@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from sessions_app.core import journal
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.journal.types import NewEvent, Stored
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent, Stored
 from sessions_app.models import SessionTail, Tenant
 
 from .conftest import Announced, World
@@ -124,7 +124,7 @@ def test_a_transaction_without_events_is_a_plain_one(world: World, announced: An
 def test_a_durable_event_is_announced_after_the_barrier_and_a_delta_at_once(
     world: World, announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sessions_app.core.journal import barriers
+    from sessions_app.core.log.journal import barriers
 
     order: list[str] = []
 
@@ -140,7 +140,7 @@ def test_a_durable_event_is_announced_after_the_barrier_and_a_delta_at_once(
     tenant = world.tenant()
     session = world.session(tenant)
     monkeypatch.setattr(barriers, "Asked", Asked)
-    monkeypatch.setattr("sessions_app.core.broadcast.announce", lambda announcements: order.append("announced"))
+    monkeypatch.setattr("sessions_app.core.log.broadcast.announce", lambda announcements: order.append("announced"))
     with journal.transaction() as tx:
         tx.append(NewEvent(tenant, session, CREATED))
         tx.after_commit(lambda: order.append("committed"))

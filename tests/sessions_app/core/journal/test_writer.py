@@ -13,14 +13,16 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from sessions_app.core import history, journal, prepared
-from sessions_app.core.events import Happening, Kind
-from sessions_app.core.history import Place
-from sessions_app.core.journal import writer as writer_module
-from sessions_app.core.journal.entries import READY
-from sessions_app.core.journal.store import Locked, Written
-from sessions_app.core.journal.types import Announcement, Event, Stored, Unit
-from sessions_app.core.prepared import Statement
+from sessions_app.core.base import prepared
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal import writer as writer_module
+from sessions_app.core.log.journal.entries import READY
+from sessions_app.core.log.journal.store import Locked, Written
+from sessions_app.core.log.journal.types import Announcement, Event, Stored, Unit
+from sessions_app.core.records import history
+from sessions_app.core.records.history import Place
 from sessions_app.models import Origin, Session, ToolCall, Turn
 
 from .conftest import WAIT, Announced, InLoop, Run, World

@@ -9,14 +9,11 @@ from typing import Any
 from django.db import connection
 
 from agents_app import exact_json
-from sessions_app.core import (
-    creation,
-    history,
-    inbox,
-    turns,
-)
-from sessions_app.core.errors import NotPossible, TurnAlreadyRunning
-from sessions_app.core.inbox import UserMessage
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
+from sessions_app.core.records import history
+from sessions_app.core.sessions import creation, inbox
+from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.models import Session, ToolCall, Turn
 from tests.sessions_app.core.conftest import World, wait_for
 from tests.sessions_app.core.dispatching import action

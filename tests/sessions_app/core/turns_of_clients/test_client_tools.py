@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from sessions_app.core import (
-    clients,
-    connections,
-    state,
-    turns,
-)
-from sessions_app.core.errors import InvalidInput, NotPossible
+from sessions_app.core import turns
+from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.records import clients
+from sessions_app.core.sessions import connections, state
 from sessions_app.core.turns import Decision, Outcome
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import PIXEL

@@ -9,19 +9,12 @@ from typing import Any
 import pytest
 
 from agents_app.spec import AgentSpec
-from sessions_app.core import (
-    access,
-    call_options,
-    clients,
-    connections,
-    history,
-    session_changes,
-    sessions,
-    state,
-    turns,
-)
-from sessions_app.core.errors import InvalidInput, NotPossible
-from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission
+from sessions_app.core import turns
+from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.records import clients, history, session_changes
+from sessions_app.core.sessions import connections, sessions, state
+from sessions_app.core.tenancy import access
+from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission, call_options
 from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text

@@ -9,12 +9,9 @@ import pytest
 
 from agents_app.spec import AgentSpec, ToolSpec
 from agents_app.tools import questions
-from sessions_app.core import (
-    forms,
-    state,
-    turns,
-)
-from sessions_app.core.errors import InvalidInput, NotPossible
+from sessions_app.core import turns
+from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.sessions import forms, state
 from sessions_app.core.turns import ClientResult, Permission
 from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer

@@ -10,15 +10,10 @@ import pytest
 
 from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec
-from sessions_app.core import (
-    clients,
-    connections,
-    inbox,
-    session_changes,
-    state,
-    turns,
-)
-from sessions_app.core.errors import NotPossible, TurnAlreadyRunning
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
+from sessions_app.core.records import clients, session_changes
+from sessions_app.core.sessions import connections, inbox, state
 from sessions_app.models import PendingMessage, Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text

@@ -8,18 +8,14 @@ from typing import Any
 
 import pytest
 
-from sessions_app.core import (
-    broadcast,
-    inbox,
-    session_changes,
-    state,
-    summaries,
-    turns,
-)
-from sessions_app.core.caller import Caller
-from sessions_app.core.errors import InvalidInput, NotPossible, TurnAlreadyRunning
-from sessions_app.core.inbox import UserMessage
-from sessions_app.core.user_messages import content_of
+from sessions_app.core import turns
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import InvalidInput, NotPossible, TurnAlreadyRunning
+from sessions_app.core.base.user_messages import content_of
+from sessions_app.core.log import broadcast
+from sessions_app.core.records import session_changes
+from sessions_app.core.sessions import entries, inbox, state
+from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.models import Turn
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import PIXEL
@@ -50,7 +46,7 @@ def test_a_turn_has_the_clients_id_and_gives_the_session_its_title(alice: World,
     assert turn.said is None
     (started,) = [payload for kind, payload in events(session) if kind == "turn_started"]
     assert started == {"turn": "my turn/1", "run": 1, "message": {"content": script}}
-    summary = summaries.of(alice.caller.tenant, [session.pk])[session.pk]
+    summary = entries.of(alice.caller.tenant, [session.pk])[session.pk]
     assert (summary.title, summary.read, summary.state) == (script, False, "idle")
     with pytest.raises(NotPossible):
         start(alice, session, "again", "my turn/1")
@@ -165,8 +161,8 @@ def test_what_goes_on_is_told_and_cleared(alice: World, start_worker: Any, model
     session = make(alice, approval="auto")
     start(alice, session, model.script([call("block", {"n": 1})], [text("never")]))
     assert tools.entered.wait(60)
-    wait_for(lambda: summaries.of(alice.caller.tenant, [session.pk])[session.pk].activity, "an activity")
-    assert summaries.of(alice.caller.tenant, [session.pk])[session.pk].activity == "Running block"
+    wait_for(lambda: entries.of(alice.caller.tenant, [session.pk])[session.pk].activity, "an activity")
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].activity == "Running block"
     turns.cancel_turn(alice.caller, session, "t1", dispatched=action())
     told = [payload["activity"] for kind, payload in events(session) if kind == "activity_changed"]
     assert told == ["Running block", None]
@@ -194,7 +190,7 @@ def test_several_tools_that_run_beside_each_other_leave_no_activity_behind(
 
 def test_a_session_that_belongs_to_another_tenant_takes_no_action(alice: World, bob: World) -> None:
     session = make(alice)
-    from sessions_app.core.errors import SessionNotFound
+    from sessions_app.core.base.errors import SessionNotFound
 
     def refused(act: Callable[[Caller], Any]) -> None:
         with pytest.raises(SessionNotFound):

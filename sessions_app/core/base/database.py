@@ -1,0 +1,150 @@
+"""The one door between asyncio loops and the ORM.
+
+Loops call ``run_for`` or ``keep_trying`` for a tenant, and ``run`` for the process's own work. The threads are bounded
+and given out in fair shares, and the connection goes back after each call, so two hundred waiting streams hold none.
+A server hands whole requests to ``serve``, which has threads of its own: requests may wait for each other's locks, and
+streams must not wait for them. Nothing else in the project leaves a loop for the ORM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Hashable
+from contextvars import Context
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+import psycopg
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection, connections
+
+from agents_app.fair.threads import FairPool
+from sessions_app.core.base.errors import NotReady
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+UNKNOWN = "unknown"
+"""The owner of requests without a key, or with a key that was not looked up yet. Tenants are numbers."""
+_UNKNOWN_SHARE = 8
+"""Its share is one thread in eight, so that wrong keys delay no tenant."""
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+"""Seconds between two calls that fail for a lock."""
+_READ_ONLY = "25006"
+"""SQLSTATE of a write to a standby: the new primary has not been promoted yet."""
+
+
+class _Threads:
+    """A pool that is made when it is first needed, and can be ended and made anew."""
+
+    def __init__(self, name: str, most: Callable[[], int], unknown: Callable[[int], int] | None = None) -> None:
+        self._name, self._most, self._unknown = name, most, unknown
+        self._pool: FairPool | None = None
+        self._lock = threading.Lock()
+
+    def pool(self) -> FairPool:
+        if self._pool is None:
+            with self._lock:
+                if self._pool is None:
+                    most = self._most()
+                    limits: dict[Hashable, int] = {} if self._unknown is None else {UNKNOWN: self._unknown(most)}
+                    self._pool = FairPool(most, limits, name=self._name, at_end=connections.close_all)
+        return self._pool
+
+    def shut_down(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+            pool.join()
+
+
+def _number_of_calls() -> int:
+    """At most half as many as there are connections: a tenant's half of these threads and its half of those for requests
+    must not hold all connections together."""
+    return max(1, min(settings.AGENTHOST_DATABASE_THREADS, settings.AGENTHOST_DATABASE_POOL_MAX // 2))
+
+
+_calls = _Threads("database", _number_of_calls)
+_own = _Threads("own", _number_of_calls)
+_requests = _Threads("request", lambda: int(settings.AGENTHOST_DATABASE_POOL_MAX), lambda most: max(1, most // _UNKNOWN_SHARE))
+
+
+def release() -> None:
+    """Give the calling thread's connection back; a view calls this before it returns a streaming body."""
+    if connection.in_atomic_block:
+        return
+    if connection.vendor == "sqlite":
+        # A file handle, not a server's backend: opening it anew costs more than it holds.
+        close_old_connections()
+    else:
+        connection.close()
+
+
+def _call_and_release(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    finally:
+        release()
+
+
+async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call ``fn`` for the process itself; no tenant's load or locks take these threads.
+
+    Each kind of such work is an owner: one that hangs leaves threads for the others.
+    """
+    return await _own.pool().run(fn, partial(_call_and_release, partial(fn, *args, **kwargs)))
+
+
+async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call ``fn`` in a thread of the tenant's share."""
+    return await _calls.pool().run(tenant, partial(_call_and_release, partial(fn, *args, **kwargs)))
+
+
+async def keep_trying(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``run_for``, repeated while ``fn`` fails for a lock. ``fn`` is one transaction, so a failed call changed nothing.
+
+    A row that stays locked costs the tenant a call now and then instead of a thread all the time.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await run_for(tenant, fn, *args, **kwargs)
+        except OperationalError as error:
+            if not is_lock_refused(error):
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def is_lock_refused(error: BaseException) -> bool:
+    """Whether a statement failed because another transaction holds what it needs. Its own is rolled back."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database cannot be reached or used now; False if it refuses this statement or these values."""
+    if isinstance(error, OperationalError | InterfaceError | NotReady):
+        return True
+    return isinstance(error, DatabaseError) and getattr(error.__cause__, "sqlstate", None) == _READ_ONLY
+
+
+async def serve(
+    owner: Hashable, patience: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call ``fn``, which answers a request, in ``context`` in one of the owner's share of threads for requests.
+
+    TimeoutError: it had none within ``patience`` seconds, and ``fn`` was not called.
+    """
+    call = partial(context.run, _call_and_release, partial(fn, *args, **kwargs))
+    return await _requests.pool().run(owner, call, patience=patience)
+
+
+def shut_down() -> None:
+    """End the pools' threads, and with them the connections they keep (tests, the end of a process)."""
+    for threads in (_calls, _own, _requests):
+        threads.shut_down()

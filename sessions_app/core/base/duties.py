@@ -1,0 +1,58 @@
+"""Duties: work that a process repeats for as long as it lives. Each is a task of its own.
+
+No duty waits for another one, and an error in one changes nothing for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from django.db import Error as DatabaseError
+
+from sessions_app.core.base import redaction
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.lock_waits import Held
+
+log = logging.getLogger(__name__)
+
+
+class Duty:
+    """One duty. Its errors are logged when they begin, when their kind changes and when they are over."""
+
+    def __init__(self, name: str, do: Callable[[], Awaitable[object]]) -> None:
+        self.name, self._do = name, do
+        self._failing = ""
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last round failed."""
+        return bool(self._failing)
+
+    async def repeat(self, seconds: float, stopping: Callable[[], bool] = lambda: False) -> None:
+        """For ever, with a pause of ``seconds`` after each round. While ``stopping`` nothing is done."""
+        while True:
+            if not stopping():
+                await self.attempt()
+            await asyncio.sleep(seconds)
+
+    async def attempt(self) -> None:
+        """One round. Whatever goes wrong in it, the next one comes."""
+        try:
+            await self._do()
+        except Held:
+            return
+        except Exception as error:
+            kind = type(error).__name__
+            if kind == self._failing:
+                return
+            self._failing = kind
+            if isinstance(error, (DatabaseError, NotReady)):
+                log.warning("duty_failing duty=%r: the database: %s", self.name, kind)
+            else:
+                log.error("duty_failing duty=%r: %s", self.name, redaction.described(error))
+        else:
+            if self._failing:
+                log.info("duty_recovered duty=%r", self.name)
+                self._failing = ""

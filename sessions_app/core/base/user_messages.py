@@ -1,0 +1,136 @@
+"""What a user writes: text with attachments, and what of it a model gets. Pure.
+
+A model gets the text, then each attachment in turn. ``simple`` gives the words that it brings for the model.
+``embeddedResource``: an image of a kind that models take, if the agent takes images as data; text (cut to the
+selection); of anything else its name, type and size, so that the model knows that there is something it cannot see.
+``resource``: an image with an https address, if the agent takes those; of anything else its name and address: the server
+fetches nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agents_app.runtime.messages import Content, text_of
+from sessions_app.core.base import content
+from sessions_app.core.base.errors import Fault, InvalidInput
+
+_TEXTUAL = re.compile(
+    r"text/.*|application/([a-z0-9.+-]+\+)?(json|xml|yaml|x-yaml|toml|javascript|typescript|sql|x-sh|graphql|x-httpd-php)"
+)
+_LONGEST_TITLE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """As its client wrote it: no list of attachments and an empty one are two things. An attachment's members that this
+    server does not know stay as they are."""
+
+    text: str
+    attachments: list[dict[str, Any]] | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {"text": self.text} if self.attachments is None else {"text": self.text, "attachments": self.attachments}
+
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> UserMessage:
+        return UserMessage(document["text"], document.get("attachments"))
+
+
+def content_of(message: UserMessage, images: Collection[str]) -> Content:
+    """What the model gets. InvalidInput for an empty message, broken data, or what no store can hold."""
+    faults = content.unstorable(message.document(), ("userMessage",))
+    if faults:
+        raise InvalidInput(faults)
+    if not message.attachments:
+        return content.user_content(message.text, images, ("userMessage", "text"))
+    blocks = [{"type": "text", "text": message.text}] if message.text else []
+    for index, attachment in enumerate(message.attachments):
+        block = _block(attachment, images, ("userMessage", "attachments", index))
+        if block is not None:
+            blocks.append(block)
+    return content.user_content(blocks, images, ("userMessage",))
+
+
+def _block(attachment: Mapping[str, Any], images: Collection[str], path: tuple[str | int, ...]) -> dict[str, str] | None:
+    label = attachment["label"]
+    match attachment["type"]:
+        case "simple":
+            words = attachment.get("modelRepresentation")
+            return {"type": "text", "text": words} if words else None
+        case "embeddedResource":
+            return _embedded(attachment, label, images, path)
+        case "resource":
+            uri, kind = attachment["uri"], attachment.get("contentType") or ""
+            if kind.startswith("image/") and "http" in images and content.HTTP_IMAGE.fullmatch(uri):
+                return {"type": "image", "url": uri}
+            return {"type": "text", "text": f"[Attachment {label}: {uri}{_lines(attachment)}]"}
+    raise InvalidInput([Fault((*path, "type"), "is no type of attachment that this server knows")])
+
+
+def _embedded(attachment: Mapping[str, Any], label: str, images: Collection[str], path: tuple[str | int, ...]) -> dict[str, str]:
+    kind: str = attachment["contentType"]
+    try:
+        data = base64.b64decode(attachment["data"], validate=True)
+    except (ValueError, binascii.Error):
+        raise InvalidInput([Fault((*path, "data"), "is not base64")]) from None
+    if image := content.image_block(kind, attachment["data"], images, (*path, "data")):
+        return image
+    if _TEXTUAL.fullmatch(kind.partition(";")[0].strip().lower()):
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = ""
+        if text and "\0" not in text:
+            return {"type": "text", "text": f"Attachment {label}{_lines(attachment)}:\n{_selected(text, attachment)}"}
+    return {"type": "text", "text": f"[Attachment {label}: {kind}, {len(data)} bytes that cannot be shown here]"}
+
+
+def _range(attachment: Mapping[str, Any]) -> tuple[int, int, int, int] | None:
+    selection = attachment.get("selection")
+    if selection is None:
+        return None
+    start, end = selection["range"]["start"], selection["range"]["end"]
+    return int(start["line"]), int(start["character"]), int(end["line"]), int(end["character"])
+
+
+def _lines(attachment: Mapping[str, Any]) -> str:
+    found = _range(attachment)
+    return "" if found is None else f" (lines {found[0] + 1} to {found[2] + 1})"
+
+
+def _selected(text: str, attachment: Mapping[str, Any]) -> str:
+    found = _range(attachment)
+    if found is None:
+        return text
+    first, begin, last, end = found
+    lines = text.split("\n")[max(first, 0) : last + 1]
+    if not lines or last < first:
+        return ""
+    if last - first < len(lines):
+        lines[-1] = _units(lines[-1], 0, end)
+    lines[0] = _units(lines[0], begin, None)
+    return "\n".join(lines)
+
+
+def _units(line: str, begin: int, end: int | None) -> str:
+    """A piece of a line, counted in UTF-16 units as editors count."""
+    raw = line.encode("utf-16-le", "surrogatepass")
+    return raw[2 * max(begin, 0) : None if end is None else 2 * max(end, 0)].decode("utf-16-le", "replace")
+
+
+def title_of(said: Content) -> str | None:
+    """A session's title out of its first message: the first line that says something, cut at a word."""
+    for line in text_of(said).splitlines():
+        words = " ".join(line.split())
+        if not words:
+            continue
+        if len(words) <= _LONGEST_TITLE:
+            return words
+        return f"{words[:_LONGEST_TITLE].rpartition(' ')[0] or words[:_LONGEST_TITLE]}…"
+    return None

@@ -1,0 +1,45 @@
+"""The carrier inside one process: a payload goes straight to the layer that published it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from sessions_app.core.log.broadcast.carrier import Deliver
+
+
+class LocalCarrier:
+    """Nothing to reach, so it is always up and a subscription holds at once."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._lock = threading.Lock()
+        self._topics: frozenset[str] = frozenset()
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        if topic in self._topics:
+            self._deliver(topic, payload)
+        return True
+
+    def wants(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def subscribe(self, topic: str) -> Future[bool]:
+        with self._lock:
+            self._topics = self._topics | {topic}
+        held: Future[bool] = Future()
+        held.set_result(True)
+        return held
+
+    def unsubscribe(self, topic: str) -> None:
+        with self._lock:
+            self._topics = self._topics - {topic}
+
+    def up(self) -> bool:
+        return True
+
+    def tried(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._topics = frozenset()

@@ -1,0 +1,406 @@
+"""The carrier over Redis pub/sub: one connection a process, held by a thread of its own.
+
+The connection speaks RESP3 (Redis 6 or newer), so that it can subscribe as well as publish. It is driven
+here rather than by redis-py's asynchronous client, which takes about twice the CPU a message (docs/decisions);
+redis-py reads the URL, and hiredis parses and packs. Nothing waits for Redis: while it is away, what would
+be published is dropped and counted, and readers live on the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import random
+import ssl
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError
+from functools import partial
+from typing import Any, cast
+
+import hiredis
+from redis.connection import SSLConnection, parse_url
+
+from sessions_app.core.base import supervision
+from sessions_app.core.log.broadcast.carrier import Deliver, Interrupted
+
+if sys.platform == "win32":  # There is no uvloop for Windows.
+    from asyncio import new_event_loop
+else:
+    from uvloop import new_event_loop
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 1.0
+_PING_SECONDS = 1.0
+_FIRST_RETRY_SECONDS = 0.05
+_LAST_RETRY_SECONDS = 1.0
+_OUTBOX_BYTES = 4 * 1024 * 1024
+
+
+def database_number(url: str) -> int:
+    return int(_address(url).get("db", 0))
+
+
+class RedisCarrier:
+    """Starts its thread when first used. Reconnects for ever, and subscribes again before it says it is up."""
+
+    def __init__(self, url: str, deliver: Deliver, interrupted: Interrupted) -> None:
+        self._address = _address(url)
+        self._deliver, self._interrupted = deliver, interrupted
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._stopped = False
+        self._up = False
+        self._down = False  # Neither up nor down: the first connection is being made.
+        self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._flush_is_due = False
+        # Of the thread's loop alone:
+        self._topics: set[str] = set()
+        self._connection: _Connection | None = None
+        self._held: list[Future[bool]] = []
+        self._runner: asyncio.Task[None] | None = None
+
+    # From any thread
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        if self._down or self._closed:
+            return False
+        command = _packed("PUBLISH", topic, payload)
+        with self._lock:
+            if self._outbox and self._outbox_bytes + len(command) > _OUTBOX_BYTES:
+                return False
+            self._outbox.append(command)
+            self._outbox_bytes += len(command)
+            if self._flush_is_due:
+                return True
+            self._flush_is_due = True
+        return self._call(self._flush)
+
+    def wants(self, topic: str) -> bool:  # noqa: ARG002  # other processes' subscriptions are not known here
+        return True
+
+    def subscribe(self, topic: str) -> Future[bool]:
+        held: Future[bool] = Future()
+        if not self._call(self._subscribe, topic, held):
+            _settle(held, stands=False)
+        return held
+
+    def unsubscribe(self, topic: str) -> None:
+        self._call(self._unsubscribe, topic)
+
+    def up(self) -> bool:
+        if self._thread is None:
+            self._call(lambda: None)
+        return self._up
+
+    def tried(self) -> bool:
+        return self.up() or self._down or self._closed
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            thread, loop = self._thread, self._loop
+        atexit.unregister(self.close)
+        if thread is not None and loop is not None and thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._stop)
+            thread.join(_CONNECT_SECONDS)
+
+    def _call(self, fn: Callable[..., None], *args: object) -> bool:
+        loop = self._loop
+        if loop is None or self._closed:
+            with self._lock:
+                if self._closed:
+                    return False
+                if self._loop is None:
+                    self._loop = new_event_loop()
+                    main = partial(self._main, self._loop)
+                    self._thread = supervision.thread(main, "broadcast", may_return=lambda: self._stopped)
+                    self._thread.start()
+                    # A daemon thread would be cut off in the middle of something at exit.
+                    atexit.register(self.close)
+                loop = self._loop
+        try:
+            loop.call_soon_threadsafe(fn, *args)
+        except RuntimeError:
+            return False  # Closed at this moment.
+        return True
+
+    # In the thread
+
+    def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        self._runner = loop.create_task(self._keep_connected())
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                loop.run_until_complete(self._runner)
+        finally:
+            self._up = False
+            with self._lock:
+                self._closed = True
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._runner is not None:
+            self._runner.cancel()
+
+    async def _keep_connected(self) -> None:
+        retry = _FIRST_RETRY_SECONDS
+        while True:
+            connection = _Connection(self._deliver, self._flush)
+            try:
+                try:
+                    async with asyncio.timeout(_CONNECT_SECONDS):
+                        await self._connect(connection)
+                except Exception as error:
+                    # Whatever it is, streams live on the journal meanwhile, and the next attempt may succeed.
+                    self._went_down(error)
+                else:
+                    retry = _FIRST_RETRY_SECONDS
+                    self._came_up()
+                    self._went_down(await connection.watch())
+            finally:
+                self._connection = None
+                connection.abort()
+                await asyncio.wait([connection.lost])
+            await asyncio.sleep(retry * random.uniform(0.5, 1.0))  # noqa: S311  # so that processes do not come back as one
+            retry = min(retry * 2, _LAST_RETRY_SECONDS)
+
+    async def _connect(self, connection: _Connection) -> None:
+        loop = asyncio.get_running_loop()
+        address = self._address
+        if "path" in address:
+            await loop.create_unix_connection(lambda: connection, address["path"])
+        else:
+            await loop.create_connection(
+                lambda: connection,
+                address.get("host", "localhost"),
+                address.get("port", 6379),
+                ssl=_ssl_context(address) if address.get("connection_class") is SSLConnection else None,
+            )
+        hello: list[str] = ["HELLO", "3"]
+        if "password" in address:
+            hello += ["AUTH", address.get("username") or "default", address["password"]]
+        await connection.ask(*hello, "SETNAME", "agenthost-broadcast")
+        # From here new subscriptions go out by themselves, in order behind these.
+        self._connection = connection
+        await asyncio.gather(*connection.subscribe(self._topics))
+        self._settle(subscribed=True)
+
+    def _came_up(self) -> None:
+        was_down, self._down, self._up = self._down, False, True
+        self._flush()
+        if was_down:
+            log.info("announcements: Redis is back")
+            self._interrupted()
+
+    def _went_down(self, error: BaseException | None) -> None:
+        was_down, self._down, self._up = self._down, True, False
+        with self._lock:
+            self._outbox.clear()
+            self._outbox_bytes = 0
+        self._settle(subscribed=False)
+        if not was_down:
+            log.warning("announcements: Redis is away (%s); streams live on the journal until it is back", error)
+            self._interrupted()
+
+    def _subscribe(self, topic: str, held: Future[bool]) -> None:
+        self._topics.add(topic)
+        if self._connection is not None:
+            (ack,) = self._connection.subscribe([topic])
+            ack.add_done_callback(lambda done: _settle(held, stands=not done.cancelled() and done.exception() is None))
+        elif self._down:
+            _settle(held, stands=False)
+        else:
+            self._held.append(held)
+
+    def _settle(self, *, subscribed: bool) -> None:
+        """Answer those who subscribed while the first connection was being made."""
+        held, self._held = self._held, []
+        for future in held:
+            _settle(future, stands=subscribed)
+
+    def _unsubscribe(self, topic: str) -> None:
+        self._topics.discard(topic)
+        if self._connection is not None:
+            self._connection.unsubscribe(topic)
+
+    def _flush(self) -> None:
+        connection = self._connection
+        if not self._up or connection is None or connection.clogged:
+            with self._lock:
+                self._flush_is_due = False
+            return
+        with self._lock:
+            commands, self._outbox = self._outbox, []
+            self._outbox_bytes = 0
+            self._flush_is_due = False
+        connection.publish(commands)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: commands go out, and each answer finds who asked, in order."""
+
+    def __init__(self, deliver: Deliver, unclogged: Callable[[], None]) -> None:
+        self._deliver, self._unclogged = deliver, unclogged
+        self._reader = hiredis.Reader()
+        self._transport: asyncio.Transport | None = None
+        # None: a publication, whose answer nobody waits for. Messages come in between and answer nothing.
+        self._expected: deque[asyncio.Future[Any] | None] = deque()
+        self._heard_something = False
+        self._complained = False
+        self.clogged = False
+        self.lost: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    # Commands
+
+    def ask(self, *words: str) -> asyncio.Future[Any]:
+        (answer,) = self._send(words, 1)
+        return answer
+
+    def subscribe(self, topics: Iterable[str]) -> list[asyncio.Future[Any]]:
+        """One future for each topic. A refusal refuses all and is the end of the connection."""
+        topics = list(topics)
+        return self._send(("SUBSCRIBE", *topics), len(topics)) if topics else []
+
+    def unsubscribe(self, topic: str) -> None:
+        self._send(("UNSUBSCRIBE", topic), 1)
+
+    def publish(self, commands: list[bytes]) -> None:
+        if commands and self._transport is not None:
+            self._expected.extend([None] * len(commands))
+            self._transport.write(b"".join(commands))
+
+    async def watch(self) -> BaseException | None:
+        """Until the connection is lost: returns why. A silent one is asked, and given up without an answer."""
+        asked = False
+        while not self.lost.done():
+            await asyncio.wait([self.lost], timeout=_PING_SECONDS)
+            if self._heard_something:
+                asked = False
+            elif asked:
+                self._give_up(TimeoutError("no answer"))
+            else:
+                self.ask("PING")
+                asked = True
+            self._heard_something = False
+        return self.lost.result()
+
+    def abort(self) -> None:
+        if self._transport is None:
+            self._lose(None)
+        else:
+            self._transport.abort()
+
+    def _send(self, words: tuple[str, ...], answers: int) -> list[asyncio.Future[Any]]:
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(answers)]
+        for future in futures:
+            # Whoever gave up waiting need not hear of a failure.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._transport is None or self.lost.done():
+            for future in futures:
+                future.set_exception(ConnectionError("not connected"))
+        else:
+            self._expected.extend(futures)
+            self._transport.write(_packed(*words))
+        return futures
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self.lost.done():
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_something = True
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not False:
+                if isinstance(reply, hiredis.PushNotification):
+                    if reply[0] == b"message":
+                        self._deliver(reply[1].decode(), reply[2])
+                        continue
+                    if reply[0] not in {b"subscribe", b"unsubscribe"}:
+                        continue
+                self._answer(reply)
+        except hiredis.ProtocolError as error:
+            self._give_up(error)
+
+    def pause_writing(self) -> None:
+        self.clogged = True
+
+    def resume_writing(self) -> None:
+        self.clogged = False
+        self._unclogged()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(exc)
+
+    def _answer(self, reply: object) -> None:
+        if not self._expected:
+            self._give_up(hiredis.ProtocolError("an answer that nobody asked for"))
+            return
+        asked = self._expected.popleft()
+        if asked is None:
+            if isinstance(reply, hiredis.ReplyError) and not self._complained:
+                self._complained = True
+                log.warning("announcements: Redis refuses to publish (%s)", reply)
+        elif isinstance(reply, hiredis.ReplyError):
+            if not asked.done():
+                asked.set_exception(reply)
+            self._give_up(reply)
+        elif not asked.done():
+            asked.set_result(reply)
+
+    def _give_up(self, error: BaseException) -> None:
+        self._lose(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _lose(self, error: BaseException | None) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error or ConnectionError("the connection was closed"))
+        while self._expected:
+            future = self._expected.popleft()
+            if future is not None and not future.done():
+                future.set_exception(ConnectionError("the connection was lost"))
+
+
+def _settle(held: Future[bool], *, stands: bool) -> None:
+    """Answer who waits for a topic, unless they have gone: whoever joins may be cancelled at any moment."""
+    with contextlib.suppress(InvalidStateError):
+        held.set_result(stands)
+
+
+def _address(url: str) -> dict[str, Any]:
+    return dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+
+def _packed(*words: str | bytes) -> bytes:
+    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says a tuple of one word
+    return packed
+
+
+def _ssl_context(address: dict[str, Any]) -> ssl.SSLContext:
+    """The options that redis-py's URLs have, with its defaults."""
+    context = ssl.create_default_context(cafile=address.get("ssl_ca_certs"))
+    if address.get("ssl_certfile"):
+        context.load_cert_chain(address["ssl_certfile"], address.get("ssl_keyfile"))
+    if str(address.get("ssl_check_hostname", "true")).lower() in {"false", "0", "no"}:
+        context.check_hostname = False
+    if address.get("ssl_cert_reqs", "required") in {"none", "optional"}:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE if address["ssl_cert_reqs"] == "none" else ssl.CERT_OPTIONAL
+    return context

@@ -1,0 +1,150 @@
+"""One session's events for one reader: in order, each once, in bounded memory. Pure.
+
+An event is known to follow because its announcement names the session's number before it, so nothing
+of other sessions is waited for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from sessions_app.core.log.journal.types import Event, SessionItem
+
+_EVENT_BYTES = 100
+"""What an event without its data counts against the bound."""
+
+
+class SessionChain:
+    """``given``: what the reader has taken. ``position``: the last event queued for it. ``covered``: all
+    of the session's events up to this number are queued or given (never below ``position``).
+
+    It begins ``behind``: the journal has to be read. It falls behind again when the queue overflows,
+    and then takes nothing until the next read.
+    """
+
+    def __init__(self, after: int, max_events: int = 1000, max_bytes: int = 512 * 1024) -> None:
+        self.given = self.position = self.covered = after
+        self.behind = True
+        self._max_events, self._max_bytes = max_events, max_bytes
+        self._reading = False
+        self._ready: deque[Event] = deque()
+        self._ready_bytes = 0
+        # (its number before, a number that decides between equals, item)
+        self._held: list[tuple[int, int, SessionItem]] = []
+        self._held_count = 0
+        self._held_bytes = 0
+        self._held_overflowed = False
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._ready)
+
+    def drain(self) -> list[Event]:
+        """Everything that is queued; it counts as given."""
+        events = list(self._ready)
+        self._ready.clear()
+        self._ready_bytes = 0
+        if events:
+            self.given = events[-1].seq
+        return events
+
+    # Live
+
+    def go_live(self) -> None:
+        """Nothing has to be read: whatever follows the position will be offered."""
+        self.behind = False
+
+    def offer(self, item: SessionItem) -> None:
+        """All of the session's events after ``item.prev`` up to its last."""
+        if self._reading:
+            self._hold(item)
+        elif self.behind:
+            pass  # The next read finds it: it is in the journal.
+        elif item.prev <= self.covered:
+            self._queue(item.events)
+            self._release()
+        elif item.events and item.events[-1].seq > self.covered:
+            self._hold(item)
+
+    def advance(self, upto: int) -> None:
+        """All of the session's events up to this number have been offered."""
+        if not self.behind and upto > self.covered:
+            self.covered = upto
+            self._release()
+
+    # Reading the journal: begin_read, the read from ``position``, then end_read or abandon_read
+
+    def begin_read(self) -> None:
+        """From here on what is offered is kept, because the read may not see it."""
+        self._reading = True
+        self._let_go()
+
+    def end_read(self, events: Sequence[Event], counter: int, *, more: bool) -> None:
+        """What was read. Without ``more`` it is everything up to ``counter``."""
+        self._reading = False
+        for event in events:
+            self._append(event)
+        if more or self._held_overflowed:
+            self._let_go()
+        else:
+            self.behind = False
+            self.covered = max(self.covered, counter)
+            self._release()
+
+    def abandon_read(self) -> None:
+        self._reading = False
+        self._let_go()
+
+    def rewind(self) -> None:
+        """Take back what is queued: it is to be read again from what was given."""
+        self._ready.clear()
+        self._ready_bytes = 0
+        self.position = self.covered = self.given
+        self.behind = True
+        self._let_go()
+
+    def _queue(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.seq <= self.covered:
+                continue
+            size = len(event.data) + _EVENT_BYTES
+            if self._ready and (len(self._ready) >= self._max_events or self._ready_bytes + size > self._max_bytes):
+                self.behind = True
+                self._let_go()
+                return
+            self._append(event)
+
+    def _append(self, event: Event) -> None:
+        self._ready.append(event)
+        self._ready_bytes += len(event.data) + _EVENT_BYTES
+        self.position = event.seq
+        self.covered = max(self.covered, event.seq)
+
+    def _hold(self, item: SessionItem) -> None:
+        size = _size(item)
+        if self._held_overflowed or (self._held and self._held_bytes + size > self._max_bytes):
+            self._let_go()
+            self._held_overflowed = True
+            self.behind = True
+        else:
+            self._held_count += 1
+            heapq.heappush(self._held, (item.prev, self._held_count, item))
+            self._held_bytes += size
+
+    def _release(self) -> None:
+        """Queue what is held and follows now."""
+        while not self.behind and self._held and self._held[0][0] <= self.covered:
+            item = heapq.heappop(self._held)[2]
+            self._held_bytes -= _size(item)
+            self._queue(item.events)
+
+    def _let_go(self) -> None:
+        self._held.clear()
+        self._held_bytes = 0
+        self._held_overflowed = False
+
+
+def _size(item: SessionItem) -> int:
+    return sum(len(event.data) + _EVENT_BYTES for event in item.events)

@@ -1,0 +1,66 @@
+"""A tenant's announcements put into the tenant's order. Pure: no clock, no waiting, no rows."""
+
+from __future__ import annotations
+
+import heapq
+
+from sessions_app.core.log.journal.types import Announcement, Event
+
+
+class TenantOrder:
+    """Knows up to which number everything has been heard, and parks what came before its turn.
+
+    ``position`` moves over announcements that follow on each other and over what was read from the
+    journal. A hole is a number that something parked has behind it: the announcement in between is
+    late or lost.
+    """
+
+    def __init__(self, position: int, max_parked: int = 2000) -> None:
+        self.position = position
+        self._max_parked = max_parked
+        # (before, when it came, a number that decides between equals, announcement)
+        self._parked: list[tuple[int, float, int, Announcement]] = []
+        self._came = 0
+
+    @property
+    def has_hole(self) -> bool:
+        return bool(self._parked)
+
+    @property
+    def hole_since(self) -> float | None:
+        """When the oldest sign of the present hole came; None if there is no hole."""
+        return min((came for _, came, _, _ in self._parked), default=None)
+
+    def accept(self, announcement: Announcement, now: float) -> list[Announcement]:
+        """What can be given out now, in order. An announcement may begin before the position: of its
+        events only those are new that the caller has not given out yet."""
+        if announcement.upto <= self.position:
+            return []
+        if announcement.before > self.position:
+            # With too many parked the hole is read from the journal anyway, and this one with it.
+            if len(self._parked) < self._max_parked:
+                self._came += 1
+                heapq.heappush(self._parked, (announcement.before, now, self._came, announcement))
+            return []
+        self.position = announcement.upto
+        return [announcement, *self._released()]
+
+    def read_through(self, upto: int) -> list[Announcement]:
+        """The journal was read from the position or before it up to here. What of the parked follows."""
+        self.position = max(self.position, upto)
+        return self._released()
+
+    def _released(self) -> list[Announcement]:
+        released = []
+        while self._parked and self._parked[0][0] <= self.position:
+            announcement = heapq.heappop(self._parked)[3]
+            if announcement.upto > self.position:
+                self.position = announcement.upto
+                released.append(announcement)
+        return released
+
+
+def in_order(announcement: Announcement, after: int) -> list[Event]:
+    """An announcement's events behind a number, over all sessions, in the tenant's order."""
+    events = [event for item in announcement.items for event in item.events if event.seq > after]
+    return sorted(events, key=lambda event: event.seq)

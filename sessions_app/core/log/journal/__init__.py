@@ -1,0 +1,68 @@
+"""The journal: everything that happened, numbered, one counter a tenant.
+
+Numbers events and reads them back. Delivering them is core.log.broadcast's work; meaning is core.base.events'.
+"""
+
+from sessions_app.core.log.journal.barriers import barrier, barrier_async, close
+from sessions_app.core.log.journal.errors import BadUnit, CounterHeld, JournalError, MissingTail, StaleFence, WriterClosed
+from sessions_app.core.log.journal.pruning import forget_session, prune
+from sessions_app.core.log.journal.reading import (
+    Tail,
+    counters,
+    gaps,
+    knows_position,
+    latest,
+    latest_run_start,
+    open_step,
+    read_session,
+    read_several,
+    read_tenant,
+    run_start,
+    snapshot,
+    standing,
+    tail,
+)
+from sessions_app.core.log.journal.transactions import (
+    Transaction,
+    create_counter,
+    create_tail,
+    lock_counter,
+    new_tail,
+    transaction,
+)
+from sessions_app.core.log.journal.writer import Writer
+
+__all__ = [
+    "BadUnit",
+    "CounterHeld",
+    "JournalError",
+    "MissingTail",
+    "StaleFence",
+    "Tail",
+    "Transaction",
+    "Writer",
+    "WriterClosed",
+    "barrier",
+    "barrier_async",
+    "close",
+    "counters",
+    "create_counter",
+    "create_tail",
+    "forget_session",
+    "gaps",
+    "knows_position",
+    "latest",
+    "latest_run_start",
+    "lock_counter",
+    "new_tail",
+    "open_step",
+    "prune",
+    "read_session",
+    "read_several",
+    "read_tenant",
+    "run_start",
+    "snapshot",
+    "standing",
+    "tail",
+    "transaction",
+]

@@ -1,0 +1,197 @@
+"""The barrier: when it has passed, everything committed before it is on disk.
+
+Appends commit without waiting for the disk. A barrier is a commit that does wait, on a connection of its
+own; the log is written in order, so it vouches for all before it. One thread a process runs them, each for
+all who wait by then. On SQLite every commit is on disk and a barrier passes at once.
+
+A barrier tells the era it passed in: if that is not the era of the append, the database crashed in between
+and the append may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+import psycopg
+from django.db import connection, connections
+
+from sessions_app.core.base import supervision
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.log.journal.postgres import ERA
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 10.0
+"""Seconds that whoever waits for a barrier gives a database that is away."""
+
+_BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
+_PAUSE = 0.2
+
+
+def connection_parameters(*extra: str) -> dict[str, Any]:
+    """How Django connects to the default database, with more ``-c`` settings, without Django's adapters."""
+    parameters = dict(connections["default"].get_connection_params())
+    for name in ("cursor_factory", "context", "prepare_threshold"):
+        parameters.pop(name, None)
+    settings = " ".join(f"-c {each}" for each in extra)
+    parameters["options"] = f"{parameters.get('options', '')} {settings}".strip()
+    return parameters
+
+
+class _Service:
+    """The thread, its connection, and who waits."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._changed = threading.Condition()
+        self._waiting: list[Future[int | None]] = []
+        self._closing = False
+        self._connection: psycopg.Connection[Any] | None = None
+        self._parameters = connection_parameters("synchronous_commit=on")
+        self._thread = supervision.thread(self._serve, "journal-barrier", may_return=lambda: self._closing)
+        self._thread.start()
+
+    def ask(self) -> Future[int | None]:
+        """A future of the era in which a barrier that begins after this call has passed."""
+        future: Future[int | None] = Future()
+        with self._changed:
+            if self._closing:
+                raise NotReady
+            self._waiting.append(future)
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(PATIENCE)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                waiting, self._waiting = self._waiting, []
+                if not waiting:
+                    break
+            try:
+                era = self._pass()
+            except psycopg.Error as error:
+                logger.warning("barrier failed: %s", type(error).__name__)
+                for future in waiting:
+                    _settle(future, None, NotReady())
+            else:
+                for future in waiting:
+                    _settle(future, era, None)
+        self._disconnect()
+
+    def _pass(self) -> int | None:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = psycopg.connect(**self._parameters, autocommit=True)
+                row = self._connection.execute(_BARRIER).fetchone()
+            except psycopg.Error:
+                # Trying again is sound: if the database crashed in between, the era says so.
+                self._disconnect()
+                if self._closing or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return None if row is None else row[1]
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _settle(future: Future[int | None], era: int | None, error: Exception | None) -> None:
+    try:
+        if error is None:
+            future.set_result(era)
+        else:
+            future.set_exception(error)
+    except InvalidStateError:
+        # Whoever asked was cancelled and waits no more.
+        pass
+
+
+_service: _Service | None = None
+_service_lock = threading.Lock()
+
+
+def _running() -> _Service:
+    global _service
+    with _service_lock:
+        if _service is None or _service.pid != os.getpid():
+            _service = _Service()
+        return _service
+
+
+def close() -> None:
+    """End the thread and its connection; the next barrier begins anew."""
+    global _service
+    with _service_lock:
+        service, _service = _service, None
+    if service is not None and service.pid == os.getpid():
+        service.close()
+
+
+atexit.register(close)
+
+
+def passed() -> Future[int | None]:
+    """Postgres alone: a future of the era in which a barrier has passed; NotReady if the database stays away."""
+    return _running().ask()
+
+
+class Asked:
+    """A barrier on its way, for what was committed in ``era``; None: that is on disk already."""
+
+    def __init__(self, era: int | None) -> None:
+        self._era = era
+        self._passed = passed() if era is not None and connection.vendor == "postgresql" else None
+
+    def wait(self) -> None:
+        """NotReady if the database stays away, or crashed since: what was committed may then be lost."""
+        if self._passed is None:
+            return
+        try:
+            passed_in = self._passed.result(PATIENCE * 2)
+        except FutureTimeout:
+            raise NotReady from None
+        if passed_in != self._era:
+            raise NotReady
+
+
+def wait(era: int | None) -> None:
+    """Return when what was committed in ``era`` before this call is on disk; None: it is already."""
+    Asked(era).wait()
+
+
+def barrier() -> None:
+    """Return when everything committed before this call is on disk."""
+    if connection.vendor == "postgresql":
+        try:
+            passed().result(PATIENCE * 2)
+        except FutureTimeout:
+            raise NotReady from None
+
+
+async def barrier_async() -> None:
+    """``barrier`` for a loop."""
+    if connections["default"].vendor == "postgresql":
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(passed()), PATIENCE * 2)
+        except TimeoutError:
+            raise NotReady from None

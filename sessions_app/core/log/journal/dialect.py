@@ -1,0 +1,38 @@
+"""Which of the two dialects the default database speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log.journal import postgres, sqlite
+from sessions_app.core.log.journal.rows import Appended, Row
+
+
+class Dialect(Protocol):
+    """What a dialect's module has; all of it acts on the calling thread's Django connection."""
+
+    ERA: str
+    DATA_BYTES: str
+
+    def finish(self, statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended: ...
+    def begin_era(self) -> None: ...
+    def create_counter(self, tenant_id: int) -> None: ...
+    def lock_counter(self, tenant_id: int, *, waiting: bool) -> bool: ...
+    def writing(self) -> AbstractContextManager[None]: ...
+    def snapshot(self) -> AbstractContextManager[None]: ...
+
+
+def current() -> Dialect:
+    match connection.vendor:
+        case "postgresql":
+            return postgres
+        case "sqlite":
+            return sqlite
+        case vendor:
+            raise ImproperlyConfigured(f"the journal knows Postgres and SQLite, not {vendor}")

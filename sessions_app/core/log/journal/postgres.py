@@ -1,0 +1,268 @@
+"""The journal's dialect for Postgres: its append, its snapshot and its counter's lock.
+
+The order of locks is the tenants' counters by id, then the sessions' tails. A counter is held from the
+append to the COMMIT that follows at once, never across a wait for the disk: the append turns that wait
+off for its transaction, and whoever needs it waits for a barrier after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import psycopg
+from django.db import DatabaseError, connection, transaction
+
+from sessions_app.core.base import prepared
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log.journal.errors import NoEra
+from sessions_app.core.log.journal.rows import Appended, Landed, Row, Status
+
+DATA_BYTES = "octet_length(data)"
+ERA = "(select id from journal_era)"
+"""Which life of the database this is: a crash empties the table, and the next append begins a new one."""
+
+_NEW_ERA = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+ENSURE_ERA = f"insert into journal_era(id) values ({_NEW_ERA}) on conflict do nothing"
+
+LEAP = 1 << 20
+"""After a crash a counter goes on at the next multiple of this, beyond whatever was shown and lost."""
+
+LOCK_TIMEOUT_MS = 50
+"""How long a worker's flush waits for a row that somebody holds."""
+SHORTEST_LOCK_TIMEOUT_MS = 1
+"""How long a flush waits that holds only what has found a row held before."""
+
+REFUSED = "JN001"
+"""The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
+
+# Names: m the commit that waits for no disk, a the era, x the sessions, l the locked counters, u the counters moved on,
+# f the tails that nobody holds, g jumps over what a crash lost, s the tails moved on, i the events, z what became of each
+# session. The database sorts and counts nothing here: what can be worked out before is (Append).
+_APPEND = """
+with m as materialized (select set_config('synchronous_commit', 'off', true)),
+ {era},
+ x as materialized (select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[]) as x(tid, sid, last, fence)),
+ l as materialized (select tenant_id, seq, sessions from tenant_counter where tenant_id = any(%s::bigint[])
+   order by tenant_id for update {wait}),
+{free} u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
+   seq = c.n + case when t.era = a.id then t.seq else (t.seq / {leap} + 1) * {leap} end
+   from a, unnest(%s::bigint[], %s::bigint[], %s::bigint[]) as c(tid, n, step) join l on l.tenant_id = c.tid
+   where t.tenant_id = c.tid returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
+ g as (insert into journal_gap(tenant_id, after, upto)
+   select u.tenant_id, l.seq, u.base from u join l using (tenant_id) where u.base > l.seq),
+ s as (update session_tail t set prev = t.seq, seq = u.base + x.last, fence = greatest(t.fence, x.fence)
+   from x join u on u.tenant_id = x.tid {if_free} where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence)
+   returning t.session_id, t.prev, u.tenant_id, u.base),
+ i as (insert into event(tenant_id, seq, session_id, kind, data, fence)
+   select s.tenant_id, s.base + r.place, s.session_id, r.kind,
+     case when r.sofar is null then r.data else '{{"count":' || (l.sessions + r.sofar)::text || '}}' end, r.fence
+   from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])
+     as r(sid, place, kind, data, fence, sofar)
+   join s on s.session_id = r.sid join l on l.tenant_id = s.tenant_id, m),
+ z as materialized (select x.tid, x.sid, l.seq as before, l.sessions, u.base, u.upto, u.era, s.prev,
+   case when s.session_id is not null then 'stored'
+        when l.tenant_id is null then
+          case when exists (select 1 from tenant_counter k where k.tenant_id = x.tid) then 'skipped' else 'missing' end
+        when u.tenant_id is null then 'no era'
+        {unless_free}
+        when exists (select 1 from session_tail k where k.session_id = x.sid) then 'stale' else 'missing' end as status
+   from x left join l on l.tenant_id = x.tid left join u on u.tenant_id = x.tid left join s on s.session_id = x.sid)
+select z.tid, z.sid, z.status, z.before, z.sessions, z.base, z.upto, z.era, z.prev, y.refusal
+from z, (select case when count(*) filter (where z.status = 'stored') < %s then journal_refuse(coalesce(
+   string_agg(z.sid::text || ':' || z.status, ',') filter (where z.status <> 'stored'), '')) end as refusal from z) y
+"""
+
+_ERA_THERE_IS = "a as materialized (select id from journal_era)"
+_ERA_BEGUN_HERE = f"""
+ b as (insert into journal_era(id) select {_NEW_ERA} where not exists (select 1 from journal_era)
+   on conflict do nothing returning id),
+ a as materialized (select id from journal_era union all select id from b)"""
+
+
+_FREE_TAILS = """
+ f as materialized (select session_id from session_tail where session_id in (select sid from x) for update skip locked),
+"""
+_HELD_TAIL = """
+        when not exists (select 1 from f where f.session_id = x.sid)
+         and exists (select 1 from session_tail k where k.session_id = x.sid) then 'skipped'
+"""
+
+
+_FREE = {"free": _FREE_TAILS, "if_free": "join f on f.session_id = x.sid", "unless_free": _HELD_TAIL}
+_ANY = dict.fromkeys(_FREE, "")
+
+
+def _append(wait: str, tails: Mapping[str, str] = _ANY, era: str = _ERA_THERE_IS) -> str:
+    return _APPEND.format(wait=wait, **tails, leap=LEAP, era=era)
+
+
+APPEND = _append("")
+"""Waits for its counters. It raises if it can store fewer sessions' events than it is to (``Append.parameters``), so that
+a COMMIT already on its way does nothing."""
+APPEND_AT_ONCE = _append("skip locked")
+"""The same; a counter that somebody holds is passed over."""
+APPEND_WITHOUT_WAITING = _append("skip locked", _FREE)
+"""The same; a tail that somebody holds is passed over, too. It costs a tenth more."""
+
+# A transaction of Django's cannot be tried again from here, so it begins the era itself if it is the first after a crash.
+_LAST = _append("", era=_ERA_BEGUN_HERE)
+_LAST_AT_ONCE = _append("skip locked", _FREE, _ERA_BEGUN_HERE)
+
+
+def numbers(values: Iterable[int | None]) -> str:
+    """An array as text, so that a statement's parameter types, and with them its prepared plan, never vary."""
+    return "{" + ",".join(map(str, values)).replace("None", "null") + "}"
+
+
+def _texts(values: Sequence[str]) -> str:
+    """An array of texts, as text: the driver looks at every character of each for the same outcome."""
+    return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"
+
+
+class Append:
+    """Rows on their way: what the statement takes, and what its answer says of each of them.
+
+    A row's place is its number beyond its tenant's counter. Of one session only rows with its highest fence get one.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self._fences: dict[int, int] = {}
+        for row in rows:
+            if row.fence is not None:
+                self._fences[row.session] = max(row.fence, self._fences.get(row.session, row.fence))
+        self._places: list[int | None] = []
+        self._sofar: list[int | None] = []
+        self._counts: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
+        self._last: dict[int, tuple[int, int]] = {}
+        for row in rows:
+            place = sofar = None
+            if row.fence is None or row.fence == self._fences[row.session]:
+                place = self._counts[row.tenant] = self._counts.get(row.tenant, 0) + 1
+                self._last[row.session] = (row.tenant, place)
+                if row.sessions:
+                    sofar = self._steps[row.tenant] = self._steps.get(row.tenant, 0) + row.sessions
+            self._places.append(place)
+            self._sofar.append(sofar)
+
+    def parameters(self, at_least: int | None = None) -> tuple[Any, ...]:
+        """``at_least`` so many sessions are to be stored, or nothing is; None: every row."""
+        rows, places, sofar = self.rows, self._places, self._sofar
+        sessions, tenants = self._last, sorted(self._counts)
+        if None in places:
+            kept = [index for index, place in enumerate(places) if place is not None]
+            rows, places, sofar = [rows[n] for n in kept], [places[n] for n in kept], [sofar[n] for n in kept]
+            # A row without a place can never be stored.
+            at_least = len(sessions) + 1 if at_least is None else at_least
+        return (
+            numbers([tenant for tenant, _ in sessions.values()]),
+            numbers(sessions),
+            numbers([place for _, place in sessions.values()]),
+            numbers([self._fences.get(session) for session in sessions]),
+            numbers(tenants),
+            numbers(tenants),
+            numbers([self._counts[tenant] for tenant in tenants]),
+            numbers([self._steps.get(tenant, 0) for tenant in tenants]),
+            numbers([row.session for row in rows]),
+            numbers(places),
+            _texts([row.kind for row in rows]),
+            _texts([row.data for row in rows]),
+            numbers([row.fence for row in rows]),
+            numbers(sofar),
+            len(sessions) if at_least is None else at_least,
+        )
+
+    def appended(self, answer: Sequence[Sequence[Any]]) -> Appended:
+        """The append's lines, one a session, as values."""
+        found = {}
+        before: dict[int, int] = {}
+        upto: dict[int, int] = {}
+        its_era: int | None = None
+        for tenant, session, status, counter, sessions, base, after, era, prev, _ in answer:
+            found[session] = (status, sessions, base, prev)
+            if era is not None:
+                before[tenant], upto[tenant], its_era = counter, after, era
+        lines = []
+        last: dict[int, int] = {}
+        for row, place, sofar in zip(self.rows, self._places, self._sofar, strict=True):
+            status, sessions, base, prev = found[row.session]
+            if status == "stored" and place is not None:
+                seq = base + place
+                data = row.data if sofar is None else f'{{"count":{sessions + sofar}}}'
+                lines.append(Landed("stored", seq, last.get(row.session, prev), data))
+                last[row.session] = seq
+            else:
+                lines.append(Landed("stale" if status == "stored" else status, 0, 0, row.data))
+        return Appended(lines, before, upto, its_era)
+
+    def refused(self, detail: str) -> Appended:
+        """What became of the rows by the append's own word, when it raised: nothing is stored, this says why."""
+        statuses: dict[int, Status] = {}
+        for each in detail.split(",") if detail else ():
+            session, _, status = each.partition(":")
+            statuses[int(session)] = cast(Status, status)
+        lines = []
+        for row, place in zip(self.rows, self._places, strict=True):
+            status = statuses.get(row.session, "stored")
+            lines.append(Landed("stale" if place is None and status == "stored" else status, 0, 0, row.data))
+        return Appended(lines, {}, {}, None)
+
+
+def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended:
+    """The last statements of the open transaction, the append and COMMIT, in one round trip: all of it or nothing.
+
+    Without ``waiting`` a counter or tail that somebody holds is a refusal too.
+    """
+    append = Append(rows)
+    try:
+        return append.appended(
+            prepared.finish([*statements, Statement(_LAST if waiting else _LAST_AT_ONCE, append.parameters())])
+        )
+    except DatabaseError as error:
+        cause = error.__cause__
+        if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
+            raise
+        refused = append.refused(cause.diag.message_detail or "")
+    # The transaction has to be rolled back, and its caller does.
+    refused.check(rows)
+    raise NoEra
+
+
+def begin_era() -> None:
+    """After a crash, which has emptied the table; whoever comes second changes nothing."""
+    prepared.execute([Statement(ENSURE_ERA)])
+
+
+def create_counter(tenant_id: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(ENSURE_ERA)
+        cursor.execute(
+            "insert into tenant_counter(tenant_id, seq, era, sessions) select %s, 0, id, 0 from journal_era", (tenant_id,)
+        )
+
+
+def lock_counter(tenant_id: int, *, waiting: bool) -> bool:
+    """False: somebody else has it, and the caller does not wait."""
+    with connection.cursor() as cursor:
+        how = "" if waiting else " skip locked"
+        cursor.execute(f"select 1 from tenant_counter where tenant_id = %s for update{how}", (tenant_id,))
+        return waiting or cursor.fetchone() is not None
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """A transaction that may end with an append."""
+    with transaction.atomic(durable=True):
+        yield
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """A transaction in which all reads see one moment."""
+    with transaction.atomic(durable=True):
+        with connection.cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read, read only")
+        yield

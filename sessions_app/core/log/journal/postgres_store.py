@@ -1,0 +1,415 @@
+"""The writer's side of Postgres: connections of its own in the worker's loop, statements in pipelines.
+
+A flush of nothing but deltas is one statement. One with commit points is two round trips: the turns are
+locked and looked at, then rows, append and COMMIT go together; an append that cannot store everything
+raises, and the COMMIT behind it does nothing.
+
+After a lost connection the outcome of what was under way is unknown. The old backend is ended first, so
+that nothing of it can still happen, and then the database is asked what it stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
+
+from sessions_app.core.base import prepared
+from sessions_app.core.log.journal import barriers, postgres
+from sessions_app.core.log.journal.layout import Layout
+from sessions_app.core.log.journal.postgres import Append, numbers
+from sessions_app.core.log.journal.rows import Appended, Landed, Row
+from sessions_app.core.log.journal.store import Away, BadData, Fate, LayOut, Locked, Screened, Written, screen
+from sessions_app.core.log.journal.types import Unit
+
+logger = logging.getLogger(__name__)
+
+_LOCK_TURNS = """
+select id, fence, state, attention, pg_current_xact_id()::text from sessions_app_turn where id = any(%s::bigint[])
+order by id for update skip locked
+"""
+
+# Sessions of which somebody holds the row, or a call's: what is stored of a turn refers to the one and changes the other.
+_HELD = """
+with s as materialized (select id from sessions_app_session where id = any(%s::bigint[]) for key share skip locked),
+ c as materialized (select id from sessions_app_toolcall where turn_id = any(%s::bigint[]) for no key update skip locked)
+select session_id from unnest(%s::bigint[]) as x(session_id) where session_id not in (select id from s)
+union select session_id from sessions_app_toolcall where turn_id = any(%s::bigint[]) and id not in (select id from c)
+"""
+
+# After the unit's own statements, so that what the run has just stored counts as seen. The turn is locked,
+# and who answers locks it too, so the answer stays true until COMMIT.
+_UNLESS_ANSWERED = """
+select case when coalesce(bool_or(state = 'granted' or (state in ('denied', 'done') and not stored)), false)
+ or not coalesce(bool_or(state in ('pending', 'review')), false) then journal_refuse('answered:' || %s::text) end
+from sessions_app_toolcall where turn_id = %s
+"""
+
+_END_BACKEND = """
+select count(pg_terminate_backend(pid)) from pg_stat_activity where pid = %s and backend_start = %s
+"""
+
+_MORE_KNOWN = 20_000
+_ASK_AGAIN_SECONDS = 0.2
+
+
+class _Flight:
+    """What was sent and not yet answered."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.fates: list[Fate] = ["again"] * count
+        self.good: list[int] = []
+        self.layout: Layout | None = None
+        self.append: Append | None = None
+        self.transaction = ""
+        """The transaction's number; empty for a flush of deltas, which is a statement of its own."""
+        self.sent = False
+
+
+class PostgresStore:
+    """Units into Postgres. Its session settings: generic plans, no JIT, short waits for locks."""
+
+    def __init__(self) -> None:
+        self.era: int | None = None
+        self._parameters = barriers.connection_parameters(
+            "plan_cache_mode=force_generic_plan",
+            "jit=off",
+            f"lock_timeout={postgres.LOCK_TIMEOUT_MS}",
+            "synchronous_commit=off",
+        )
+        self._connection: AsyncConnection[Any] | None = None
+        self._backend: tuple[Any, ...] | None = None
+        self._known: dict[int, tuple[int, int]] = {}
+
+    async def open(self) -> None:
+        await self._reconnect()
+
+    async def close(self) -> None:
+        await self._disconnect()
+
+    async def barrier(self) -> int | None:
+        return await asyncio.wrap_future(barriers.passed())
+
+    # --- attempts ---
+
+    async def attempt(self, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
+        if self._connection is None or self._connection.closed:
+            era = self.era
+            await self._reconnect()
+            if self.era != era:
+                return Written.nothing(len(units))
+        flight = _Flight(len(units))
+        try:
+            if any(unit.is_commit_point for unit in units):
+                return await self._commit(flight, units, lay_out, at_once=at_once)
+            return await self._append_deltas(flight, units, lay_out, at_once=at_once)
+        except Exception as error:  # an edge: whatever one unit's values do, the others' go on
+            if not self._is_lost(error):
+                await self._roll_back()
+                return await self._refused(flight, error)
+        return await self._after_loss(flight)
+
+    async def _append_deltas(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
+        flight.good = list(range(len(units)))
+        layout = flight.layout = lay_out(units)
+        append = flight.append = Append(layout.rows)
+        flight.sent = True
+        sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND_AT_ONCE
+        cursor = await self._running.execute(sql, append.parameters(at_least=1))
+        answer = append.appended(await cursor.fetchall())
+        fates: dict[str, Fate] = {"stored": "stored", "stale": "stale", "missing": "missing"}
+        for index, places in enumerate(layout.places):
+            # All of a unit's rows are of one session and fence, so they end alike.
+            flight.fates[index] = fates.get(answer.lines[places[0]].status, "deferred") if places else "stored"
+        return self._written(flight, layout, answer)
+
+    async def _commit(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
+        connection = self._running
+        screened = await self._lock_turns(flight, units, at_once=at_once)
+        flight.fates, flight.good = screened.fates, screened.good
+        good = [units[index] for index in screened.good]
+        # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
+        answered = "answered" in flight.fates
+        if not good or not (answered or any(unit.is_commit_point for unit in good)):
+            # Nothing is left to commit; deltas go a way that waits for nobody.
+            await connection.execute("rollback")
+            for index in screened.good:
+                flight.fates[index] = "again"
+            return Written(flight.fates)
+        layout = flight.layout = lay_out(good)
+        append = flight.append = Append(layout.rows)
+        cursor = None
+        flight.sent = True
+        async with connection.pipeline():
+            for index, unit in enumerate(good):
+                for statement in unit.statements:
+                    await connection.execute(prepared.written(statement.sql, "postgresql"), tuple(statement.params))
+                if unit.unless_answered:
+                    await connection.execute(_UNLESS_ANSWERED, (index, unit.turn))
+            if layout.rows:
+                sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND
+                cursor = await connection.execute(sql, append.parameters())
+            await connection.execute("commit")
+        answer = None if cursor is None else append.appended(await cursor.fetchall())
+        return self._written(flight, layout, answer)
+
+    async def _lock_turns(self, flight: _Flight, units: Sequence[Unit], *, at_once: bool) -> Screened:
+        connection = self._running
+        wanted = {unit.turn for unit in units if unit.is_commit_point}
+        turns_wanted = numbers(sorted(wanted))
+        held_sessions = None
+        async with connection.pipeline():
+            await connection.execute("begin")
+            if at_once:
+                await connection.execute(f"set local lock_timeout to {postgres.SHORTEST_LOCK_TIMEOUT_MS}")
+                sessions = numbers(sorted({unit.session for unit in units if unit.is_commit_point}))
+                held_sessions = await connection.execute(_HELD, (sessions, turns_wanted, sessions, turns_wanted))
+            locked = await connection.execute(_LOCK_TURNS, (turns_wanted,))
+        held = set() if held_sessions is None else {session for (session,) in await held_sessions.fetchall()}
+        turns = {}
+        for turn, fence, state, attention, flight.transaction in await locked.fetchall():
+            turns[turn] = (fence, state, attention)
+        absent = wanted - turns.keys()
+        if absent:
+            cursor = await connection.execute(
+                "select id from sessions_app_turn where id = any(%s::bigint[])", (numbers(sorted(absent)),)
+            )
+            absent -= {turn for (turn,) in await cursor.fetchall()}
+        return screen(units, turns, absent, held)
+
+    def _written(self, flight: _Flight, layout: Layout, answer: Appended | None) -> Written:
+        if answer is not None and answer.era is not None:
+            self.era = answer.era
+        stored = [place for place, index in enumerate(flight.good) if flight.fates[index] == "stored"]
+        self._remember(layout, answer)
+        if len(stored) != len(layout.units):
+            layout = _only(layout, stored)
+        return Written(flight.fates, layout, answer, self.era, flight.transaction)
+
+    def _remember(self, layout: Layout, answer: Appended | None) -> None:
+        """Each session's last number of ours: where to look if the next answer is lost."""
+        if answer is None:
+            return
+        for row, line in zip(layout.rows, answer.lines, strict=True):
+            if line.status == "stored" and row.fence is not None:
+                self._known.pop(row.session, None)
+                self._known[row.session] = (row.fence, line.seq)
+        while len(self._known) > _MORE_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    # --- refusals ---
+
+    async def _refused(self, flight: _Flight, error: Exception) -> Written:
+        """Nothing was stored; say why."""
+        if not isinstance(error, psycopg.Error):
+            raise BadData(type(error).__name__) from None
+        state = error.diag.sqlstate or ""
+        if state == postgres.REFUSED:
+            return await self._by_detail(flight, error.diag.message_detail or "")
+        if state in ("55P03", "40P01", "40001"):
+            raise Locked from None
+        if state[:2] in ("53", "57", "58") or state == "25006":
+            logger.warning("the journal cannot be written: %s %s", type(error).__name__, state)
+            raise Away from None
+        # The error's own text may quote the data, which belongs in no log.
+        raise BadData(f"{type(error).__name__} {state} {error.diag.constraint_name or ''}".strip()) from None
+
+    async def _by_detail(self, flight: _Flight, detail: str) -> Written:
+        fates: list[Fate] = ["again" if fate == "answered" else fate for fate in flight.fates]
+        for index in flight.good:
+            fates[index] = "again"
+        kind, _, number = detail.partition(":")
+        if kind == "answered":
+            fates[flight.good[int(number)]] = "answered"
+            return Written(fates)
+        assert flight.layout is not None
+        assert flight.append is not None
+        named: dict[str, Fate] = {"stale": "stale", "missing": "missing", "skipped": "deferred"}
+        lines = flight.append.refused(detail).lines
+        if any(line.status == "no era" for line in lines):
+            await self.look()
+            return Written(fates)
+        for status, fate in named.items():
+            for place in flight.layout.units_of([row for row, line in enumerate(lines) if line.status == status]):
+                fates[flight.good[place]] = fate
+        return Written(fates)
+
+    async def _roll_back(self) -> None:
+        try:
+            if self._running.info.transaction_status != TransactionStatus.IDLE:
+                await self._running.rollback()
+        except psycopg.Error:
+            await self._disconnect()
+
+    # --- losses ---
+
+    def _is_lost(self, error: Exception) -> bool:
+        if self._connection is None or self._connection.closed:
+            return True
+        if not isinstance(error, psycopg.OperationalError) or isinstance(error, psycopg.errors.PipelineAborted):
+            return False
+        state = error.diag.sqlstate
+        return state is None or state[:2] == "08" or state in ("57P01", "57P02", "57P03", "57P05", "25P03")
+
+    async def look(self) -> None:
+        try:
+            if self._connection is None or self._connection.closed:
+                await self._reconnect()
+            else:
+                self.era = await self._present_era(self._connection)
+        except psycopg.Error:
+            await self._reconnect()
+
+    async def _present_era(self, connection: AsyncConnection[Any]) -> int:
+        await connection.execute(postgres.ENSURE_ERA)
+        cursor = await connection.execute("select id from journal_era")
+        ((era,),) = await cursor.fetchall()
+        return int(era)
+
+    async def _disconnect(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+
+    async def _reconnect(self) -> None:
+        """Connect, however long it takes: whoever waits for us gives up by itself."""
+        await self._disconnect()
+        pause = 0.05
+        while True:
+            connection: AsyncConnection[Any] | None = None
+            try:
+                connection = await AsyncConnection.connect(**self._parameters, autocommit=True, prepare_threshold=0)
+                await self._end_old_backend(connection)
+                cursor = await connection.execute("select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()")
+                backend = await cursor.fetchone()
+                era = await self._present_era(connection)
+            except psycopg.Error as error:
+                if connection is not None:
+                    await connection.close()
+                logger.warning("the journal's connection failed: %s", type(error).__name__)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+            else:
+                self._connection, self._backend, self.era = connection, backend, era
+                return
+
+    async def _end_old_backend(self, connection: AsyncConnection[Any]) -> None:
+        """A backend whose client is gone may still be at work on what it was sent."""
+        while self._backend is not None:
+            cursor = await connection.execute(_END_BACKEND, self._backend)
+            ((there,),) = await cursor.fetchall()
+            if not there:
+                return
+            await asyncio.sleep(0.02)
+
+    @property
+    def _running(self) -> AsyncConnection[Any]:
+        if self._connection is None:
+            raise psycopg.OperationalError("not connected")
+        return self._connection
+
+    async def _after_loss(self, flight: _Flight) -> Written:
+        era = self.era
+        await self._reconnect()
+        while True:
+            if not flight.sent or flight.layout is None:
+                return Written.nothing(flight.count)
+            try:
+                return await self._found(flight, flight.layout, same_era=era == self.era)
+            except psycopg.Error as error:
+                await self._ask_again(error)
+
+    async def _found(self, flight: _Flight, layout: Layout, *, same_era: bool) -> Written:
+        """What became of a flight whose answer was lost; its backend is gone."""
+        lines: list[Landed | None] = [None] * len(layout.rows)
+        for (session, fence), rows in layout.rows_by_run().items():
+            wanted = [layout.rows[row] for row in rows]
+            for row, line in zip(rows, await self._find(session, fence, wanted), strict=False):
+                lines[row] = line
+        if flight.transaction:
+            # Stored whole or not at all. After a crash a transaction's number may have been given out
+            # again, so its events are the better witness, if it had any.
+            by_number = same_era or not layout.rows
+            whole = await self._status(flight.transaction) == "committed" if by_number else None not in lines
+            if not whole:
+                return Written.nothing(flight.count)
+            for index in flight.good:
+                flight.fates[index] = "stored"
+        else:
+            for index, places in enumerate(layout.places):
+                flight.fates[index] = "stored" if all(lines[row] is not None for row in places) else "again"
+        landed = [line or Landed("skipped", 0, 0, "") for line in lines]
+        before: dict[int, int] = {}
+        upto: dict[int, int] = {}
+        for made, line in zip(layout.rows, landed, strict=True):
+            if line.status == "stored":
+                before[made.tenant] = min(before.get(made.tenant, line.seq - 1), line.seq - 1)
+                upto[made.tenant] = max(upto.get(made.tenant, line.seq), line.seq)
+        return self._written(flight, layout, Appended(landed, before, upto, self.era) if landed else None)
+
+    async def _find(self, session: int, fence: int | None, wanted: Sequence[Row]) -> list[Landed]:
+        """A run's rows of a flight in the journal: the newest of its fence, if they say the same."""
+        known = self._known.get(session)
+        beyond = known[1] if known is not None and known[0] == fence else 0
+        cursor = await self._running.execute(
+            "select seq, kind, data from event where session_id = %s and fence = %s and seq > %s order by seq desc limit %s",
+            (session, fence, beyond, len(wanted)),
+        )
+        found = list(reversed(await cursor.fetchall()))
+        if [(kind, data) for _, kind, data in found] != [(row.kind, row.data) for row in wanted]:
+            return []
+        cursor = await self._running.execute(
+            "select coalesce(max(seq), 0) from event where session_id = %s and seq < %s", (session, found[0][0])
+        )
+        ((prev,),) = await cursor.fetchall()
+        landed = []
+        for seq, _, data in found:
+            landed.append(Landed("stored", seq, prev, data))
+            prev = seq
+        return landed
+
+    async def _status(self, transaction: str) -> str | None:
+        try:
+            cursor = await self._running.execute("select pg_xact_status(%s::text::xid8)", (transaction,))
+        except psycopg.errors.InvalidParameterValue:
+            # Its number is still to be given out: a crash took the transaction and all trace of it.
+            return None
+        ((status,),) = await cursor.fetchall()
+        return None if status is None else str(status)
+
+    async def survived(self, written: Written) -> bool:
+        while True:
+            try:
+                if written.layout is None or written.appended is None or not written.layout.rows:
+                    return not written.transaction or await self._status(written.transaction) == "committed"
+                # Stored in one transaction, so one row answers for all; numbers are never given out again.
+                index = next((i for i, line in enumerate(written.appended.lines) if line.status == "stored"), None)
+                if index is None:
+                    return True
+                row, line = written.layout.rows[index], written.appended.lines[index]
+                cursor = await self._running.execute(
+                    "select count(*) from event where tenant_id = %s and seq = %s and session_id = %s",
+                    (row.tenant, line.seq, row.session),
+                )
+                ((count,),) = await cursor.fetchall()
+            except psycopg.Error as error:
+                await self._ask_again(error)
+            else:
+                return bool(count)
+
+    async def _ask_again(self, error: psycopg.Error) -> None:
+        """Nothing may be stored before it is known what is; so the question is put until it is answered."""
+        logger.warning("the journal could not be asked what it stored: %s %s", type(error).__name__, error.diag.sqlstate or "")
+        await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        await self._reconnect()
+
+
+def _only(layout: Layout, units: Sequence[int]) -> Layout:
+    """The layout with the places of some units alone; rows and groups stay, refused rows among them."""
+    return Layout([layout.units[index] for index in units], layout.rows, layout.groups, [layout.places[i] for i in units])

@@ -1,0 +1,217 @@
+"""Forgetting: events that are old enough, and all of a session that is gone.
+
+What is deleted is marked in the same transaction, so that a reader from before it is told. Each tenant has
+a mark over all its sessions too: the deltas below it are done with, and need not be looked through again.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import connection
+
+from sessions_app.core.base.events import STREAM_KINDS
+from sessions_app.core.base.prepared import adapted
+from sessions_app.core.base.rounds import Round
+from sessions_app.core.log.journal import dialect
+
+KEPT = 1000
+"""A tenant's newest numbers, which are never pruned."""
+
+
+def everything_of(tenant: int) -> int:
+    """Where a tenant's mark over all its sessions stands, far from sessions and from tenants' own tails."""
+    return -(1 << 62) - tenant
+
+
+def _passed_over_in(session: int) -> int:
+    """The key of the mark that a session has deltas which were passed over, because their turn was alive."""
+    return _PASSED_OVER - session
+
+
+_PASSED_OVER = -(1 << 61)
+"""Below it, and above the marks of whole tenants, are the marks of deltas that were passed over."""
+
+_LIVE = """
+ exists (select 1 from sessions_app_turn t where t.session_id = e.session_id and t.state in ('queued', 'running', 'waiting')
+   and e.seq >= coalesce((select max(s.seq) from event s where s.session_id = e.session_id and s.kind = 'turn_started'), 0))
+"""
+
+_KINDS = ", ".join(f"'{kind.value}'" for kind in sorted(STREAM_KINDS))
+
+_OLD_DELTAS = f"""
+select e.seq, e.session_id from event e where e.tenant_id = %s
+ and e.seq > coalesce((select through from pruned where session_id = %s), 0) and e.seq <= %s
+ and e.at < %s and e.kind in ({_KINDS}) and not {_LIVE} order by e.seq limit %s
+"""
+
+_OLD_EVENTS = f"""
+select e.seq, e.session_id from event e where e.tenant_id = %s and e.seq <= %s and e.at < %s and not {_LIVE}
+ order by e.seq limit %s
+"""
+
+_MARK = """
+insert into pruned (session_id, through) values (%s, %s) on conflict (session_id)
+ do update set through = excluded.through where excluded.through > pruned.through
+"""
+
+_MARKED = "select coalesce((select through from pruned where session_id = %s), 0)"
+
+_STILL_THERE = f"""
+select e.session_id, max(e.seq) from event e where e.tenant_id = %s and e.seq > %s and e.seq <= %s and e.kind in ({_KINDS})
+ group by e.session_id
+"""
+
+# Those of a session in which no turn lives, or one that began after them.
+_PASSED_OVER_AND_FREE = """
+select p.session_id, p.through from pruned p where p.session_id > %s and p.session_id < %s
+ and (not exists (select 1 from sessions_app_turn t where t.session_id = %s - p.session_id
+   and t.state in ('queued', 'running', 'waiting'))
+  or p.through < (select max(s.seq) from event s where s.session_id = %s - p.session_id and s.kind = 'turn_started'))
+ order by p.session_id limit %s
+"""
+
+_OLD_DELTAS_OF_SESSION = f"""
+select e.tenant_id, e.seq from event e where e.session_id = %s and e.seq <= %s and e.at < %s and e.kind in ({_KINDS})
+ and not {_LIVE} order by e.seq limit %s
+"""
+
+
+_UNMARK = f"""
+delete from pruned where session_id = %s and through = %s
+ and not exists (select 1 from event e where e.session_id = %s and e.seq <= %s and e.kind in ({_KINDS}))
+"""
+
+
+def prune(delta_before: datetime, event_before: datetime, batch: int, this: Round | None = None) -> int:
+    """Delete deltas and other events that are older, ``batch`` a transaction; how many there were.
+
+    Never a tenant's newest ``KEPT`` numbers, never the events of a turn that is still alive. ``this``: the round that
+    limits the time; a tenant whose events cannot be deleted is passed over.
+    """
+    this = Round(math.inf) if this is None else this
+    with connection.cursor() as cursor:
+        cursor.execute("select tenant_id, seq from tenant_counter where seq > %s", (KEPT,))
+        counters: dict[int, int] = dict(cursor.fetchall())
+    # In another order each time, so that no tenant is always behind those that use up the time.
+    tenants = random.sample(sorted(counters), len(counters))
+
+    def prune_tenant(tenant: int) -> int:
+        upto = counters[tenant] - KEPT
+        # The oldest first: what goes whole need not be looked at for its deltas.
+        old = _last_before(tenant, upto, event_before)
+        deleted = _all_batches(this, tenant, _OLD_EVENTS, (tenant, old, event_before, batch))
+        old = _last_before(tenant, upto, delta_before)
+        return deleted + _all_batches(this, tenant, _OLD_DELTAS, (tenant, everything_of(tenant), old, delta_before, batch))
+
+    # First what was passed over: its mark moves on when a later turn of its session is passed over too.
+    return _prune_passed_over(this, delta_before, batch) + this.each(tenants, prune_tenant)
+
+
+def _prune_passed_over(this: Round, delta_before: datetime, batch: int) -> int:
+    """The deltas that were passed over, of sessions whose turn has ended since."""
+    deleted, after = 0, everything_of(0)
+    while not this.over:
+        with connection.cursor() as cursor:
+            cursor.execute(_PASSED_OVER_AND_FREE, (after, _PASSED_OVER, _PASSED_OVER, _PASSED_OVER, batch))
+            marks: dict[int, int] = dict(cursor.fetchall())
+        deleted += this.each(sorted(marks), partial(_prune_mark, this, marks, delta_before, batch))
+        if len(marks) < batch:
+            break
+        after = max(marks)
+    return deleted
+
+
+def _prune_mark(this: Round, marks: Mapping[int, int], delta_before: datetime, batch: int, key: int) -> int:
+    session, through, deleted = _PASSED_OVER - key, marks[key], 0
+    while not this.over:
+        with dialect.current().writing(), connection.cursor() as cursor:
+            cursor.execute(_OLD_DELTAS_OF_SESSION, adapted((session, through, delta_before, batch)))
+            rows: list[tuple[int, int]] = cursor.fetchall()
+            if rows:
+                _delete(cursor, rows[0][0], [seq for _, seq in rows])
+                cursor.execute(_MARK, (session, rows[-1][1]))
+            deleted += len(rows)
+            if len(rows) < batch:
+                cursor.execute(_UNMARK, (key, through, session, through))
+                break
+    return deleted
+
+
+def _last_before(tenant: int, upto: int, moment: datetime) -> int:
+    """The number up to which a tenant's events are older. Found by halving: times rise with numbers."""
+    older, newer = 0, upto + 1
+    with connection.cursor() as cursor:
+        while newer - older > 1:
+            middle = (older + newer) // 2
+            cursor.execute(
+                "select seq, at < %s from event where tenant_id = %s and seq between %s and %s order by seq limit 1",
+                adapted((moment, tenant, middle, upto)),
+            )
+            row = cursor.fetchone()
+            if row is not None and row[1]:
+                older = row[0]
+            else:
+                newer = middle
+    return older
+
+
+def _all_batches(this: Round, tenant: int, sql: str, params: tuple[Any, ...]) -> int:
+    deleted = 0
+    while not this.over:
+        count = _one_batch(tenant, sql, params)
+        deleted += count
+        if count < params[-1]:
+            break
+    return deleted
+
+
+def _one_batch(tenant: int, sql: str, params: tuple[Any, ...]) -> int:
+    with dialect.current().writing(), connection.cursor() as cursor:
+        cursor.execute(sql, adapted(params))
+        rows: list[tuple[int, int]] = cursor.fetchall()
+        if not rows:
+            return 0
+        cursor.execute(_MARKED, (everything_of(tenant),))
+        ((before,),) = cursor.fetchall()
+        _delete(cursor, tenant, [seq for seq, _ in rows])
+        through: dict[int, int] = {everything_of(tenant): rows[-1][0]}
+        for seq, session in rows:
+            through[session] = max(seq, through.get(session, 0))
+        # What the tenant's mark now lies beyond, and is there still, was passed over.
+        cursor.execute(_STILL_THERE, (tenant, before, rows[-1][0]))
+        through.update((_passed_over_in(session), seq) for session, seq in cursor.fetchall() if session > 0)
+        # In one order, so that two prunings at a time cannot wait for each other.
+        for session in sorted(through):
+            cursor.execute(_MARK, (session, through[session]))
+        return len(rows)
+
+
+def _delete(cursor: Any, tenant: int, numbers: Sequence[int]) -> None:
+    for start in range(0, len(numbers), 500):
+        some = numbers[start : start + 500]
+        places = ",".join(["%s"] * len(some))
+        cursor.execute(f"delete from event where tenant_id = %s and seq in ({places})", (tenant, *some))
+
+
+_FORGET_BATCH = 1000
+
+
+def forget_session(session: int) -> None:
+    """Delete all that the journal has of a session that no longer exists, in transactions of bounded size."""
+    while True:
+        with dialect.current().writing(), connection.cursor() as cursor:
+            cursor.execute(
+                "select tenant_id, seq from event where session_id = %s order by seq limit %s", (session, _FORGET_BATCH)
+            )
+            rows = cursor.fetchall()
+            if not rows:
+                cursor.execute("delete from session_tail where session_id = %s", (session,))
+                cursor.execute("delete from pruned where session_id in (%s, %s)", (session, _passed_over_in(session)))
+                return
+            _delete(cursor, rows[0][0], [seq for _, seq in rows])

@@ -1,0 +1,154 @@
+"""The writer's side of SQLite: one thread, which stores units in short IMMEDIATE transactions.
+
+Its COMMIT waits for the disk, so nothing has to be waited for after it, and no answer is ever lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from django.db import OperationalError, connection, transaction
+
+from sessions_app.core.base.prepared import execute
+from sessions_app.core.log.journal import sqlite
+from sessions_app.core.log.journal.store import Away, BadData, Fate, LayOut, Locked, Screened, Written, screen
+from sessions_app.core.log.journal.types import Unit
+
+logger = logging.getLogger(__name__)
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# Its other operational errors are about the statement; these are about the file.
+_AWAY = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+)
+
+
+class _NotCommitted(Exception):
+    """Leaves the transaction, because some of it could not be stored."""
+
+
+def _connect() -> None:
+    connection.ensure_connection()
+
+
+def _disconnect() -> None:
+    connection.close()
+
+
+class SqliteStore:
+    """Units into SQLite, on a Django connection that belongs to this store's thread."""
+
+    def __init__(self) -> None:
+        self.era: int | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")
+
+    async def open(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, _connect)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, _disconnect)
+        self._thread.shutdown()
+
+    async def barrier(self) -> int | None:
+        return None
+
+    async def look(self) -> None:
+        """Its only life is that of the file."""
+
+    async def survived(self, written: Written) -> bool:
+        return bool(written.fates)
+
+    async def attempt(self, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:  # noqa: ARG002 - no counter is ever held
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, units, lay_out)
+
+    def _attempt(self, units: Sequence[Unit], lay_out: LayOut) -> Written:
+        try:
+            return self._store(units, lay_out)
+        except OperationalError as error:
+            code = getattr(error.__cause__, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code in _BUSY:
+                raise Locked from None
+            if code in _AWAY:
+                name = getattr(error.__cause__, "sqlite_errorname", "")
+                logger.warning("the journal cannot be written: %s", name)
+                connection.close()
+                raise Away from None
+            raise BadData(type(error).__name__) from None
+        except Exception as error:  # an edge: whatever one unit's values do, the others' go on
+            # The error's own text may quote the data, which belongs in no log.
+            raise BadData(type(error).__name__) from None
+
+    def _store(self, units: Sequence[Unit], lay_out: LayOut) -> Written:
+        written = Written.nothing(len(units))
+        try:
+            with sqlite.writing():
+                screened = self._screen(units)
+                written.fates = screened.fates
+                good = [index for index in screened.good if self._run_statements(units[index], index, screened.fates)]
+                layout = lay_out([units[index] for index in good])
+                if not good:
+                    raise _NotCommitted
+                written.layout = layout
+                written.appended = sqlite.append(layout.rows)
+                refused = [row for row, line in enumerate(written.appended.lines) if line.status != "stored"]
+                if refused:
+                    raise _NotCommitted
+        except _NotCommitted:
+            self._refuse(written)
+            written.layout = written.appended = None
+        return written
+
+    def _screen(self, units: Sequence[Unit]) -> Screened:
+        wanted = sorted({unit.turn for unit in units if unit.is_commit_point})
+        turns: dict[int, tuple[int, str, bool]] = {}
+        with connection.cursor() as cursor:
+            for turn in wanted:
+                cursor.execute("select fence, state, attention from sessions_app_turn where id = %s", (turn,))
+                turns.update((turn, (fence, state, bool(attention))) for fence, state, attention in cursor.fetchall())
+        return screen(units, turns, set(wanted) - turns.keys())
+
+    def _run_statements(self, unit: Unit, index: int, fates: list[Fate]) -> bool:
+        """Whether the unit is to be stored; one that a client has answered leaves nothing behind."""
+        if not unit.unless_answered:
+            execute(unit.statements)
+            return True
+        try:
+            with transaction.atomic():
+                execute(unit.statements)
+                if self._is_answered(unit.turn):
+                    raise _NotCommitted
+        except _NotCommitted:
+            fates[index] = "answered"
+            return False
+        return True
+
+    def _is_answered(self, turn: int) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("select state, stored from sessions_app_toolcall where turn_id = %s", (turn,))
+            rows = cursor.fetchall()
+        news = any(state == "granted" or (state in ("denied", "done") and not stored) for state, stored in rows)
+        return news or not any(state in ("pending", "review") for state, _ in rows)
+
+    @staticmethod
+    def _refuse(written: Written) -> None:
+        """Nothing was committed: name what was refused; the rest is to be tried again without it."""
+        named: dict[str, Fate] = {"stale": "stale", "missing": "missing"}
+        good = [index for index, fate in enumerate(written.fates) if fate == "stored"]
+        for index, fate in enumerate(written.fates):
+            # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
+            if good and fate in ("stored", "answered"):
+                written.fates[index] = "again"
+        if written.layout is None or written.appended is None:
+            return
+        for place, rows in enumerate(written.layout.places):
+            statuses = {written.appended.lines[row].status for row in rows}
+            for status in statuses & named.keys():
+                written.fates[good[place]] = named[status]

@@ -1,0 +1,508 @@
+"""The journal's way in for a worker: all its runs' units, stored together, announced in order.
+
+Idle, a unit is flushed at once; while a flush is under way units collect, and the next takes them all.
+Flushes of nothing but deltas keep a few milliseconds apart, because under load a flush costs more than
+what it carries; whatever somebody waits for goes at once (docs/decisions/0007).
+
+A flush is limited in bytes, and tenants have equal shares of it (fair_queue.py). The queue is limited too: a run with too
+much unsent text waits, and does not read its model's stream meanwhile.
+
+Order within a session is the order in which units came. What is durable is announced and answered after
+a barrier, which runs beside the next flush; deltas are announced as soon as they are stored, unless their
+session has something waiting for the barrier.
+
+Everything here happens in one loop. The database's side is a store's (store.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+
+from django.conf import settings
+from django.db import connections
+
+from sessions_app.core.base import supervision
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.log import broadcast
+from sessions_app.core.log.journal.entries import READY, Entry, Record, size_of
+from sessions_app.core.log.journal.errors import BadUnit, WriterClosed
+from sessions_app.core.log.journal.fair_queue import FairQueue
+from sessions_app.core.log.journal.layout import Layout, lay_out
+from sessions_app.core.log.journal.postgres_store import PostgresStore
+from sessions_app.core.log.journal.rows import announcements
+from sessions_app.core.log.journal.sqlite_store import SqliteStore
+from sessions_app.core.log.journal.store import Away, BadData, Fate, Locked, Store, Written
+from sessions_app.core.log.journal.types import Announcement, Outcome, Unit
+
+logger = logging.getLogger(__name__)
+
+UNSENT_BYTES = 256 * 1024
+"""How much of one session may wait to be stored before its run is asked to wait."""
+UNSENT_BYTES_IN_ALL = 64 * 1024 * 1024
+"""The same for all sessions together: where many have unsent text, each may have less than ``UNSENT_BYTES``."""
+
+_MOST_UNITS = 2000
+_FLUSH_BYTES = 256 * 1024
+"""A flush of this size takes some 10 ms, for which everybody's next delta waits. Only its last unit may exceed it."""
+_CLOSE_SECONDS = 10.0
+_SPACING = 0.005
+"""Seconds from one flush to the next, if that one would hold nothing but deltas."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+_AWAY_PAUSE = 0.5
+_UNCONFIRMED_SECONDS = 0.5
+"""Deltas wait for no barrier, but one comes this soon: until then they are kept, for a crash may lose them."""
+
+# The groups of a flush, in the order of their numbers: sessions with something durable; those with
+# nothing durable now but something still waiting for the barrier; the rest.
+_DURABLE, _FOLLOWING, _FREE = range(3)
+
+
+@dataclass(slots=True)
+class _Company:
+    """Entries of one attempt. ``at_once``: of one tenant, and the attempt waits for no row that somebody holds."""
+
+    entries: list[Entry]
+    at_once: bool = False
+
+
+def _tenants_of(entries: Iterable[Entry]) -> dict[int, int]:
+    return {entry.unit.session: entry.unit.tenant for entry in entries}
+
+
+def _all(companies: Iterable[_Company]) -> Iterator[Entry]:
+    return itertools.chain.from_iterable(company.entries for company in companies)
+
+
+def _store() -> Store:
+    return PostgresStore() if connections["default"].vendor == "postgresql" else SqliteStore()
+
+
+class Writer:
+    """One a worker process; all its methods belong to the worker's loop."""
+
+    def __init__(self) -> None:
+        self._store = _store()
+        self._all_durable: bool = settings.AGENTHOST_DURABLE_DELTAS
+        self._era: int | None = None
+        self._tickets = itertools.count()
+        self._queue = FairQueue()
+        self._parked: list[Entry] = []
+        self._parked_sessions: dict[int, int] = {}
+        self._park_pause = _FIRST_PAUSE
+        self._held: dict[int, int] = {}
+        """Sessions that wait for a row that somebody holds, and their tenants."""
+        self._broken: dict[tuple[int, int], str] = {}
+        self._unsent: dict[int, int] = {}
+        self._room: dict[int, list[asyncio.Future[None]]] = {}
+        self._unconfirmed: list[Record] = []
+        self._last_record: dict[int, Record] = {}
+        self._told_of_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._last_flush = float("-inf")
+        self._confirm = asyncio.Event()
+        self._confirm_timer: asyncio.TimerHandle | None = None
+        self._look_again = False
+        self._closed = False
+        self._busy = False
+        self._quiet = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- for runs ---
+
+    async def start(self) -> None:
+        """Connect; units that come sooner wait."""
+        await self._store.open()
+        self._era = self._store.era
+        self._tasks = [
+            supervision.task(self._write_for_ever(), "journal-writer"),
+            supervision.task(self._confirm_for_ever(), "journal-confirm"),
+        ]
+
+    def on_stale(self, callback: Callable[[int], object]) -> None:
+        """``callback(turn id)``, in the loop, when deltas were refused because another run has the session."""
+        self._told_of_stale = callback
+
+    async def submit(self, unit: Unit) -> Outcome:
+        """Store the unit, whole or not at all; what of it is durable is on disk when this returns.
+
+        Raises BadUnit when the database refuses its data, WriterClosed when the writer ends before.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._take(unit, future)
+        return await future
+
+    def put(self, unit: Unit) -> Awaitable[None]:
+        """Store deltas some time soon. The answer is ready when the session's unsent text is small enough."""
+        self._take(unit, None)
+        if self._closed or self._unsent.get(unit.session, 0) < self._most_unsent():
+            return READY
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.setdefault(unit.session, []).append(room)
+        return room
+
+    async def close(self) -> None:
+        """Store what came until now, within some seconds, and end."""
+        if self._closed:
+            return
+        self._wake.set()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                while self._queue or self._parked or self._busy or self._unconfirmed:
+                    self._quiet.clear()
+                    if self._unconfirmed:
+                        self._confirm.set()
+                    await self._quiet.wait()
+        except TimeoutError:
+            logger.warning("the journal's writer closes with %s units not stored", len(self._queue) + len(self._parked))
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._confirm_timer is not None:
+            self._confirm_timer.cancel()
+        for entry in [*self._queue, *self._parked, *(entry for record in self._unconfirmed for entry in record.waiting)]:
+            self._fail(entry, WriterClosed())
+        for session in list(self._room):
+            self._make_room(session)
+        await self._store.close()
+
+    # --- the queue ---
+
+    def _take(self, unit: Unit, future: asyncio.Future[Outcome] | None) -> None:
+        durable = self._all_durable or bool(unit.statements)
+        # A part's first word is what a reader waits for; those behind it only keep coming.
+        opens = False
+        for happening in unit.happenings:
+            opens = opens or happening.join is None
+            durable = durable or happening.durable
+        entry = Entry(unit, size_of(unit), durable, next(self._tickets), future)
+        if self._closed:
+            self._fail(entry, WriterClosed())
+            return
+        session = unit.session
+        self._unsent[session] = self._unsent.get(session, 0) + self._queue.add(entry)
+        if opens or entry.future is not None:
+            self._hurry.set()
+        self._wake.set()
+
+    def _sent(self, entry: Entry) -> None:
+        """The entry is off our hands."""
+        session = entry.unit.session
+        self._held.pop(session, None)
+        left = self._unsent.get(session, 0) - entry.size
+        if left > 0:
+            self._unsent[session] = left
+        else:
+            self._unsent.pop(session, None)
+        if session in self._room and left < self._most_unsent():
+            self._make_room(session)
+
+    def _most_unsent(self) -> int:
+        return min(UNSENT_BYTES, UNSENT_BYTES_IN_ALL // max(1, len(self._unsent)))
+
+    def _make_room(self, session: int) -> None:
+        for room in self._room.pop(session, ()):
+            if not room.done():
+                room.set_result(None)
+
+    def _answer(self, entry: Entry, outcome: Outcome) -> None:
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_result(outcome)
+
+    def _fail(self, entry: Entry, error: Exception) -> None:
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_exception(error)
+
+    def _park(self, entries: Iterable[Entry]) -> None:
+        """Let these wait for whoever holds what they need; what comes later of their sessions stays behind."""
+        for entry in entries:
+            if not self._parked:
+                asyncio.get_running_loop().call_later(self._park_pause, self._unpark)
+                self._park_pause = min(self._park_pause * 2, _LONGEST_PAUSE)
+            self._parked.append(entry)
+            session = entry.unit.session
+            self._parked_sessions[session] = min(entry.ticket, self._parked_sessions.get(session, entry.ticket))
+
+    def _unpark(self) -> None:
+        parked, self._parked, self._parked_sessions = self._parked, [], {}
+        self._queue.put_back(parked)
+        self._wake.set()
+
+    def _stays_behind(self, entry: Entry) -> bool:
+        parked = self._parked_sessions.get(entry.unit.session)
+        return parked is not None and parked < entry.ticket
+
+    def _next_batch(self) -> list[Entry]:
+        batch: list[Entry] = []
+        for entry in self._queue.take(_MOST_UNITS, _FLUSH_BYTES):
+            if self._stays_behind(entry):
+                self._park([entry])
+            else:
+                batch.append(entry)
+        return batch
+
+    # --- writing ---
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._busy = True
+            while self._queue or self._look_again:
+                if self._look_again:
+                    self._look_again = False
+                    await self._store.look()
+                    self._queue.put_back(await self._reclaim())
+                await self._keep_apart()
+                if batch := self._next_batch():
+                    await self._flush(batch)
+            self._busy = False
+            self._quiet.set()
+
+    async def _keep_apart(self) -> None:
+        """Let deltas collect for a moment after the last flush; a unit that somebody waits for ends the pause."""
+        loop = asyncio.get_running_loop()
+        left = self._last_flush + _SPACING - loop.time()
+        if left > 0 and not self._hurry.is_set():
+            ended = loop.call_later(left, self._hurry.set)
+            await self._hurry.wait()
+            ended.cancel()
+        self._hurry.clear()
+        self._last_flush = loop.time()
+
+    def _companies(self, batch: Sequence[Entry]) -> deque[_Company]:
+        """All together, except tenants of which something was held for long: each of those alone, last."""
+        together: list[Entry] = []
+        alone: dict[int, list[Entry]] = {}
+        held = set(self._held.values())
+        for entry in batch:
+            if entry.unit.tenant in held:
+                alone.setdefault(entry.unit.tenant, []).append(entry)
+            else:
+                together.append(entry)
+        companies = deque(_Company(entries, at_once=True) for entries in alone.values())
+        if together:
+            companies.appendleft(_Company(together))
+        return companies
+
+    async def _flush(self, batch: Sequence[Entry]) -> None:
+        companies = self._companies(batch)
+        while companies:
+            company = companies.popleft()
+            entries = self._still_wanted(company.entries)
+            if not entries:
+                continue
+            tenants = list(dict.fromkeys(entry.unit.tenant for entry in entries))
+            try:
+                lay_out = partial(self._lay_out, {entry.unit.session for entry in entries if entry.durable})
+                written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=company.at_once)
+            except Locked:
+                if company.at_once:
+                    self._held.update(_tenants_of(entries))
+                    self._park(entries)
+                    continue
+                # One of them found a row held. Whose it is shows when each goes alone, and nobody waits for it again.
+                for tenant in reversed(tenants):
+                    theirs = [entry for entry in entries if entry.unit.tenant == tenant]
+                    companies.appendleft(_Company(theirs, at_once=True))
+                continue
+            except BadData as error:
+                half = len(entries) // 2
+                if half:
+                    companies.extendleft(_Company(part, company.at_once) for part in (entries[half:], entries[:half]))
+                else:
+                    self._break(entries[0], error.code)
+                continue
+            except Away:
+                self._queue.put_back([*entries, *_all(companies)])
+                await asyncio.sleep(_AWAY_PAUSE)
+                return
+            if company.at_once:
+                self._held.update(
+                    _tenants_of(entry for entry, fate in zip(entries, written.fates, strict=True) if fate == "deferred")
+                )
+            again = self._settle(entries, written)
+            if self._store.era != self._era:
+                # What a crash has lost comes before whatever was to follow it.
+                lost = await self._reclaim()
+                self._queue.put_back([*lost, *again, *_all(companies)])
+                return
+            if again:
+                companies.appendleft(_Company(again, company.at_once))
+        if not self._parked:
+            self._park_pause = _FIRST_PAUSE
+
+    def _still_wanted(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Without those whose run has failed, and those that have to stay behind a parked one."""
+        wanted = []
+        for entry in entries:
+            if self._stays_behind(entry):
+                self._park([entry])
+            elif entry.run in self._broken:
+                self._break(entry, self._broken[entry.run])
+            else:
+                wanted.append(entry)
+        return wanted
+
+    def _break(self, entry: Entry, code: str) -> None:
+        """The database refuses this unit: whatever its run still says would stand after a hole."""
+        if entry.run not in self._broken:
+            logger.error("turn %s: a unit could not be stored: %s", entry.unit.turn, code)
+            while len(self._broken) >= 1000:
+                del self._broken[next(iter(self._broken))]
+            self._broken[entry.run] = code
+        self._sent(entry)
+        self._fail(entry, BadUnit(code))
+
+    def _lay_out(self, durable: AbstractSet[int], units: Sequence[Unit]) -> Layout:
+        """``durable``: the sessions of which something waits for the barrier."""
+
+        def group_of(session: int) -> int:
+            if session in durable:
+                return _DURABLE
+            return _FOLLOWING if session in self._last_record else _FREE
+
+        return lay_out(units, group_of, 3)
+
+    def _settle(self, entries: Sequence[Entry], written: Written) -> list[Entry]:
+        """Give every entry its fate; those to be tried again come back."""
+        by_fate: dict[Fate, list[Entry]] = {}
+        for entry, fate in zip(entries, written.fates, strict=True):
+            by_fate.setdefault(fate, []).append(entry)
+        for entry in by_fate.get("stale", ()):
+            self._sent(entry)
+            if entry.future is None:
+                asyncio.get_running_loop().call_soon(self._told_of_stale, entry.unit.turn)
+            self._answer(entry, "stale")
+        for entry in by_fate.get("answered", ()):
+            self._sent(entry)
+            self._answer(entry, "answered")
+        for entry in by_fate.get("missing", ()):
+            self._break(entry, "missing tail")
+        self._park(by_fate.get("deferred", ()))
+        if stored := by_fate.get("stored"):
+            self._stored(stored, written)
+        return by_fate.get("again", [])
+
+    def _stored(self, entries: list[Entry], written: Written) -> None:
+        """Announce what need not wait, and keep the rest for the barrier."""
+        layout = written.layout
+        assert layout is not None
+        for place, entry in enumerate(entries):
+            if entry.future is not None:
+                entry.unit.stored = layout.stored(place, written.appended)
+            self._sent(entry)
+        made: list[list[Announcement]] = [[], [], []]
+        if written.appended is not None:
+            made = announcements(layout.rows, written.appended, layout.groups)
+        waiting = [entry for entry in entries if entry.durable]
+        sessions = {item.session for each in made[_DURABLE] for item in each.items}
+        record = Record(written, entries, waiting, made[_DURABLE], sessions)
+        at_once = [each for each in made[_FOLLOWING] if not self._follow(each)] + made[_FREE]
+        for entry in entries:
+            if not entry.durable:
+                self._answer(entry, "stored")
+        if written.era is None:
+            self._confirmed(record)
+        else:
+            self._unconfirmed.append(record)
+            for session in record.sessions:
+                self._last_record[session] = record
+            if waiting or record.announcements:
+                self._confirm.set()
+            elif self._confirm_timer is None:
+                loop = asyncio.get_running_loop()
+                self._confirm_timer = loop.call_later(_UNCONFIRMED_SECONDS, self._confirm_soon)
+        if at_once:
+            broadcast.announce(at_once)
+
+    def _follow(self, announcement: Announcement) -> bool:
+        """Announce this right after what its sessions still have waiting; False if that has been announced by now."""
+        sessions = [item.session for item in announcement.items]
+        leaders = {id(leader) for session in sessions if (leader := self._last_record.get(session)) is not None}
+        last = next((each for each in reversed(self._unconfirmed) if id(each) in leaders), None)
+        if last is None:
+            return False
+        last.followers.append(announcement)
+        for session in sessions:
+            self._last_record[session] = last
+            last.sessions.add(session)
+        return True
+
+    # --- the barrier ---
+
+    def _confirm_soon(self) -> None:
+        self._confirm_timer = None
+        self._confirm.set()
+
+    async def _confirm_for_ever(self) -> None:
+        while True:
+            await self._confirm.wait()
+            self._confirm.clear()
+            batch = list(self._unconfirmed)
+            if not batch:
+                continue
+            try:
+                era = await self._store.barrier()
+            except NotReady:
+                self._confirm.set()
+                await asyncio.sleep(_AWAY_PAUSE)
+                continue
+            there = {id(record) for record in self._unconfirmed}
+            for record in batch:
+                # A record that is gone was looked after by the writing task, after a crash.
+                if id(record) not in there:
+                    continue
+                if record.written.era == era:
+                    self._unconfirmed.remove(record)
+                    self._confirmed(record)
+                else:
+                    self._look_again = True
+                    self._wake.set()
+            self._quiet.set()
+
+    def _confirmed(self, record: Record) -> None:
+        """It is on disk: announce it, with what followed it, and answer."""
+        for session in record.sessions:
+            if self._last_record.get(session) is record:
+                del self._last_record[session]
+        if record.announcements or record.followers:
+            broadcast.announce([*record.announcements, *record.followers])
+        for entry in record.waiting:
+            self._answer(entry, "stored")
+
+    async def _reclaim(self) -> list[Entry]:
+        """After a crash of the database: what of the unconfirmed is still there; the rest, to be stored again."""
+        self._era = self._store.era
+        lost: list[Entry] = []
+        for record in list(self._unconfirmed):
+            if record.written.era == self._era:
+                continue
+            if await self._store.survived(record.written):
+                record.written.era = self._era
+                continue
+            if record not in self._unconfirmed:
+                continue
+            self._unconfirmed.remove(record)
+            for session in record.sessions:
+                if self._last_record.get(session) is record:
+                    del self._last_record[session]
+            unanswered = {id(entry) for entry in record.waiting}
+            for entry in record.entries:
+                again = entry if id(entry) in unanswered else Entry(entry.unit, entry.size, entry.durable, entry.ticket)
+                self._unsent[entry.unit.session] = self._unsent.get(entry.unit.session, 0) + entry.size
+                lost.append(again)
+        if lost:
+            logger.warning("a crash of the database lost %s units; they are stored again", len(lost))
+        if self._unconfirmed:
+            self._confirm.set()
+        return lost

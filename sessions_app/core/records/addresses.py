@@ -1,0 +1,86 @@
+"""Addresses: from a URI to a session, and back.
+
+A client that makes a session chooses its URI, and there is a row for it. Any other session's URI is made of
+its agent's name and its public id; so making a session over AAP writes no row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from urllib.parse import quote
+
+from sessions_app.core.base import prepared
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.content import UNSTORABLE
+from sessions_app.core.base.errors import AddressTaken, SessionNotFound
+from sessions_app.core.base.events import Kind
+from sessions_app.core.tenancy import access
+from sessions_app.models import LONGEST_URI, Address, Session
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*", re.ASCII)
+_OTHER_SCHEME = "session"
+_DEFAULT = re.compile(r"[^:]+:/(sess_[A-Za-z0-9]+)")
+
+
+def default(agent: str, public_id: str) -> str:
+    """The URI of a session that nobody chose one for."""
+    return f"{agent if _SCHEME.fullmatch(agent) else _OTHER_SCHEME}:/{quote(public_id, safe='')}"
+
+
+def find(caller: Caller, uri: str) -> Session:
+    """The session with exactly this URI."""
+    found = find_all(caller, [uri])
+    if uri not in found:
+        raise SessionNotFound
+    return found[uri]
+
+
+def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Session]:
+    """The sessions with exactly these URIs, those that exist, in one query."""
+    usable = {uri for uri in uris if len(uri) <= LONGEST_URI and not UNSTORABLE.search(uri)}
+    if not usable:
+        return {}
+    public_ids = [named[1] for uri in usable if (named := _DEFAULT.fullmatch(uri)) is not None]
+    rows = access.sessions_by_uri(caller, sorted(usable), sorted(public_ids))
+    by_uri = {chosen or default(session.agent_name, session.public_id): session for session, chosen in rows}
+    return {uri: session for uri, session in by_uri.items() if uri in usable}
+
+
+def of(session: Session) -> str:
+    return of_all([session])[session.pk]
+
+
+def of_all(sessions: Iterable[Session]) -> dict[int, str]:
+    """The URI of each, by row."""
+    rows = list(sessions)
+    chosen = dict(
+        Address.objects.filter(session_id__in=[row.pk for row in rows], kind="session").values_list("session_id", "uri")
+    )
+    return {row.pk: chosen.get(row.pk) or default(row.agent_name, row.public_id) for row in rows}
+
+
+def take(caller: Caller, session: Session, uri: str) -> None:
+    """Give a session that is being made its URI; AddressTaken if another has it. Of two at once one gets it."""
+    try:
+        # Also among those that do not exist for this key: a URI has one session in its tenant.
+        if find(replace(caller, key_agents=None), uri).pk != session.pk:
+            raise AddressTaken(uri)
+    except SessionNotFound:
+        pass
+    sql = "insert into sessions_app_address (tenant_id, uri, kind, session_id) values (%s, %s, 'session', %s)"
+    if prepared.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk)) is None:
+        raise AddressTaken(uri)
+
+
+def free(session: Session) -> None:
+    """The session is gone: its URI may be used again."""
+    Address.objects.filter(session_id=session.pk).delete()
+
+
+def any_made_after(sessions: Collection[Session], seq: int) -> bool:
+    """Whether one of them was made after this number: what was seen under its URI before was another session."""
+    sql = "select count(*) from event where session_id {among} and seq > %s and kind = %s"
+    row = prepared.row(sql, ([session.pk for session in sessions], seq, Kind.SESSION_CREATED.value))
+    return row is not None and row[0] > 0

@@ -1,0 +1,259 @@
+"""Whether this process and this database belong together: the schema's version, the sealing keys, the secret key.
+
+`manage.py migrate` leaves marks in the database; every start and /readyz compare them with what the process was given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import pkgutil
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+from django.apps import apps
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from sessions_app.core.base import sealing
+from sessions_app.core.records import options
+from sessions_app.core.tenancy import audit, definitions
+from sessions_app.models import InstallationMark
+
+_APP = "sessions_app"
+_KEY_RING, _SECRET_KEY, _OPTIONAL, _HOUSEKEEPING = "key_ring", "secret_key", "optional_migrations", "housekeeping"
+_PLACE = ["canary", _KEY_RING]
+_CANARY = "the key ring opens this database"
+_NAMED = 3
+
+Migration = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why this process must not use this database. ``what`` may be shown to anybody; ``fix`` is for the operator."""
+
+    kind: str
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.fix}"
+
+
+def faults() -> list[Fault]:
+    """Everything that is wrong, the schema first: the keys can be compared only on this release's schema."""
+    schema = schema_fault()
+    return [schema] if schema is not None else key_faults()
+
+
+# The schema ------------------------------------------------------------------------------------------
+
+
+def schema_fault() -> Fault | None:
+    """The schema is this release's, or a newer one that this release was declared to run on."""
+    applied = applied_migrations()
+    if foreign := foreign_apps({app for app, _ in applied}):
+        return Fault(
+            "foreign",
+            f"The database is another program's: it has migrations of {_some(foreign)} and none of this server.",
+            "Name a database of its own in DATABASE_URL.",
+        )
+    unknown = {f"{app}.{name}" for app, name in applied - shipped() if app == _APP}
+    if unknown and (refused := sorted(unknown - _optional_migrations())):
+        return Fault(
+            "newer",
+            f"The database was migrated by a newer release: this one does not know {_some(refused)}.",
+            "Start the newer release, or restore a backup from before its migration.",
+        )
+    missing = [f"{app}.{name}" for app, name in sorted(shipped() - applied)]
+    if missing:
+        number = f"{len(missing)} migration{'' if len(missing) == 1 else 's'}"
+        what = f"The database lacks {number} of this release ({_some(missing)})."
+        return Fault("older", what if applied else "The database was never migrated.", "Run: ops/entrypoint migrate")
+    return None
+
+
+def foreign_apps(migrated: set[str]) -> list[str]:
+    """Apps of another Django program that migrated this database; none if this server did so too. ``migrated``: all apps."""
+    return [] if _APP in migrated else sorted(migrated - {app for app, _ in shipped()})
+
+
+@lru_cache(maxsize=1)
+def shipped() -> frozenset[Migration]:
+    """The migrations of this release, by the names of their files; importing them all would take a moment."""
+    found = set()
+    for app in apps.get_app_configs():
+        try:
+            package = import_module(f"{app.name}.migrations")
+        except ModuleNotFoundError:
+            continue
+        found |= {(app.label, module.name) for module in pkgutil.iter_modules(package.__path__) if module.name[0] not in "_~"}
+    return frozenset(found)
+
+
+def applied_migrations() -> set[Migration]:
+    """The migrations that the database has; none if it was never migrated."""
+    if not _has_table("django_migrations"):
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute("select app, name from django_migrations")
+        return {(app, name) for app, name in cursor.fetchall()}
+
+
+def released_migrations() -> set[str]:
+    """What the previous release shipped, as app.name; empty before the first release."""
+    lines = (Path(__file__).parents[2] / "migrations" / "released.txt").read_text().splitlines()
+    return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+
+
+def allow_previous_release() -> None:
+    """Note which of this release's migrations the previous release runs on; call before any of them is applied.
+
+    These are the migrations that the previous release did not ship, unless they are declared to break it
+    (ops/migration_rules.py). Before the first release there is nothing to be compatible with.
+    """
+    released = released_migrations()
+    if not released or not _has_table(InstallationMark._meta.db_table):
+        return
+    optional = [
+        f"{_APP}.{name}"
+        for app, name in sorted(shipped())
+        if app == _APP and f"{_APP}.{name}" not in released and not _breaks_previous_release(name)
+    ]
+    _write(_OPTIONAL, json.dumps(optional))
+
+
+def _breaks_previous_release(name: str) -> bool:
+    module = import_module(f"{_APP}.migrations.{name}")
+    return bool(getattr(module.Migration, "breaks_previous_release", None))
+
+
+def _optional_migrations() -> set[str]:
+    if not _has_table(InstallationMark._meta.db_table):
+        return set()
+    return set(json.loads(_read().get(_OPTIONAL, "[]")))
+
+
+# The keys --------------------------------------------------------------------------------------------
+
+
+def key_faults() -> list[Fault]:
+    """The key ring opens what is sealed here, and the secret key is the one that was used here. Needs the schema."""
+    marks, found = _read(), []
+    if not _ring_opens(marks.get(_KEY_RING)):
+        found.append(_ring_fault(marks.get(_KEY_RING)))
+    if not hmac.compare_digest(marks.get(_SECRET_KEY, _secret_key_mark()), _secret_key_mark()):
+        found.append(
+            Fault(
+                "secret_key",
+                "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
+                "Set the former one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
+                " To change it on purpose: python manage.py accept_keys --secret-key",
+            )
+        )
+    return found
+
+
+def is_marked() -> bool:
+    """Whether the keys can be compared, also on an older schema."""
+    return _has_table(InstallationMark._meta.db_table) and {_KEY_RING, _SECRET_KEY} <= _read().keys()
+
+
+def make_marks() -> None:
+    """Make the marks of the keys that are missing; those that are there stay. Needs the schema and keys without faults."""
+    if is_marked():
+        return
+    now = timezone.now()
+    marks = {_KEY_RING: _ring_mark(), _SECRET_KEY: _secret_key_mark()}
+    rows = [InstallationMark(name=name, value=value, updated_at=now) for name, value in marks.items()]
+    # Several processes may start at the same time.
+    InstallationMark.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+@transaction.atomic
+def accept(*, key_ring: bool, secret_key: bool, actor: str, address: str) -> None:
+    """Take the keys of this process for the database's own, whatever was used before."""
+    marks = {_KEY_RING: _ring_mark()} if key_ring else {}
+    if secret_key:
+        marks[_SECRET_KEY] = _secret_key_mark()
+    for name, value in marks.items():
+        _write(name, value)
+        audit.record(actor=actor, action=audit.Action.INSTALLATION_KEYS_ACCEPTED, target=name, address=address)
+
+
+def reseal() -> None:
+    """Seal the canary under the newest key."""
+    mark = _read().get(_KEY_RING)
+    if mark is None or sealing.key_id_of(bytes.fromhex(mark)) != sealing.newest_key_id():
+        _write(_KEY_RING, _ring_mark())
+
+
+def _ring_opens(mark: str | None) -> bool:
+    if mark is None:
+        # No canary yet: the newest sealed values stand in for it.
+        return options.newest_opens() and definitions.newest_opens()
+    return sealing.opens(bytes.fromhex(mark), _PLACE)
+
+
+def _ring_fault(mark: str | None) -> Fault:
+    sealed_under = f" It was last sealed under the key {mark[:16]}." if mark else ""
+    return Fault(
+        "key_ring",
+        "AGENTHOST_KEY_RING does not open what this database holds.",
+        f"The ring has the keys {', '.join(sealing.key_ids())}.{sealed_under} Put the former keys back (embedded: the file"
+        " key_ring in AGENTHOST_VAR_DIR); a new one goes in front of them. If they are lost: python manage.py accept_keys"
+        " --key-ring; what was sealed under them stays unreadable.",
+    )
+
+
+def _ring_mark() -> str:
+    return sealing.seal(_CANARY, _PLACE).hex()
+
+
+def _secret_key_mark() -> str:
+    return hmac.digest(settings.SECRET_KEY.encode(), b"agenthost installation", hashlib.sha256).hex()
+
+
+# Housekeeping ----------------------------------------------------------------------------------------
+
+
+def note_housekeeping() -> None:
+    """Note that a round of housekeeping has ended: the sign that beat and a worker are at work."""
+    _write(_HOUSEKEEPING, "")
+
+
+def housekeeping_at() -> datetime | None:
+    """When the last round of housekeeping ended."""
+    return InstallationMark.objects.filter(name=_HOUSEKEEPING).values_list("updated_at", flat=True).first()
+
+
+# ------------------------------------------------------------------------------------------------------
+
+
+def _read() -> dict[str, str]:
+    return dict(InstallationMark.objects.values_list("name", "value"))
+
+
+def _write(name: str, value: str) -> None:
+    InstallationMark.objects.update_or_create(name=name, defaults={"value": value, "updated_at": timezone.now()})
+
+
+def _has_table(name: str) -> bool:
+    """Asked until it is there: tables stay."""
+    known = (connection.settings_dict["NAME"], name)
+    if known not in _tables and name in connection.introspection.table_names():
+        _tables.add(known)
+    return known in _tables
+
+
+_tables: set[tuple[str, str]] = set()
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -1,0 +1,171 @@
+"""What a session's client decides about its runs: tools, trust, options.
+
+Checked against the agent's definition, stored in the session's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents_app import exact_json
+from agents_app import options as agent_options
+from agents_app.runtime.messages import ToolSchema
+from agents_app.spec import AgentSpec
+from sessions_app.core.base import sealing
+from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.records import options
+from sessions_app.core.tenancy import agents, definitions, quotas
+from sessions_app.models import Measure, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a turn's request changes in its session, for good (A50). None: nothing."""
+
+    tool_refs: list[dict[str, Any]] | None = None
+    options: dict[str, str] | None = field(default=None, repr=False)
+    client_tools: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a session's client decides about its runs."""
+
+    tool_refs: list[dict[str, Any]] | None
+    client_tools: list[dict[str, Any]]
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        return frozenset(ref["name"] for ref in self.tool_refs or [])
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        return frozenset(ref["name"] for ref in self.tool_refs or [] if ref.get("trust"))
+
+    def client_schemas(self) -> list[ToolSchema]:
+        return [
+            ToolSchema(tool["name"], tool["description"], tool["parameters"], tool.get("title")) for tool in self.client_tools
+        ]
+
+
+def settings_of(session: Session) -> Settings:
+    return parsed(session.tool_refs, session.client_tools)
+
+
+def parsed(tool_refs: str | None, client_tools: str) -> Settings:
+    """As the session's columns have them."""
+    # Most sessions have neither, and every turn asks.
+    return Settings(
+        None if tool_refs is None else exact_json.loads(tool_refs), [] if client_tools == "[]" else exact_json.loads(client_tools)
+    )
+
+
+def faults(
+    spec: AgentSpec,
+    *,
+    tool_refs: Sequence[Mapping[str, Any]] | None,
+    given_options: Mapping[str, str],
+    client_tools: Sequence[Mapping[str, Any]] | None,
+    before: Settings | None,
+) -> list[Fault]:
+    """A81, A82, A83: what was given, judged together with what holds already."""
+    exposed = {tool.name for tool in spec.exposed_tools}
+    found = [
+        Fault(("agent", "tools", index, "name"), "the agent exposes no tool with this name")
+        for index, ref in enumerate(tool_refs or [])
+        if ref["name"] not in exposed
+    ]
+    found += [Fault(("agent", "options", name), detail) for name, detail in agent_options.faults(spec, given_options)]
+    if client_tools and not spec.client_tools:
+        found.append(Fault(("tools",), "this agent takes no client tools"))
+    if found or (tool_refs is None and client_tools is None):
+        # Names that met because the operator's definition changed are no fault of this request.
+        return found
+    refs = tool_refs if tool_refs is not None else (before.tool_refs if before else None) or []
+    tools = client_tools if client_tools is not None else (before.client_tools if before else [])
+    taken = {ref["name"] for ref in refs if ref["name"] in exposed} | {tool.name for tool in spec.tools if not tool.expose}
+    for index, tool in enumerate(tools):
+        if tool["name"] in taken:
+            found.append(
+                Fault(("tools", index, "name"), "a server tool of this session has this name")
+                if client_tools is not None
+                else Fault(("agent", "tools"), f"a client tool of this session is named {tool['name']} too")
+            )
+    return found
+
+
+def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> int:
+    """Check and store what a turn's request changes (A50), inside its transaction, the session locked.
+
+    Answers the definition that the turn will run by.
+    """
+    found = faults(
+        spec,
+        tool_refs=overrides.tool_refs,
+        given_options=overrides.options or {},
+        client_tools=overrides.client_tools,
+        before=settings_of(session),
+    )
+    if found:
+        raise InvalidInput(found)
+    changes = overrides != Overrides()
+    before = quotas.bytes_of_settings(session) if changes else 0
+    if overrides.tool_refs is not None:
+        session.tool_refs = exact_json.dumps(overrides.tool_refs)
+    if overrides.client_tools is not None:
+        session.client_tools = exact_json.dumps(overrides.client_tools)
+    if changes:
+        session.save(update_fields=["tool_refs", "client_tools"])
+        options.store(session, spec, overrides.options or {})
+        quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
+    return definitions.resolve(spec)
+
+
+def told(spec: AgentSpec, overrides: Overrides) -> list[Happening]:
+    """What a turn's request has changed, for those who watch the session."""
+    found: list[Happening] = []
+    if overrides.tool_refs is not None:
+        enabled = {ref["name"] for ref in overrides.tool_refs}
+        found.append(Happening(Kind.SERVER_TOOLS_CHANGED, {"tools": shown_tools(spec, enabled)}))
+    given = dict(overrides.options or {})
+    if agents.has_models(spec) and agents.MODEL in given:
+        found.append(Happening(Kind.MODEL_CHANGED, {"model": given.pop(agents.MODEL)}))
+    if given:
+        shown = {
+            name: sealing.MASK if (option := spec.option(name)) is not None and option.type == "secret" else value
+            for name, value in given.items()
+        }
+        found.append(Happening(Kind.SETTINGS_CHANGED, {"options": shown, "approval": None, "replace": False}))
+    return found
+
+
+def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, Any]]:
+    """The server's tools of a session, as clients see them."""
+    return [
+        {
+            "name": tool.name,
+            **({} if tool.title is None else {"title": tool.title}),
+            "description": tool.description,
+            "parameters": tool.parameters,
+        }
+        for tool in spec.exposed_tools
+        if tool.name in enabled
+    ]
+
+
+def begun(session: Session, title: str | None) -> Statement:
+    """A turn has begun in the session, which nobody has read now. ``title``: for a session without one."""
+    return Statement(
+        "update sessions_app_session set modified_at = {now}, read = false, title = coalesce(title, %s) where id = %s",
+        (title, session.pk),
+    )
+
+
+def touched(session: Session) -> Statement:
+    """Somebody has used the session: what retention goes by."""
+    return Statement("update sessions_app_session set modified_at = {now} where id = %s", (session.pk,))

@@ -1,0 +1,138 @@
+"""Sessions as lists show them: title, state, flags, times. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.db.models import Max, OuterRef, Q, Subquery
+
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.records import addresses, options
+from sessions_app.core.tenancy import access, agent_listings, agents
+from sessions_app.models import LIVE_STATES, CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
+
+State = Literal["idle", "failed", "working", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``state`` "waiting": a person has to say something before the turn goes on. ``model`` None: the agent is gone."""
+
+    session: int
+    public_id: str
+    uri: str
+    agent: str
+    title: str
+    state: State
+    read: bool
+    archived: bool
+    created_at: datetime
+    modified_at: datetime
+    model: str | None
+    activity: str | None
+    directory: str | None
+
+
+# Calls of a seed have no step, and are in no turn's parts.
+_OF_PERSON = Q(state=CallState.REVIEW) | Q(state=CallState.PENDING, runner=CallRunner.SERVER, step__gt=0)
+
+
+def activity_of(titles: Sequence[str]) -> str | None:
+    """What goes on while these tools of the server run, in words."""
+    return f"Running {', '.join(sorted(titles))}" if titles else None
+
+
+def listed(caller: Caller, limit: int = 1000) -> list[Summary]:
+    """The sessions that exist for the caller, the most recently modified first, archived ones last."""
+    rows: list[Session] = []
+    for archived in (False, True):
+        some = access.visible(caller).filter(archived=archived).order_by("-modified_at", "-pk")
+        rows += some[: limit - len(rows)]
+    found = _summaries(rows)
+    return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))
+
+
+def sessions_of(tenant: int, agent_names: Collection[str], limit: int = 1000) -> list[int]:
+    """The rows of those agents' sessions, the most recently modified ones."""
+    rows = Session.objects.filter(tenant_id=tenant, agent_name__in=list(agent_names)).order_by("-modified_at", "-pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
+def of(tenant: int, session_ids: Collection[int]) -> dict[int, Summary]:
+    """By row. Sessions that are gone are not among them."""
+    return _summaries(list(Session.objects.filter(tenant_id=tenant, pk__in=list(session_ids))))
+
+
+def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
+    if not rows:
+        return {}
+    ids = [row.pk for row in rows]
+    uris = addresses.of_all(rows)
+    stored = options.shown(ids)
+    specs = agent_listings.of(rows[0].tenant_id).specs
+    turns = _last_turns(ids)
+    live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
+    waiting, running = _what_they_do(live)
+    asked = _newest_forms([row.pk for row in rows if row.read])
+    return {
+        row.pk: Summary(
+            session=row.pk,
+            public_id=row.public_id,
+            uri=uris[row.pk],
+            agent=row.agent_name,
+            title=row.title or "",
+            state=_state(row, turns.get(row.pk), waiting),
+            read=row.read and asked.get(row.pk, 0) <= row.read_forms,
+            archived=row.archived,
+            created_at=row.created_at,
+            modified_at=_modified(row, turns.get(row.pk)),
+            model=None if (spec := specs.get(row.agent_name)) is None else agents.model_in_force(spec, stored.get(row.pk, {})),
+            activity=activity_of(running.get(turns[row.pk].pk, [])) if row.pk in turns else None,
+            directory=row.directory,
+        )
+        for row in rows
+    }
+
+
+def _last_turns(sessions: Sequence[int]) -> dict[int, Turn]:
+    newest = Turn.objects.filter(session=OuterRef("pk"), cut_at=None).order_by("-pk").values("pk")[:1]
+    wanted = Session.objects.filter(pk__in=sessions).annotate(last=Subquery(newest)).values("last")
+    rows = Turn.objects.filter(pk__in=wanted).only("pk", "session_id", "state", "ended_at")
+    return {turn.session_id: turn for turn in rows}
+
+
+def _what_they_do(live: Sequence[int]) -> tuple[set[int], dict[int, list[str]]]:
+    """The turns that wait for a person, and the tools of the server that each turn runs."""
+    waiting: set[int] = set()
+    running: dict[int, list[str]] = {}
+    if not live:
+        return waiting, running
+    waiting.update(Form.objects.filter(turn_id__in=live, response="").values_list("turn_id", flat=True))
+    waiting.update(ToolCall.objects.filter(_OF_PERSON, turn_id__in=live).values_list("turn_id", flat=True).order_by().distinct())
+    calls = ToolCall.objects.filter(turn_id__in=live, state=CallState.RUNNING, runner=CallRunner.SERVER)
+    for turn, title, name in calls.order_by("step", "ordinal", "pk").values_list("turn_id", "title", "name"):
+        running.setdefault(turn or 0, []).append(title or name)
+    return waiting, running
+
+
+def _newest_forms(sessions: Sequence[int]) -> dict[int, int]:
+    """A form that comes makes its session unread; it is written by a run, which does not lock the session."""
+    if not sessions:
+        return {}
+    newest = Form.objects.filter(session_id__in=sessions).values("session_id").annotate(newest=Max("pk"))
+    return dict(newest.values_list("session_id", "newest"))
+
+
+def _state(row: Session, turn: Turn | None, waiting: Collection[int]) -> State:
+    if turn is None:
+        return "idle"
+    if turn.state in LIVE_STATES:
+        return "waiting" if turn.pk in waiting else "working"
+    return "failed" if turn.state == TurnState.ERROR and turn.pk > row.failures_seen_through else "idle"
+
+
+def _modified(row: Session, turn: Turn | None) -> datetime:
+    return row.modified_at if turn is None or turn.ended_at is None else max(row.modified_at, turn.ended_at)

@@ -1,0 +1,432 @@
+"""A session as it is at a number: what a client that watches it has to know before it follows its events.
+
+Rows and the counter are read in one snapshot. What a model is saying just now is in no row yet: it is taken
+from the stream events since the last commit point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.db.models import QuerySet
+
+from agents_app import exact_json
+from agents_app.runtime.messages import Content, text_of
+from agents_app.spec import AgentSpec
+from sessions_app.core.base import byte_budget
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.content import UNSTORABLE
+from sessions_app.core.base.errors import SessionNotFound, TurnUnknown
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log import journal
+from sessions_app.core.records import clients, options, seed_turns, session_settings
+from sessions_app.core.records.seed_turns import SeedTurn
+from sessions_app.core.sessions import entries
+from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.tenancy import access, agent_listings, quotas
+from sessions_app.core.turns import stopping
+from sessions_app.models import (
+    LIVE_STATES,
+    CallRunner,
+    CallState,
+    Form,
+    Message,
+    PendingKind,
+    PendingMessage,
+    Session,
+    SessionClient,
+    ToolCall,
+    Turn,
+    TurnState,
+)
+
+CallStatus = Literal["streaming", "asking", "running", "reviewing", "done", "ended"]
+Ending = Literal["complete", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A tool call as clients see it.
+
+    ``asking``: it waits for a person; ``reviewing``: its result does; ``ended``: it will not run, ``how`` says
+    why (``denied``, ``skipped``, ``result-denied``). ``input``: the argument text it runs with, of a streaming
+    call what there is of it. ``why`` it runs: ``not-needed``, ``setting``, ``user-action``. ``content`` is what
+    the model gets, ``outcome`` a client's own account of it, ``shown`` what a client shows while it works.
+    """
+
+    id: str
+    name: str
+    title: str
+    client: str | None
+    status: CallStatus
+    input: str = ""
+    has_input: bool = True
+    why: str = ""
+    option: str = ""
+    how: str = ""
+    reason: Any = None
+    suggestion: dict[str, Any] | None = None
+    content: Content | None = None
+    failed: bool = False
+    outcome: dict[str, Any] | None = None
+    shown: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``text`` of kinds ``text`` and ``thinking``; ``call`` of kind ``call``."""
+
+    id: str
+    kind: Literal["text", "thinking", "call"]
+    text: str = ""
+    call: CallView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """``ending`` None: it lives. ``content``: the user's message as the model got it; None: there was none.
+
+    ``usage``: input, output and cached tokens; None before the first model message. ``error``: a short public code.
+    """
+
+    id: str
+    text: str
+    attachments: list[dict[str, Any]] | None
+    content: Content | None
+    parts: list[Part]
+    ending: Ending | None
+    usage: tuple[int, int, int] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FormView:
+    """A form that is open. ``document``: its id, message and questions; ``answers`` by question, drafts included."""
+
+    document: dict[str, Any]
+    answers: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """``seq``: everything up to this number is in it, nothing after it. ``turns``: ended ones, oldest first.
+
+    ``agent``: as the tenant is shown it; None: the operator has taken it away.
+    """
+
+    seq: int
+    summary: Summary
+    options: dict[str, str]
+    approval: str
+    server_tools: list[dict[str, Any]]
+    client: dict[str, Any] | None
+    customizations: list[dict[str, Any]]
+    turns: list[TurnView]
+    older: bool
+    live: TurnView | None
+    steering: dict[str, Any] | None
+    queued: list[dict[str, Any]] = field(default_factory=list)
+    forms: list[FormView] = field(default_factory=list)
+    agent: AgentSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Ended turns, oldest first; ``older``: there are some before them."""
+
+    turns: list[TurnView]
+    older: bool
+
+
+def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
+    """The session with its newest ended turns. SessionNotFound if it is gone by now."""
+    with journal.snapshot():
+        seq, _ = journal.standing(caller.tenant)
+        session = access.session_of_row(caller, session.pk)
+        state = _state(caller, session, seq, turns)
+    journal.barrier()
+    return state
+
+
+def page(caller: Caller, session: Session, before: str | None, limit: int) -> Page:
+    """Ended turns before this one, or the newest; TurnUnknown if there is no such turn."""
+    with journal.snapshot():
+        session = access.session_of_row(caller, session.pk)
+        found = _ended(session, before, limit)
+    journal.barrier()
+    return found
+
+
+def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionState:
+    summary = entries.of(caller.tenant, [session.pk]).get(session.pk)
+    if summary is None:
+        raise SessionNotFound
+    spec = agent_listings.of(caller.tenant).specs.get(session.agent_name)
+    enabled = session_settings.settings_of(session).enabled
+    ended = _ended(session, None, turns)
+    live = Turn.objects.filter(session=session, state__in=LIVE_STATES).first()
+    pending = list(PendingMessage.objects.filter(session=session).order_by("position", "pk"))
+    waiting = [{"id": row.message_id, "message": exact_json.loads(row.message), "kind": row.kind} for row in pending]
+    client = SessionClient.objects.filter(session=session, left_at=None).first()
+    customizations = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
+    return SessionState(
+        seq=seq,
+        summary=summary,
+        options=options.shown([session.pk]).get(session.pk, {}),
+        approval=session.approval,
+        server_tools=[] if spec is None else session_settings.shown_tools(spec, enabled),
+        client=None if client is None else clients.entry_of(client).document(),
+        customizations=[] if customizations is None else exact_json.loads(customizations),
+        turns=ended.turns,
+        older=ended.older,
+        live=None if live is None else _views(session, [live])[0],
+        steering=next((each for each in waiting if each["kind"] == PendingKind.STEERING), None),
+        queued=[each for each in waiting if each["kind"] == PendingKind.QUEUED],
+        forms=[] if live is None else _forms(live),
+        agent=spec,
+    )
+
+
+def _forms(live: Turn) -> list[FormView]:
+    rows = Form.objects.filter(turn=live, response="").order_by("pk")
+    return [FormView(exact_json.loads(row.document), exact_json.loads(row.answers)) for row in rows]
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+def _ended(session: Session, before: str | None, limit: int) -> Page:
+    rows = Turn.objects.filter(session=session, cut_at=None).exclude(state__in=LIVE_STATES).order_by("-pk")
+    seeds: list[SeedTurn] | None = None
+    if before is not None:
+        if UNSTORABLE.search(before):
+            raise TurnUnknown
+        end = rows.filter(public_id=before).values_list("pk", flat=True).first()
+        if end is not None:
+            rows = rows.filter(pk__lt=end)
+        else:
+            seeds = seed_turns.of(session)
+            place = next((index for index, each in enumerate(seeds) if each.id == before), None)
+            if place is None:
+                raise TurnUnknown
+            rows, seeds = rows.none(), seeds[:place]
+    _reserve(session, rows, limit, is_newest=before is None)
+    found = list(rows[: limit + 1])
+    older = len(found) > limit
+    views = _views(session, found[:limit][::-1])
+    if not older:
+        seeds = seed_turns.of(session) if seeds is None else seeds
+        room = limit - len(views)
+        older = len(seeds) > room
+        views = _seed_views(session, seeds[len(seeds) - room :] if older else seeds) + views
+    return Page(views, older)
+
+
+def _reserve(session: Session, rows: QuerySet[Turn], limit: int, *, is_newest: bool) -> None:
+    """Room for what is shown of these turns, newest first: what their messages take, and what is behind the newest."""
+    if quotas.bytes_of_session(session) <= byte_budget.LEAST_RESERVED:
+        return
+    shown = list(rows.values_list("pk", flat=True)[:limit])
+    if not shown and not is_newest:
+        # Older turns of the seed, which came in one request.
+        return
+    lines = Message.objects.filter(session=session).values_list("position", flat=True)
+    first = last = 0
+    if len(shown) == limit:
+        first = lines.filter(turn_id=shown[-1]).order_by("position").first() or 0
+    size = quotas.bytes_of_history(session, max(0, first - 1))
+    if not is_newest:
+        last = lines.filter(turn_id=shown[0]).order_by("-position").first() or 0
+        size -= quotas.bytes_of_history(session, last)
+    byte_budget.reserve(size)
+
+
+def _views(session: Session, rows: Sequence[Turn]) -> list[TurnView]:
+    parts = {row.pk: exact_json.loads(row.parts) for row in rows}
+    calls = _calls(session, [part["call"] for each in parts.values() for part in each if part["kind"] == "call"])
+    said = _said(rows)
+    return [_view(row, parts[row.pk], calls, said.get(row.pk)) for row in rows]
+
+
+def _calls(session: Session, ids: Sequence[str]) -> dict[str, ToolCall]:
+    if not ids:
+        return {}
+    return {row.call_id: row for row in ToolCall.objects.filter(session=session, call_id__in=ids)}
+
+
+def _said(rows: Sequence[Turn]) -> dict[int, Content]:
+    """The user message that began each turn."""
+    lines = Message.objects.filter(turn_id__in=[row.pk for row in rows], role="user", run=1, step=0)
+    first: dict[int, Content] = {}
+    for turn, content in lines.order_by("position").values_list("turn_id", "content"):
+        first.setdefault(turn or 0, exact_json.loads(content))
+    return first
+
+
+_ENDINGS: Mapping[str, Ending] = {
+    TurnState.DONE: "complete",
+    TurnState.CANCELLED: "cancelled",
+    TurnState.ERROR: "error",
+}
+
+
+def _view(row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, ToolCall], content: Content | None) -> TurnView:
+    lives = row.state in LIVE_STATES
+    shown = [view for part in parts if (view := _part(part, calls, lives=lives)) is not None]
+    if lives:
+        shown += _open_parts(row)
+    said: dict[str, Any] = (
+        {"text": "" if content is None else text_of(content)} if row.said is None else exact_json.loads(row.said)
+    )
+    return TurnView(
+        id=row.public_id,
+        text=said["text"],
+        attachments=said.get("attachments"),
+        content=content,
+        parts=shown,
+        ending=_ENDINGS.get(row.state),
+        usage=(row.input_tokens, row.output_tokens, row.cache_read_tokens) if row.step else None,
+        error=row.error,
+    )
+
+
+def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, lives: bool) -> Part | None:
+    if part["kind"] == "given_up":
+        status: CallStatus = "streaming" if lives else "ended"
+        view = CallView(
+            part["call"],
+            part["name"],
+            part["title"],
+            part.get("client"),
+            status,
+            input=part.get("partial", ""),
+            has_input=False,
+            how="" if lives else "skipped",
+        )
+        return Part(part["id"], "call", call=view)
+    if part["kind"] == "call":
+        row = calls.get(part["call"])
+        return None if row is None else Part(part["id"], "call", call=_call(row))
+    return Part(part["id"], part["kind"], part["text"])
+
+
+def _call(row: ToolCall) -> CallView:
+    done = row.state in (CallState.DONE, CallState.REVIEW)
+    advice = {} if row.suggestion is None else exact_json.loads(row.suggestion)
+    return CallView(
+        id=row.call_id,
+        name=row.name,
+        title=row.title,
+        client=row.client,
+        status=_status(row),
+        input=row.arguments,
+        why=row.why or "not-needed",
+        option=row.option,
+        how=row.how or ("denied" if row.state == CallState.DENIED else ""),
+        reason=advice.get("reason", row.reason or None),
+        suggestion=advice.get("suggestion"),
+        content=exact_json.loads(row.result) if done and row.result is not None else None,
+        failed=row.failed,
+        outcome=None if row.outcome is None else exact_json.loads(row.outcome),
+        shown=None if row.shown is None else exact_json.loads(row.shown),
+    )
+
+
+def _status(row: ToolCall) -> CallStatus:
+    match row.state:
+        case CallState.DONE:
+            return "done"
+        case CallState.DENIED:
+            return "ended"
+        case CallState.REVIEW:
+            return "reviewing"
+        case CallState.PENDING if row.runner == CallRunner.SERVER:
+            return "asking"
+    return "running"
+
+
+def _open_parts(turn: Turn) -> list[Part]:
+    """What the model is saying just now."""
+    texts: dict[str, list[str]] = {}
+    order: list[tuple[str, str, Mapping[str, Any]]] = []
+    for event in stopping.open_step(turn):
+        payload = exact_json.loads(event.data)
+        match event.kind:
+            case Kind.TEXT_OPENED | Kind.THINKING_OPENED:
+                kind = "text" if event.kind == Kind.TEXT_OPENED else "thinking"
+                order.append((payload["part"], kind, payload))
+                texts[payload["part"]] = []
+            case Kind.CALL_OPENED:
+                order.append((payload["part"], "call", payload))
+                texts[payload["call"]] = []
+            case Kind.TEXT_DELTA | Kind.THINKING_DELTA:
+                texts.setdefault(payload["part"], []).append(payload["delta"])
+            case Kind.CALL_ARGUMENTS:
+                texts.setdefault(payload["call"], []).append(payload["delta"])
+    parts = []
+    for part, kind, payload in order:
+        if kind == "call":
+            written = "".join(texts[payload["call"]])
+            title, client = payload.get("title", ""), payload.get("client")
+            view = CallView(payload["call"], payload["name"], title, client, "streaming", input=written, has_input=bool(written))
+            parts.append(Part(part, "call", call=view))
+        else:
+            parts.append(Part(part, "text" if kind == "text" else "thinking", "".join(texts[part])))
+    return parts
+
+
+# --- the seed's turns ----------------------------------------------------------------------------
+
+
+def _seed_views(session: Session, turns: Sequence[SeedTurn]) -> list[TurnView]:
+    lines = seed_turns.lines_of(session, turns)
+    asked = [
+        block["toolCallId"]
+        for each in lines
+        for _, role, content in each
+        if role == "assistant" and not isinstance(content, str)
+        for block in content
+        if block["type"] == "tool_use"
+    ]
+    calls = _calls(session, asked)
+    results = dict(
+        Message.objects.filter(session=session, turn=None, role="tool", tool_call_id__in=asked).values_list(
+            "tool_call_id", "content"
+        )
+        if asked
+        else []
+    )
+    return [_seed_view(turn, each, calls, results) for turn, each in zip(turns, lines, strict=True)]
+
+
+def _seed_view(
+    turn: SeedTurn, lines: Sequence[tuple[int, str, Any]], calls: Mapping[str, ToolCall], results: Mapping[str | None, str]
+) -> TurnView:
+    content = lines[0][2] if lines and lines[0][1] == "user" else None
+    parts: list[Part] = []
+    for position, role, said in lines:
+        if role != "assistant":
+            continue
+        blocks = [{"type": "text", "text": said}] if isinstance(said, str) else said
+        for index, block in enumerate(blocks):
+            part = f"{position}.{index}"
+            if block["type"] == "text":
+                parts.append(Part(part, "text", block["text"]))
+            elif block["type"] == "thinking":
+                parts.append(Part(part, "thinking", block["thinking"]))
+            elif block["type"] == "tool_use":
+                parts.append(Part(part, "call", call=_seed_call(block, calls.get(block["toolCallId"]), results)))
+    text = "" if content is None else text_of(content)
+    return TurnView(turn.id, text, None, content, parts, "complete")
+
+
+def _seed_call(block: Mapping[str, Any], row: ToolCall | None, results: Mapping[str | None, str]) -> CallView:
+    """What was open at the seed's end stays so here: its answer is part of a later turn."""
+    call, name, written = block["toolCallId"], block["name"], exact_json.dumps(block["input"])
+    title = "" if row is None else row.title
+    result = results.get(call)
+    if result is None:
+        return CallView(call, name, title, None, "ended", input=written, how="skipped")
+    return CallView(call, name, title, None, "done", input=written, why="not-needed", content=exact_json.loads(result))

@@ -1,0 +1,67 @@
+"""Truncating: a session goes back to the end of an earlier turn. What came after leaves every history."""
+
+from __future__ import annotations
+
+from django.db.models import Max
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from sessions_app.core import turns
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.content import UNSTORABLE
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import dispatches, seed_turns, summary_queue
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.tenancy import access
+from sessions_app.models import LIVE_STATES, Compaction, Message, Session, Turn
+
+
+def end_of(session: Session, turn: str) -> tuple[int, int] | None:
+    """The last row and the last position that belong to an ended turn or come before it; None if there is no such turn.
+
+    A turn of the seed has no row: 0.
+    """
+    if UNSTORABLE.search(turn):
+        return None
+    row = Turn.objects.filter(session=session, public_id=turn, cut_at=None).exclude(state__in=LIVE_STATES).first()
+    if row is not None:
+        # A turn may have stored nothing; what stands before it is kept all the same.
+        upto = Message.objects.filter(session=session, turn_id__lte=row.pk).aggregate(last=Max("position"))["last"]
+        seed = Message.objects.filter(session=session, turn=None).aggregate(last=Max("position"))["last"]
+        return row.pk, max(upto or 0, seed or 0)
+    seeded = seed_turns.find(session, turn)
+    return None if seeded is None else (0, seeded.last)
+
+
+def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: Dispatched | None) -> None:
+    """Keep the turns up to and with this one; None: keep none. A running turn is stopped, and goes with the rest.
+
+    A turn that is not among the ended ones is no error: nothing is cut, and what runs goes on. The system messages
+    of a seed stay: they belong to no turn.
+    """
+    stopped: turns.Stopped | None = None
+    with journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.remember(caller, dispatched)
+        kept = (0, 0) if turn is None else end_of(session, turn)
+        if kept is not None:
+            _cut(session, *kept)
+            stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="cut", reason="error"))
+            if stopped is not None:
+                _cut(session, *kept)
+            summary_queue.forget(session)
+        happening = Happening(Kind.HISTORY_CUT, {"turn": turn, "found": kept is not None})
+        tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
+    turns.tell_worker(stopped)
+
+
+def _cut(session: Session, row: int, position: int) -> None:
+    now = timezone.now()
+    gone = Message.objects.filter(session=session, position__gt=position, cut_at=None)
+    gone.exclude(role="system", turn=None).update(cut_at=now)
+    Turn.objects.filter(session=session, pk__gt=row, cut_at=None).exclude(state__in=LIVE_STATES).update(cut_at=now)
+    Compaction.objects.filter(session=session, covers_through__gt=position).delete()
+    newest = Turn.objects.filter(session=session).aggregate(last=Max("pk"))["last"] or 0
+    Session.objects.filter(pk=session.pk).update(failures_seen_through=newest, modified_at=Now())

@@ -1,0 +1,159 @@
+"""What model calls took and cost: counted with the message that they made, reported by day, session, key and agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+from django.db.models import F, Q, Sum
+
+from agents_app.runtime.interface import Usage
+from agents_app.spec import AgentSpec, Price
+from sessions_app.core.base import rounds
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.tenancy import quotas
+from sessions_app.models import ApiKey, ModelUse, ModelUsePurpose, Tenant
+
+_NANO = 10**9
+_PER = 10**6
+"""Prices are for so many tokens."""
+_MOST = 2**62
+_LONGEST_MODEL = 256
+
+_COUNT = """
+insert into sessions_app_modeluse (tenant_id, day, session, key_id, agent, model, purpose, calls, input_tokens, output_tokens,
+ cache_read_tokens, cost_nano)
+values (%s, %s, %s, coalesce((select api_key_id from sessions_app_turn where id = %s), 0), %s, %s, %s, 1, %s, %s, %s, %s)
+on conflict (tenant_id, day, session, key_id, agent, model, purpose) do update set
+ calls = sessions_app_modeluse.calls + 1,
+ input_tokens = sessions_app_modeluse.input_tokens + excluded.input_tokens,
+ output_tokens = sessions_app_modeluse.output_tokens + excluded.output_tokens,
+ cache_read_tokens = sessions_app_modeluse.cache_read_tokens + excluded.cache_read_tokens,
+ cost_nano = coalesce(sessions_app_modeluse.cost_nano + excluded.cost_nano, sessions_app_modeluse.cost_nano, excluded.cost_nano)
+"""
+
+
+def counted(
+    tenant: int,
+    session: str,
+    turn: int,
+    spec: AgentSpec,
+    full_model: str,
+    usage: Usage,
+    purpose: Literal[ModelUsePurpose.TURN, ModelUsePurpose.SUMMARY] = ModelUsePurpose.TURN,
+) -> Statement:
+    """One call of a model for this session. It is the key's that asked for the turn's run."""
+    return Statement(
+        _COUNT,
+        (
+            tenant,
+            quotas.today().isoformat(),
+            session,
+            turn,
+            spec.name,
+            full_model[:_LONGEST_MODEL],
+            purpose.value,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            cost(spec.prices, full_model, usage),
+        ),
+    )
+
+
+def cost(prices: Mapping[str, Price], full_model: str, usage: Usage) -> int | None:
+    """In billionths of the unit that prices are in; None: there is no price for this model."""
+    price = prices.get(full_model) or prices.get(full_model.partition(":")[2])
+    if price is None:
+        return None
+    cached = min(usage.cache_read_tokens, usage.input_tokens)
+    of_cached = price.input if price.cache_read is None else price.cache_read
+    spent = (usage.input_tokens - cached) * price.input + cached * of_cached + usage.output_tokens * price.output
+    return min(round(spent * (_NANO // _PER)), _MOST)
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+Grouping = Literal["day", "tenant", "key", "agent", "model", "session", "purpose"]
+GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
+_COLUMNS: Mapping[Grouping, str] = {"tenant": "tenant_id", "key": "key_id"}
+_READ_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a report. ``groups`` are in the order that was asked for."""
+
+    groups: tuple[str, ...]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cost: Decimal | None
+    unpriced_tokens: int
+    """Used while no price was known for the model; they are in no cost."""
+
+
+def report(by: Sequence[Grouping], *, tenant: Tenant | None, first: date | None, last: date | None) -> Iterator[Line]:
+    """Sums by these groups, in their order; read from the database as they are asked for."""
+    rows = ModelUse.objects.all()
+    if tenant is not None:
+        rows = rows.filter(tenant_id=tenant.pk)
+    if first is not None:
+        rows = rows.filter(day__gte=first)
+    if last is not None:
+        rows = rows.filter(day__lte=last)
+    columns = [_COLUMNS.get(group, group) for group in by]
+    shown = Names()
+    sums = (
+        rows.values(*columns)
+        .annotate(
+            all_calls=Sum("calls"),
+            all_input=Sum("input_tokens"),
+            all_output=Sum("output_tokens"),
+            all_cached=Sum("cache_read_tokens"),
+            all_cost=Sum("cost_nano"),
+            unpriced=Sum(F("input_tokens") + F("output_tokens"), filter=Q(cost_nano=None), default=0),
+        )
+        .order_by(*columns)
+    )
+    for row in sums.iterator(chunk_size=_READ_AT_ONCE):
+        yield Line(
+            groups=tuple(shown.of(group, row[column]) for group, column in zip(by, columns, strict=True)),
+            calls=row["all_calls"],
+            input_tokens=row["all_input"],
+            output_tokens=row["all_output"],
+            cache_read_tokens=row["all_cached"],
+            cost=None if row["all_cost"] is None else Decimal(int(row["all_cost"])).scaleb(-9),
+            unpriced_tokens=row["unpriced"],
+        )
+
+
+class Names:
+    """What tenants and keys are called, each asked for once; one that is gone keeps its number."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Grouping, Any], str] = {}
+
+    def of(self, group: Grouping, value: Any) -> str:
+        if group not in _COLUMNS:
+            return str(value)
+        if (group, value) not in self._known:
+            self._known[group, value] = self._found(group, value)
+        return self._known[group, value]
+
+    def _found(self, group: Grouping, number: int) -> str:
+        if group == "tenant":
+            return Tenant.objects.values_list("slug", flat=True).filter(pk=number).first() or f"#{number}"
+        if number == 0:
+            return ""
+        key = ApiKey.objects.values_list("prefix", "name").filter(pk=number).first()
+        return f"#{number}" if key is None else f"{key[0]}… {key[1]}".strip()
+
+
+def forget_before(day: date) -> int:
+    """Remove what was used before this day; how much was."""
+    return rounds.delete(ModelUse.objects.filter(day__lt=day))
