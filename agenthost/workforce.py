@@ -23,7 +23,9 @@ from celery.worker.request import Request
 from agenthost import memory_broker
 from agenthost.celery import app
 from sessions_app.core.base import supervision
-from sessions_app.core.worker import worker as workers
+from sessions_app.core.turns import tasks
+from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -105,14 +107,14 @@ class Workforce:
     """Everything that runs turns in this process; started and stopped once, from the main thread."""
 
     def __init__(self, *, beat: bool) -> None:
-        self._worker = workers.Worker()
+        self._worker = Worker()
         self._consumer = Consumer()
         self._beat = Beat() if beat else None
 
     def start(self) -> None:
         # The core's worker first: it sweeps for itself, whether or not there is a broker to hear.
         self._worker.start()
-        workers.use(self._worker)
+        tasks.serve(tasks.Service(wake=self._worker.wake, keep_house=housekeeping.start))
         self._consumer.start()
         if self._beat is not None:
             self._beat.start()
@@ -131,7 +133,7 @@ class Workforce:
         stopped = self._consumer.join(CELERY_STOPS_WITHIN)
         if not stopped:
             log.warning("celery has not stopped within %.0f s; its threads are left to the process's end", CELERY_STOPS_WITHIN)
-        workers.use(None)
+        tasks.serve(None)
         return stopped
 
 

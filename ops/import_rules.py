@@ -29,7 +29,9 @@ RULES = (
     Rule("sessions_app/core", "django.http", "the core knows no face's framework"),
     Rule("sessions_app/core", "rest_framework", "the core knows no face's framework"),
     Rule("sessions_app/core", "channels.generic", "the core knows no face's framework"),
-    Rule("sessions_app/core", "channels", "only core.log.broadcast uses the layer", only="sessions_app/core/log/broadcast/"),
+    Rule(
+        "sessions_app/core", "channels", "only core.log.broadcast uses the channel layer", only="sessions_app/core/log/broadcast/"
+    ),
     Rule("sessions_app/core", "celery", "only core.turns.tasks knows Celery", only="sessions_app/core/turns/tasks.py"),
     Rule("sessions_app", "asgiref.sync.sync_to_async", "the ORM has one door for loops", "sessions_app/core/base/database.py"),
     Rule("agenthost", "asgiref.sync.sync_to_async", "the ORM has one door for loops"),

@@ -19,6 +19,7 @@ from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsFo
 from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.admin.tenants import chosen_again
+from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.tenancy import keys, quotas
 from sessions_app.core.turns import refusals
@@ -273,7 +274,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
 
     def _revoke(self, request: HttpRequest, rows: list[ApiKey]) -> None:
         until, who, where = refusals.deadline(), actor(request), address(request)
-        ended = [(row, keys.revoke(row, actor=who, address=where, until=until)) for row in rows]
+        ended = [(row, turns.revoke_key(row, actor=who, address=where, until=until)) for row in rows]
         done = [row for row, refusal in ended if refusal.changed]
         if done:
             self.message_user(request, f"Revoked: {', '.join(f'{row.prefix}…' for row in done)}", messages.SUCCESS)

@@ -13,6 +13,7 @@ from django.urls import path
 
 from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
+from sessions_app.core import turns
 from sessions_app.core.tenancy import quotas, tenants
 from sessions_app.core.turns import refusals
 from sessions_app.models import Tenant
@@ -179,7 +180,7 @@ class TenantAdmin(OperatorAdmin[Tenant]):
 
     def _suspend(self, request: HttpRequest, rows: list[Tenant]) -> None:
         until, who, where = refusals.deadline(), actor(request), address(request)
-        ended = [(row.slug, tenants.suspend(row, actor=who, address=where, until=until)) for row in rows]
+        ended = [(row.slug, turns.suspend_tenant(row, actor=who, address=where, until=until)) for row in rows]
         done = [slug for slug, refusal in ended if refusal.changed]
         self._tell(request, done, "Suspended", "They were suspended already.")
         if remark := refusals.remark(sum(refusal.left for _, refusal in ended)):

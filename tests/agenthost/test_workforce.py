@@ -15,14 +15,14 @@ from agenthost import workforce
 from agenthost.celery import app
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import tasks
-from sessions_app.core.worker import housekeeping, worker
+from sessions_app.core.worker import housekeeping
 
 
 @pytest.fixture
 def woken(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Counts the wake-ups that reach the core."""
     came = threading.Semaphore(0)
-    monkeypatch.setattr(worker, "wake", came.release)
+    monkeypatch.setattr(tasks, "_service", tasks.Service(wake=came.release, keep_house=housekeeping.start))
     return came
 
 

@@ -24,7 +24,7 @@ SET_LIMITS = """
 import json, sys, django
 django.setup()
 from sessions_app.core.tenancy import keys, tenants
-from sessions_app.core.caller import Limits
+from sessions_app.core.base.caller import Limits
 from sessions_app.models import ApiKey, Tenant
 tenant = Tenant.objects.get(slug=sys.argv[1])
 of_tenant, of_key = json.loads(sys.argv[2]), json.loads(sys.argv[3])

@@ -56,10 +56,11 @@ def _break_leases() -> None:
 
 
 def _stop_loop() -> None:
-    from sessions_app.core.worker import worker
+    from sessions_app.core.turns import tasks
 
-    assert worker._current is not None
-    worker._current._loop.call_soon_threadsafe(worker._current._loop.stop)
+    assert tasks._service is not None
+    worker: Any = tasks._service.wake.__self__  # type: ignore[attr-defined]  # it is a method of the worker's
+    worker._loop.call_soon_threadsafe(worker._loop.stop)
 
 
 _BREAK: dict[str, Callable[[], None]] = {

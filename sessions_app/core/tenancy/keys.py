@@ -26,7 +26,6 @@ from sessions_app.core.base.caller import NO_LIMITS, SCOPES, Caller, Limits, all
 from sessions_app.core.base.errors import Fault, InvalidInput, NotAuthenticated
 from sessions_app.core.base.prepared import Statement
 from sessions_app.core.tenancy import audit, quotas
-from sessions_app.core.turns.refusals import Refusal
 from sessions_app.models import ApiKey, Tenant
 
 log = logging.getLogger(__name__)
@@ -196,22 +195,17 @@ def set_limits(key: ApiKey, limits: Limits, *, actor: str, address: str = "") ->
     return bool(changes)
 
 
-def revoke(key: ApiKey, *, actor: str, address: str = "", until: float | None = None) -> Refusal:
-    """Refuse the key from now on, then stop the runs that it began.
+def mark_revoked(key: ApiKey, *, actor: str, address: str = "") -> bool:
+    """Refuse the key from now on. False: it had been revoked already. For ``turns.revoke_key``, which also stops its runs.
 
-    Its open streams and connections end by themselves (``key_watch``). Not to be called within a transaction: the key must
-    be refused before its turns are looked at, or one could start between. Calling it again is safe. ``until``: how long it
-    may wait for locked turns, if several refusals share a ``refusals.deadline``.
+    Its open streams and connections end by themselves (``key_watch``).
     """
-    from sessions_app.core import turns
-
     with transaction.atomic(durable=True):
         changed = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
         if changed:
             audit.record(actor=actor, address=address, action=audit.Action.KEY_REVOKED, target=_named(key), tenant=key.tenant)
     key.refresh_from_db(fields=["revoked_at"])
-    left = turns.cancel_key(key.pk, until)
-    return Refusal(bool(changed), left)
+    return bool(changed)
 
 
 def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:

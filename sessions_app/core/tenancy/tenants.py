@@ -15,7 +15,6 @@ from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.log import journal
 from sessions_app.core.tenancy import audit, quotas
-from sessions_app.core.turns.refusals import Refusal
 from sessions_app.models import Tenant
 
 LONGEST_RETENTION_DAYS = 36_500
@@ -121,22 +120,14 @@ def set_limits(tenant: Tenant, limits: Limits, *, session_retention_days: int | 
     return bool(changes)
 
 
-def suspend(tenant: Tenant, *, actor: str, address: str = "", until: float | None = None) -> Refusal:
-    """Refuse the tenant's keys, then cancel its live turns.
-
-    Not to be called within a transaction: the keys must be refused before the turns are looked at, or one
-    could start between. Calling it again is safe, and ends what a first call that failed midway left. ``until``: how long
-    it may wait for locked turns, if several refusals share a ``refusals.deadline``.
-    """
-    from sessions_app.core import turns
-
+def mark_suspended(tenant: Tenant, *, actor: str, address: str = "") -> bool:
+    """Refuse the tenant's keys from now on. False: it was suspended already. For ``turns.suspend_tenant``."""
     with transaction.atomic(durable=True):
         changed = Tenant.objects.filter(pk=tenant.pk, suspended_at=None).update(suspended_at=Now())
         if changed:
             audit.record(actor=actor, address=address, action=audit.Action.TENANT_SUSPENDED, target=_named(tenant), tenant=tenant)
     tenant.refresh_from_db(fields=["suspended_at"])
-    left = turns.cancel_tenant(tenant.pk, until)
-    return Refusal(bool(changed), left)
+    return bool(changed)
 
 
 def resume(tenant: Tenant, *, actor: str, address: str = "") -> bool:

@@ -15,8 +15,6 @@ from sessions_app.core.turns.queue import CannotTakeOver, Claims, Ended, NeedsSl
 from sessions_app.core.turns.starting import Begun, begin, start
 from sessions_app.core.turns.stopping import (
     cancel,
-    cancel_key,
-    cancel_tenant,
     cancel_turn,
     provider_closed,
     stop,
@@ -38,6 +36,7 @@ from sessions_app.core.turns.values import (
     Stopped,
     Visitor,
 )
+from sessions_app.core.turns.withdrawing import revoke_key, suspend_tenant
 
 __all__ = [
     "Accepted",
@@ -63,8 +62,6 @@ __all__ = [
     "answering",
     "begin",
     "cancel",
-    "cancel_key",
-    "cancel_tenant",
     "cancel_turn",
     "claim",
     "complete",
@@ -80,6 +77,7 @@ __all__ = [
     "position_of_run",
     "provider_closed",
     "reason_of_run",
+    "revoke_key",
     "show_content",
     "start",
     "stop",
@@ -87,6 +85,7 @@ __all__ = [
     "stop_overdue",
     "stop_revoked",
     "stop_suspended",
+    "suspend_tenant",
     "take_first",
     "take_over",
     "take_steering",

@@ -491,19 +491,3 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_PATIENCE):
                     await asyncio.gather(*(Duty("hand-over", back).attempt() for back in backs))
-
-
-_current: Worker | None = None
-
-
-def use(worker: Worker | None) -> None:
-    """The worker of this process, which Celery's task wakes."""
-    global _current
-    _current = worker
-
-
-def wake() -> None:
-    if _current is None:
-        log.warning("a wake-up came to a process without a worker")
-        return
-    _current.wake()

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.core.tenancy import keys
+from sessions_app.core import turns
 from sessions_app.management.operator import OperatorCommand
 
 
@@ -25,7 +25,7 @@ revoke_key 17
 
     def handle(self, *_args: Any, **options: Any) -> None:
         key = self.key(options["key"])
-        refusal = keys.revoke(key, actor=self.actor, address=self.address)
+        refusal = turns.revoke_key(key, actor=self.actor, address=self.address)
         if refusal.changed:
             self.explain(f"Revoked the key {key.prefix}… ({key.name}) of {key.tenant.slug}.")
         else:

@@ -193,7 +193,7 @@ LIMITED = """
 import django
 django.setup()
 from sessions_app.core.tenancy import keys
-from sessions_app.core.caller import Limits
+from sessions_app.core.base.caller import Limits
 from sessions_app.models import ApiKey
 import sys
 keys.set_limits(ApiKey.objects.get(prefix=sys.argv[1]), Limits(turns_per_minute=1), actor="test")

@@ -13,8 +13,9 @@ from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
+from sessions_app.core import turns
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.tenancy import keys, tenants
+from sessions_app.core.tenancy import keys
 from sessions_app.models import ApiKey, Tenant, Turn
 from tests.sessions_app.aap.conftest import HELLO, WAIT, Person, key_of, problem, whole
 from tests.sessions_app.aap.test_sse import chunks, read_until
@@ -27,7 +28,7 @@ def _row(person: Person) -> ApiKey:
 
 
 def _revoke(person: Person) -> None:
-    keys.revoke(_row(person), actor="the tests")
+    turns.revoke_key(_row(person), actor="the tests")
 
 
 def _expire(person: Person) -> None:
@@ -39,7 +40,7 @@ def _end_by_rotation(person: Person) -> None:
 
 
 def _suspend(person: Person) -> None:
-    tenants.suspend(_row(person).tenant, actor="the tests")
+    turns.suspend_tenant(_row(person).tenant, actor="the tests")
 
 
 async def _rest(body: AsyncIterator[bytes]) -> bytes:

@@ -17,6 +17,7 @@ from django.utils import timezone
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
+from sessions_app.core.turns import withdrawing
 from sessions_app.models import ApiKey, AuditRecord, Tenant
 from tests.sessions_app.admin.pages import html, url
 
@@ -139,7 +140,7 @@ def test_a_rotation_shows_the_new_key_and_says_when_the_old_one_ends(eve: Client
 
 def test_a_revoked_key_is_not_rotated(eve: Client, acme: Tenant) -> None:
     old = make_key(acme)
-    keys.revoke(old.key, actor="t")
+    turns.revoke_key(old.key, actor="t")
     page = html(eve.post(url("apikey", "rotate", old.key), {"overlap": "1h"}, follow=True))
     assert "cannot be rotated" in page
     assert ApiKey.objects.count() == 1
@@ -181,7 +182,7 @@ def test_acts_need_the_forms_own_token(acme: Tenant, eve: Client) -> None:
 
 def test_keys_are_found_by_their_first_letters_and_narrowed_down(eve: Client, acme: Tenant) -> None:
     wanted, other = make_key(acme, name="wanted"), make_key(tenants.create("globex")[0], name="other")
-    keys.revoke(other.key, actor="t")
+    turns.revoke_key(other.key, actor="t")
     page = url("apikey", "changelist")
     for query in ({"q": wanted.key.prefix}, {"tenant": "acme"}, {"state": "active"}):
         found = html(eve.get(page, query))
@@ -235,7 +236,7 @@ def test_turns_that_a_revocation_left_to_the_sweep_are_counted_and_waited_for_to
         waits.append(until)
         return 2
 
-    monkeypatch.setattr(turns, "cancel_key", left)
+    monkeypatch.setattr(withdrawing, "cancel_key", left)
     first, second = make_key(acme), make_key(acme)
     chosen = {"action": "revoke_selected", "_selected_action": [first.key.pk, second.key.pk], "confirmed": "yes"}
     page = html(eve.post(url("apikey", "changelist"), chosen, follow=True))

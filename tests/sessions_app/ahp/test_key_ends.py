@@ -11,9 +11,10 @@ from sessions_app.ahp import consumer, jsonrpc
 from sessions_app.ahp.client import Client, Disconnected
 from sessions_app.ahp.connection import Connection
 from sessions_app.ahp.switchboard import Switchboard
+from sessions_app.core import turns
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Limits
-from sessions_app.core.tenancy import key_watch, keys, tenants
+from sessions_app.core.tenancy import key_watch, keys
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, Session
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.rule("R8")
-@pytest.mark.parametrize("end", [keys.revoke, keys.expire])
+@pytest.mark.parametrize("end", [turns.revoke_key, keys.expire])
 async def test_a_key_that_ends_closes_its_connections_with_1008_shaken_hands_or_not(
     host: str, cast: Cast, end: Callable[..., bool]
 ) -> None:
@@ -48,7 +49,7 @@ async def test_a_suspension_closes_all_connections_of_its_tenant_and_no_others(h
     for client in (alice, reader, bob):
         await client.open()
         await client.initialize()
-    await database.run(tenants.suspend, cast.alice.tenant, actor="the tests")
+    await database.run(turns.suspend_tenant, cast.alice.tenant, actor="the tests")
     assert [await client.ended() for client in (alice, reader)] == [1008, 1008]
     await bob.request("ping")
     await bob.close()

@@ -16,7 +16,7 @@ from sessions_app.core import turns
 from sessions_app.core.base import prepared, supervision
 from sessions_app.core.records import history, summary_queue
 from sessions_app.core.sessions import creation, sessions, state, truncating
-from sessions_app.core.tenancy import quotas, tenants
+from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
@@ -429,7 +429,7 @@ def test_suspending_a_tenant_stops_its_summaries(
     session = alice.session()
     talk_until_due(alice, session)
     model.wait_gate("hold")
-    tenants.suspend(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
+    turns.suspend_tenant(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
     assert model.wait_ended(of_scribe(model)[0]) == "closed"
     assert summaries(session) == []
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from sessions_app.core import turns
 from sessions_app.core.base.lock_waits import RowsHeld
-from sessions_app.core.tenancy import keys, tenants
+from sessions_app.core.tenancy import keys
 from sessions_app.core.turns import ClientResult, refusals, stopping
 from sessions_app.core.turns.refusals import Refusal
 from sessions_app.core.worker.worker import Worker
@@ -56,10 +56,10 @@ def test_a_revocation_stops_queued_running_and_waiting_turns_that_the_key_began(
     # Nobody takes it: its format is a newer release's.
     queued = alice.say(alice.session(), "x")
     Turn.objects.filter(pk=queued.turn_id, state="queued").update(format=99)
-    assert keys.revoke(_row(alice), actor="tests") == Refusal(changed=True, left=0)
+    assert turns.revoke_key(_row(alice), actor="tests") == Refusal(changed=True, left=0)
     assert [_ended(each) for each in (queued, running, waiting)] == [("cancelled", "error")] * 3
     assert turn_of(theirs).state == "running"
-    turns.cancel_tenant(alice.caller.tenant)
+    stopping.cancel_tenant(alice.caller.tenant)
 
 
 @pytest.mark.rule("A2")
@@ -73,9 +73,9 @@ def test_a_turn_belongs_to_the_key_that_began_its_last_run(
     wait_for_state(accepted, "waiting")
     other.answer(session, ClientResult(0, "c", "calm"))
     wait_for_state(accepted, "running")
-    keys.revoke(_row(alice), actor="tests")
+    turns.revoke_key(_row(alice), actor="tests")
     assert turn_of(accepted).state == "running"
-    keys.revoke(_row(other), actor="tests")
+    turns.revoke_key(_row(other), actor="tests")
     assert _ended(accepted) == ("cancelled", "error")
 
 
@@ -123,9 +123,9 @@ def test_what_a_refusal_could_not_stop_is_stopped_by_the_sweep(
         patch.setattr(stopping, "stop", held)
         patch.setattr(refusals, "deadline", time.monotonic)
         if of_tenant:
-            refusal = tenants.suspend(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
+            refusal = turns.suspend_tenant(Tenant.objects.get(pk=alice.caller.tenant), actor="tests")
         else:
-            refusal = keys.revoke(_row(alice), actor="tests")
+            refusal = turns.revoke_key(_row(alice), actor="tests")
     assert refusal == Refusal(changed=True, left=1)
     assert turn_of(accepted).state == "running"
     assert turn_of(other).state == "cancelled"
@@ -136,7 +136,7 @@ def test_what_a_refusal_could_not_stop_is_stopped_by_the_sweep(
 def test_a_key_is_not_revoked_inside_a_transaction(alice: World) -> None:
     """Its turns must be looked at after everybody sees that it is revoked."""
     with transaction.atomic(), pytest.raises(RuntimeError):
-        keys.revoke(_row(alice), actor="tests")
+        turns.revoke_key(_row(alice), actor="tests")
 
 
 @pytest.mark.parametrize("how", ["command", "key", "tenant"])
@@ -156,10 +156,10 @@ def test_turns_that_are_locked_are_left_to_the_sweep_and_the_operator_learns_how
             call_command("revoke_key", str(alice.caller.key), stderr=said)
             assert "3 turns are locked by other transactions and not stopped yet" in said.getvalue()
         elif how == "key":
-            assert keys.revoke(_row(alice), actor="tests") == Refusal(changed=True, left=3)
+            assert turns.revoke_key(_row(alice), actor="tests") == Refusal(changed=True, left=3)
         else:
             tenant = Tenant.objects.get(pk=alice.caller.tenant)
-            assert tenants.suspend(tenant, actor="tests") == Refusal(changed=True, left=3)
+            assert turns.suspend_tenant(tenant, actor="tests") == Refusal(changed=True, left=3)
         assert turn_of(free).state == "cancelled"
         assert {turn_of(each).state for each in held} == {"queued"}
     assert "turns=3" in caplog.text
@@ -177,7 +177,7 @@ def test_a_turn_that_is_released_within_the_wait_is_stopped_by_the_refusal_itsel
     first, second = alice.say(held, "x"), alice.say(free, "y")
     found: list[Refusal] = []
     with locked(lambda: Session.objects.select_for_update().get(pk=held.pk)):
-        revoking = in_thread(lambda: found.append(keys.revoke(_row(alice), actor="tests")))
+        revoking = in_thread(lambda: found.append(turns.revoke_key(_row(alice), actor="tests")))
         wait_for(lambda: turn_of(second).state == "cancelled", "nobody waits for the turn that is locked")
         assert turn_of(first).state == "queued"
     revoking.join(90)

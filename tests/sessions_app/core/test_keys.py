@@ -16,6 +16,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
 from sessions_app.core.tenancy.keys import Issued
@@ -132,7 +133,7 @@ def test_an_unknown_key_is_refused(tenant: Tenant) -> None:
 @pytest.mark.rule("A2")
 def test_a_revoked_key_is_refused(tenant: Tenant) -> None:
     issued = issue(tenant)
-    assert keys.revoke(issued.key, actor="t").changed
+    assert turns.revoke_key(issued.key, actor="t").changed
     assert refused(issued.raw)
 
 
@@ -147,7 +148,7 @@ def test_a_key_is_refused_from_the_moment_it_expires(tenant: Tenant) -> None:
 @pytest.mark.rule("A2")
 def test_a_suspended_tenants_keys_are_refused_until_it_is_resumed(tenant: Tenant) -> None:
     issued = issue(tenant)
-    tenants.suspend(tenant, actor="t")
+    turns.suspend_tenant(tenant, actor="t")
     assert refused(issued.raw)
     tenants.resume(tenant, actor="t")
     assert not refused(issued.raw)
@@ -178,7 +179,7 @@ def test_asking_whether_a_key_is_still_good_is_no_use_of_it(tenant: Tenant) -> N
     issued = issue(tenant)
     assert keys.is_good(issued.raw)
     assert last_used(issued) is None
-    keys.revoke(issued.key, actor="t")
+    turns.revoke_key(issued.key, actor="t")
     assert not keys.is_good(issued.raw)
 
 
@@ -246,8 +247,8 @@ def test_a_wrong_wish_is_refused_by_its_name_and_nothing_is_stored(tenant: Tenan
 
 def test_issuing_and_revoking_leave_one_audit_row_each(tenant: Tenant) -> None:
     issued = issue(tenant, scopes=["meta:read"])
-    assert keys.revoke(issued.key, actor="admin:eve", address="10.0.0.9").changed
-    assert not keys.revoke(issued.key, actor="admin:eve").changed
+    assert turns.revoke_key(issued.key, actor="admin:eve", address="10.0.0.9").changed
+    assert not turns.revoke_key(issued.key, actor="admin:eve").changed
     rows = AuditRecord.objects.filter(action__startswith="key_").order_by("id")
     assert [(row.action, row.actor, row.address, row.tenant_id) for row in rows] == [
         ("key_issued", "shell:eve", "host", tenant.pk),
@@ -265,7 +266,7 @@ def test_a_revocation_that_fails_leaves_neither_row_nor_revocation(tenant: Tenan
 
     monkeypatch.setattr("sessions_app.core.tenancy.audit.record", broken)
     with pytest.raises(RuntimeError):
-        keys.revoke(issued.key, actor="t")
+        turns.revoke_key(issued.key, actor="t")
     assert not refused(issued.raw)
 
 
@@ -301,7 +302,7 @@ def test_a_rotation_never_makes_the_old_key_live_longer(tenant: Tenant) -> None:
 
 def test_a_key_that_is_no_good_any_more_cannot_be_rotated(tenant: Tenant) -> None:
     revoked, expired = issue(tenant), issue(tenant)
-    keys.revoke(revoked.key, actor="t")
+    turns.revoke_key(revoked.key, actor="t")
     ApiKey.objects.filter(pk=expired.key.pk).update(expires_at=timezone.now() - timedelta(days=1))
     for key in (revoked.key, expired.key):
         with pytest.raises(InvalidInput):

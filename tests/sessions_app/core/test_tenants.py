@@ -7,6 +7,7 @@ import threading
 import pytest
 from django.db import connection
 
+from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import AuditRecord, Tenant, TenantCounter
@@ -90,9 +91,9 @@ def test_an_empty_list_of_agents_is_refused() -> None:
 
 def test_suspending_and_resuming_leave_one_audit_row_each() -> None:
     tenant, _ = tenants.create("acme")
-    assert tenants.suspend(tenant, actor="admin:eve", address="10.0.0.9").changed
+    assert turns.suspend_tenant(tenant, actor="admin:eve", address="10.0.0.9").changed
     assert Tenant.objects.exclude(suspended_at=None).exists()
-    assert not tenants.suspend(tenant, actor="admin:eve").changed
+    assert not turns.suspend_tenant(tenant, actor="admin:eve").changed
     assert tenants.resume(tenant, actor="admin:eve")
     assert not Tenant.objects.exclude(suspended_at=None).exists()
     assert not tenants.resume(tenant, actor="admin:eve")
@@ -102,7 +103,7 @@ def test_suspending_and_resuming_leave_one_audit_row_each() -> None:
 def test_a_suspension_cancels_the_tenants_live_turns_and_no_others(alice: World, bob: World) -> None:
     hers = alice.say(alice.session(), "hello")
     his = bob.say(bob.session(), "hello")
-    tenants.suspend(Tenant.objects.get(pk=alice.caller.tenant), actor="t")
+    turns.suspend_tenant(Tenant.objects.get(pk=alice.caller.tenant), actor="t")
     assert turn_of(hers).state in ("cancelled", "error")
     assert turn_of(hers).ended_at is not None
     assert turn_of(his).state == "queued"
@@ -110,16 +111,16 @@ def test_a_suspension_cancels_the_tenants_live_turns_and_no_others(alice: World,
 
 def test_suspending_again_ends_what_a_first_suspension_left(alice: World) -> None:
     tenant = Tenant.objects.get(pk=alice.caller.tenant)
-    tenants.suspend(tenant, actor="t")
+    turns.suspend_tenant(tenant, actor="t")
     left = alice.say(alice.session(), "one that was accepted in the same moment")
-    assert not tenants.suspend(tenant, actor="t").changed
+    assert not turns.suspend_tenant(tenant, actor="t").changed
     assert turn_of(left).ended_at is not None
 
 
 @pytest.mark.rule("A2")
 def test_a_key_issued_while_the_tenant_is_suspended_works_only_after_it_is_resumed() -> None:
     tenant, _ = tenants.create("acme")
-    tenants.suspend(tenant, actor="t")
+    turns.suspend_tenant(tenant, actor="t")
     issued = keys.issue(tenant, name="n", scopes=["*"], expires_at=None, allowed_agents=None, actor="t")
     with pytest.raises(NotAuthenticated):
         keys.authenticate(issued.raw)

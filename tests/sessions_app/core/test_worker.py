@@ -231,7 +231,7 @@ def test_a_turn_that_somebody_has_locked_keeps_no_other_from_its_renewal(
         let_go.set()
         holding.join(60)
     for world in (alice, bob):
-        turns.cancel_tenant(world.caller.tenant)
+        stopping.cancel_tenant(world.caller.tenant)
 
 
 def test_a_turn_that_somebody_has_locked_keeps_no_other_from_being_free_when_its_worker_goes_away(

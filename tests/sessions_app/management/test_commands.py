@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.db import connection
 from django.utils import timezone
 
+from sessions_app.core import turns
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
@@ -105,7 +106,7 @@ def test_a_wrong_wish_is_refused_in_words_and_issues_nothing(acme: Tenant, words
 
 
 def test_a_suspended_tenants_key_comes_with_a_warning(acme: Tenant) -> None:
-    tenants.suspend(acme, actor="t")
+    turns.suspend_tenant(acme, actor="t")
     _, said = run("create_key", "acme", "--name", "n")
     assert "suspended" in said
 
@@ -156,7 +157,7 @@ def test_a_rotated_key_and_its_successor_both_work_for_the_overlap(acme: Tenant)
 
 def test_a_revoked_key_is_not_rotated(acme: Tenant) -> None:
     old = issue(acme)
-    keys.revoke(old.key, actor="t")
+    turns.revoke_key(old.key, actor="t")
     with pytest.raises(CommandError, match="cannot be rotated"):
         run("rotate_key", old.key.prefix)
 
@@ -168,7 +169,7 @@ def test_keys_are_listed_without_the_keys(acme: Tenant) -> None:
         issue(acme, name="over"),
         issue(globex, name="theirs"),
     )
-    keys.revoke(revoked.key, actor="t")
+    turns.revoke_key(revoked.key, actor="t")
     out, _ = run("list_keys", "acme")
     assert "mine" in out
     assert "demo" in out
@@ -177,7 +178,7 @@ def test_keys_are_listed_without_the_keys(acme: Tenant) -> None:
     everything, _ = run("list_keys", "--all")
     assert all(name in everything for name in ("mine", "over", "revoked", "theirs"))
     assert not any(issued.raw in everything for issued in (mine, revoked, theirs))
-    tenants.suspend(acme, actor="t")
+    turns.suspend_tenant(acme, actor="t")
     assert "suspended" in run("list_keys", "acme")[0]
 
 
