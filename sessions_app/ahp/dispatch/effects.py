@@ -10,7 +10,6 @@ from sessions_app.ahp.dispatch.facts import Judged, Refusal
 from sessions_app.ahp.projection.v0_1 import agents as words
 from sessions_app.ahp.projection.v0_1 import values
 from sessions_app.core import turns
-from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.user_messages import UserMessage, content_of
 from sessions_app.core.records import clients, session_changes
 from sessions_app.core.sessions import forms, inbox, truncating
@@ -111,15 +110,6 @@ def _confirmed(judged: Judged) -> None:
             shown_reason=None if text and reason == text else reason,
             suggestion=None if suggestion is None else UserMessage.of(suggestion).document(),
         )
-        try:
-            # A client that does not know its own tool says so like this (R187).
-            turns.fail_unknown(
-                judged.caller, judged.session, turn, call, reason="the call is running already", dispatched=judged.dispatched
-            )
-        except NotPossible:
-            pass
-        else:
-            return
     turns.confirm(judged.caller, judged.session, turn, call, decision, dispatched=judged.dispatched)
 
 

@@ -5,9 +5,8 @@ that ends with the events it caused. The order of locks is session, turn, call, 
 """
 
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.turns.answering import answer, answering, decide, fail_calls_of
+from sessions_app.core.turns.calls import answer, answering, complete, confirm, confirm_result, fail_calls_of, show_content
 from sessions_app.core.turns.closing import lock_live_turn
-from sessions_app.core.turns.deciding import Decision, Outcome, complete, confirm, confirm_result, fail_unknown, show_content
 from sessions_app.core.turns.following import finish, look, take_first, take_steering
 from sessions_app.core.turns.looking import position_of_run, reason_of_run
 from sessions_app.core.turns.opening import accepted_before
@@ -30,7 +29,9 @@ from sessions_app.core.turns.values import (
     CancelReceipt,
     Claimed,
     ClientResult,
+    Decision,
     FormEnd,
+    Outcome,
     Permission,
     Stop,
     Stopped,
@@ -67,9 +68,7 @@ __all__ = [
     "complete",
     "confirm",
     "confirm_result",
-    "decide",
     "fail_calls_of",
-    "fail_unknown",
     "finish",
     "give_back",
     "lock_live_turn",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agents_app import exact_json
 from agents_app.runtime.messages import Content
+from sessions_app.core.base import content
 from sessions_app.core.records import history
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.tenancy import quotas
@@ -137,3 +139,65 @@ class Claimed:
     tenant: int
     session: int
     fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's word on a call that asks. ``input``: the argument text that it shall run with instead."""
+
+    approved: bool
+    option: str | None = None
+    input: str | None = field(default=None, repr=False)
+    how: Literal["denied", "skipped"] = "denied"
+    reason: str = ""
+    suggestion: dict[str, Any] | None = field(default=None, repr=False)
+    why: Literal["not-needed", "user-action", "setting"] = "user-action"
+    """What the client says made it approve."""
+    shown_reason: Any = None
+    """The reason in the client's own form, if that is more than its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A client's account of what its tool did. ``content``: blocks as the client has them; ``error``: message, code?."""
+
+    success: bool
+    message: Any
+    content: list[dict[str, Any]] | None = field(default=None, repr=False)
+    structured: dict[str, Any] | None = field(default=None, repr=False)
+    error: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        members = {"content": self.content, "structured": self.structured, "error": self.error}
+        there = {name: value for name, value in members.items() if value is not None}
+        return {"success": self.success, "message": self.message, **there}
+
+    def for_model(self, images: Collection[str]) -> Content:
+        """Text and images as the client gave them, else the structured content, else the error.
+
+        ``images``: those the agent takes. InvalidInput for a broken one.
+        """
+        blocks = [
+            block
+            for index, given in enumerate(self.content or [])
+            if (block := _for_model(given, images, ("result", "content", index))) is not None
+        ]
+        if len(blocks) == 1 and blocks[0]["type"] == "text":
+            return str(blocks[0]["text"])
+        if blocks:
+            return blocks
+        if self.structured is not None:
+            return exact_json.dumps(self.structured)
+        return "" if self.error is None else f"Tool execution failed: {self.error.get('message', '')}"
+
+
+def _for_model(given: Mapping[str, Any], images: Collection[str], path: content.Path) -> dict[str, Any] | None:
+    match given.get("type"):
+        case "text":
+            return {"type": "text", "text": given["text"]}
+        case "embeddedResource":
+            return content.image_block(given["contentType"], given["data"], images, (*path, "data"))
+        case "resource" if (given.get("contentType") or "").startswith("image/") and "http" in images:
+            uri = given["uri"]
+            return {"type": "image", "url": uri} if content.HTTP_IMAGE.fullmatch(uri) else None
+    return None

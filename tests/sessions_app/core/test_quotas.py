@@ -183,8 +183,8 @@ def test_turns_that_wait_for_their_client_take_no_place_until_they_are_answered(
     alice.say(other, "takes the place")
     with refused("turns-at-once"):
         alice.answer(waiting, ClientResult(0, "c", "calm"))
-    with refused("turns-at-once"):
-        turns.decide(alice.caller, waiting, answers=[ClientResult(0, "c", "calm")])
+    with refused("turns-at-once"), turns.answering(alice.caller, waiting) as open_calls:
+        open_calls.answer([ClientResult(0, "c", "calm")])
     assert turn_of(paused).state == TurnState.WAITING
     turns.cancel(alice.caller, other)
     alice.answer(waiting, ClientResult(0, "c", "calm"))

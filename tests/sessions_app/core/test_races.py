@@ -23,7 +23,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import history
 from sessions_app.core.sessions import connections, inbox
-from sessions_app.core.turns import ClientResult, Permission, Stop, stopping
+from sessions_app.core.turns import ClientResult, Decision, Stop, stopping
 from sessions_app.core.worker import runner
 from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.core.worker.worker import Worker
@@ -62,12 +62,12 @@ def test_an_answer_just_before_waiting_is_not_overlooked(
     asked = call("read_log", {}, id="c") if answer == "result" else call("add_one", {"n": 1}, id="c")
     accepted = alice.say(session, model.script([asked], [text("done")]))
     assert held.entered.wait(90)
-    given: dict[str, turns.Answer] = {
-        "grant": Permission(0, "c", granted=True),
-        "deny": Permission(0, "c", granted=False, reason="no"),
-        "result": ClientResult(0, "c", "calm"),
-    }
-    turns.decide(alice.caller, session, answers=[given[answer]])
+    if answer == "result":
+        with turns.answering(alice.caller, session) as open_calls:
+            open_calls.answer([ClientResult(0, "c", "calm")])
+    else:
+        decision = Decision(approved=answer == "grant", reason="" if answer == "grant" else "no")
+        turns.confirm(alice.caller, session, accepted.public_id, "c", decision, dispatched=None)
     assert turn_of(accepted).state == "running"
     held.go.set()
     turn = wait_for_state(accepted, "done")
@@ -87,7 +87,7 @@ def test_a_grant_runs_its_tool_while_another_still_runs(
     script = model.script([call("block", {"n": 1}, id="slow"), call("add_one", {"n": 1}, id="asked")], [text("done")])
     accepted = alice.say(session, script)
     assert tools.entered.wait(90)
-    turns.decide(alice.caller, session, answers=[Permission(0, "asked", granted=True)])
+    turns.confirm(alice.caller, session, accepted.public_id, "asked", Decision(approved=True), dispatched=None)
     wait_for(lambda: ("add_one", 1) in tools.runs, "the granted tool ran beside the slow one")
     tools.release.set()
     wait_for_state(accepted, "done")
@@ -105,7 +105,7 @@ def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable
     def decide() -> None:
         try:
             barrier.wait(90)
-            turns.decide(alice.caller, session, answers=[Permission(0, "c", granted=True)])
+            turns.confirm(alice.caller, session, accepted.public_id, "c", Decision(approved=True), dispatched=None)
             outcomes.append("taken")
         except Exception as error:
             outcomes.append(type(error).__name__)
@@ -117,7 +117,7 @@ def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable
         thread.start()
     for thread in threads:
         thread.join(90)
-    assert sorted(outcomes) == ["InvalidInput", "InvalidInput", "taken"]
+    assert sorted(outcomes) == ["NotPossible", "NotPossible", "taken"]
     wait_for_state(accepted, "done")
     assert tools.runs == [("add_one", 1)]
 

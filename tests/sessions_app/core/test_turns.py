@@ -15,9 +15,10 @@ from agents_app import exact_json
 from agents_app.runtime.interface import Limits
 from agents_app.spec import ToolSpec
 from sessions_app.core import turns
-from sessions_app.core.base.errors import AgentGone, InvalidInput, SessionNotFound, TurnAlreadyRunning
+from sessions_app.core.base.errors import AgentGone, InvalidInput, NotPossible, SessionNotFound, TurnAlreadyRunning
 from sessions_app.core.log import journal
 from sessions_app.core.records import history
+from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import sessions
 from sessions_app.core.turns import ClientResult, Permission, stopping
@@ -508,8 +509,13 @@ def test_a_call_nobody_can_serve_takes_no_answer_from_a_client(alice: World) -> 
         runner="nobody",
         created_at=timezone.now(),
     )
-    with pytest.raises(InvalidInput):
-        turns.decide(alice.caller, session, answers=[ClientResult(0, "n", "mine")])
+    with pytest.raises(NotPossible):
+        turns.confirm(alice.caller, session, accepted.public_id, "n", turns.Decision(approved=True), dispatched=None)
+    sent = Dispatched("c1", "w1", "", 1, "0.1.0", {"type": "session/toolCallComplete"})
+    with pytest.raises(NotPossible):
+        turns.complete(
+            alice.caller, session, accepted.public_id, "n", turns.Outcome(success=True, message="mine"), dispatched=sent
+        )
 
 
 @pytest.mark.rule("A38")

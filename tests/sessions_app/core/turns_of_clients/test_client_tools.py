@@ -139,7 +139,7 @@ def test_a_client_that_does_not_know_its_tool_fails_the_call(alice: World, start
     start(alice, session, model.script([call("open_file")], [text("ok")]))
     row = waiting_call(session, "open_file")
     sent = replace(action(), came={"type": "session/x", "odd": None})
-    turns.fail_unknown(alice.caller, session, "t1", row.call_id, reason="it runs already", dispatched=sent)
+    turns.confirm(alice.caller, session, "t1", row.call_id, Decision(approved=False), dispatched=sent)
     ends(session, "t1")
     # Refused just as it came, whatever of it would have been kept.
     assert [each["origin"]["said"] for each in of_tenant(alice.caller.tenant, "dispatch_refused")] == [sent.came]

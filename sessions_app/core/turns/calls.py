@@ -1,0 +1,310 @@
+"""Answers of clients to open calls: results of their own tools, and decisions about the server's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from agents_app import exact_json, registry
+from sessions_app.core.base import content, prepared
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.log import broadcast, journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import clients, dispatches, idempotency, session_settings
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.records.history import Place
+from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.tenancy import access, agents, definitions, quotas
+from sessions_app.core.turns import call_options, tasks
+from sessions_app.core.turns.call_records import actor_of, check_answers, form_closed, grantable_tools, store_answers
+from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
+from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, what_is_open
+from sessions_app.core.turns.values import Accepted, Answer, ClientResult, Decision, FormEnd, Outcome, Permission, Stopped
+from sessions_app.models import CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
+
+UNKNOWN_HERE = "Tool execution failed: the client does not know this tool"
+
+
+def _deadline(seconds: float | None) -> Any:
+    """When a run that begins now is stopped, by the database's clock (A123)."""
+    return None if seconds is None else Now() + timedelta(seconds=seconds)
+
+
+def answer(
+    caller: Caller,
+    session: Session,
+    *,
+    answers: Sequence[Answer],
+    overrides: Overrides,
+    once: Once | None = None,
+    deadline: float | None = None,
+) -> Accepted:
+    """Answer calls of a session that waits (or whose seed left calls open) and go on with the turn."""
+    definitions.prepare(session.agent_name)
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        if (earlier := idempotency.recall(caller, once)) is not None:
+            return accepted_before(session, earlier)
+        asking.take_turn()
+        spec = agents.for_turn(caller, session)
+        live, calls = what_is_open(session)
+        client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
+        check_answers(answers, calls, client_names)
+        definition = session_settings.apply_overrides(session, spec, overrides)
+        for happening in session_settings.told(spec, overrides):
+            tx.append(NewEvent(session.tenant_id, session.pk, happening))
+        now = timezone.now()
+        if live is None:
+            public_id, run = new_id("turn"), 1
+            turn = insert_turn(caller.key, session, public_id, definition, now, deadline)
+            began = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
+            ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn_id=turn)
+        else:
+            turn, public_id, run = live.pk, live.public_id, live.run + 1
+            Turn.objects.filter(pk=turn).update(
+                state=TurnState.QUEUED,
+                api_key_id=caller.key,
+                run=run,
+                queued_at=Now(),
+                definition_id=definition,
+                takeovers=0,
+                deadline_at=_deadline(deadline),
+            )
+            began = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
+        prepared.execute([session_settings.begun(session, None, now) if live is None else session_settings.touched(session, now)])
+        idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
+        place = Place(session.tenant_id, session.pk, turn, run, step=0)
+        stored = store_answers(
+            place,
+            public_id,
+            calls,
+            answers,
+            grantable=grantable_tools(spec, session, calls),
+            by=actor_of(caller),
+            now=now,
+            stored=True,
+        )
+        asking.admit_turn()
+        first = append_all(tx, session, [began, *stored])
+        tx.after_commit(tasks.wake)
+    return Accepted(turn, public_id, run, tx.stored[first].seq, standings=asking.standings)
+
+
+class Answering:
+    """A locked session with its live turn and open calls, in a transaction that may answer some of them."""
+
+    def __init__(self, caller: Caller, session: Session, tx: journal.Transaction, asking: quotas.Asking) -> None:
+        self.caller, self.session, self.tx, self._asking = caller, session, tx, asking
+        self.live = lock_live_turn(session)
+        self.calls = lock_open_calls(session) if self.live is not None else []
+        self.told: Stopped | None = None
+
+    def find(self, turn: str, call_id: str) -> ToolCall:
+        """An open call of this turn; NotPossible if there is none."""
+        if self.live is None or self.live.public_id != turn:
+            raise NotPossible("this turn is not active")
+        found = next((call for call in self.calls if call.call_id == call_id), None)
+        if found is None:
+            raise NotPossible("this call is not open")
+        return found
+
+    def answer(self, answers: Sequence[Answer], dispatched: Dispatched | None = None) -> None:
+        """Store them and make the turn go on, or let its run know."""
+        live = self.live
+        assert live is not None, "an open call without a live turn was found by no check"
+        spec, now = registry.find(self.session.agent_name), timezone.now()
+        waiting = live.state == TurnState.WAITING
+        # A result that waits for its release leaves its call open: there is nothing that a run could do with it.
+        goes_on = waiting and not all(isinstance(each, ClientResult) and each.reviewed for each in answers)
+        if goes_on:
+            self._asking.take_turn()
+            self.append([go_on(live, self.caller.key)])
+            self.tx.after_commit(tasks.wake)
+        elif not waiting:
+            self.told = Stopped(live.pk, live.worker)
+        place = Place(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
+        grantable = frozenset() if spec is None else grantable_tools(spec, self.session, self.calls)
+        stored = store_answers(
+            place, live.public_id, self.calls, answers, grantable=grantable, by=actor_of(self.caller), now=now, stored=waiting
+        )
+        self.append([*stored[:-1], dispatches.told(stored[-1], dispatched)])
+        if goes_on:
+            self._asking.admit_turn()
+
+    def close_form(self, form: Form, end: FormEnd) -> None:
+        """Close what a running tool of the server's asked; its run is told."""
+        live = self.live
+        assert live is not None, "an open call without a live turn was found by no check"
+        self.append([form_closed(live.public_id, form, end, timezone.now())])
+        self.told = Stopped(live.pk, live.worker)
+
+    def append(self, happenings: Sequence[Happening]) -> None:
+        for happening in happenings:
+            self.tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
+
+
+def go_on(live: Turn, key: int | None) -> Happening:
+    """Put a waiting turn, which is locked, back into the queue."""
+    live.run += 1
+    Turn.objects.filter(pk=live.pk).update(state=TurnState.QUEUED, api_key_id=key, run=live.run, queued_at=Now(), takeovers=0)
+    return Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run})
+
+
+def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: str) -> Stopped | None:
+    """Fail what a client of a locked session has left open, and let the turn go on; tell the worker after it."""
+    live = lock_live_turn(session)
+    calls = [] if live is None else lock_open_calls(session)
+    theirs = [call for call in calls if call.client == client and call.state == CallState.PENDING]
+    if live is None or not theirs:
+        return None
+    now, waiting = timezone.now(), live.state == TurnState.WAITING
+    message = text.partition(": ")[2]
+    outcome = {"success": False, "message": message, "error": {"message": message}}
+    results = [ClientResult(0, call.call_id, text, failed=True, outcome=outcome) for call in theirs]
+    happenings = [go_on(live, live.api_key_id)] if waiting else []
+    place = Place(session.tenant_id, session.pk, live.pk, live.run, step=0)
+    happenings += store_answers(
+        place, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting
+    )
+    append_all(tx, session, happenings)
+    if waiting:
+        tx.after_commit(tasks.wake)
+    return None if waiting else Stopped(live.pk, live.worker)
+
+
+@contextmanager
+def answering(caller: Caller, session: Session, dispatched: Dispatched | None = None) -> Iterator[Answering]:
+    """The transaction around an answer; the run's worker is told after it."""
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.remember(caller, dispatched)
+        agents.for_turn(caller, session)
+        call = Answering(caller, session, tx, asking)
+        yield call
+    if call.told is not None and call.told.worker:
+        broadcast.tell_worker(call.told.worker, {"turn": call.told.turn_id, "what": "answered"})
+
+
+def confirm(caller: Caller, session: Session, turn: str, call: str, decision: Decision, *, dispatched: Dispatched | None) -> None:
+    """Let a call that asks run, or deny it. Of two clients at once the first is heard.
+
+    A client that denies a call of its own, which runs already, does not know its tool: the call fails (R187).
+    """
+    with answering(caller, session, dispatched) as open_calls:
+        row = open_calls.find(turn, call)
+        if not decision.approved and dispatched is not None and _is_own(row, dispatched):
+            _fail_unknown(open_calls, row, dispatched)
+            return
+        if row.state != CallState.PENDING or row.runner != CallRunner.SERVER:
+            raise NotPossible("this call does not wait for a confirmation")
+        if decision.option is not None:
+            kind = call_options.kind_of(decision.option)
+            if kind is None:
+                raise NotPossible("the call offers no such option")
+            if (kind == "approve") is not decision.approved:
+                raise NotPossible("the option says something else than the decision")
+        _check_storable([decision.input, decision.reason, decision.suggestion, decision.shown_reason])
+        word = Permission(
+            0,
+            call,
+            decision.approved,
+            reason=decision.reason,
+            option=decision.option or "",
+            arguments=decision.input,
+            how=decision.how,
+            suggestion=decision.suggestion,
+            why=decision.why,
+            shown_reason=decision.shown_reason,
+        )
+        open_calls.answer([word], dispatched)
+        if decision.option == call_options.SESSION:
+            _trust(open_calls, row)
+
+
+def _check_storable(value: Any) -> None:
+    if faults := content.unstorable(value, ("action",)):
+        raise InvalidInput(faults)
+
+
+def _trust(open_calls: Answering, row: ToolCall) -> None:
+    """From now on the tool need not ask in this session, in either protocol."""
+    session = open_calls.session
+    refs: list[dict[str, Any]] = exact_json.loads(session.tool_refs or "[]")
+    trusted = [{**ref, "trust": True} if ref["name"] == row.name else ref for ref in refs]
+    if trusted != refs:
+        Session.objects.filter(pk=session.pk).update(tool_refs=exact_json.dumps(trusted))
+        clients.draw_attention(session.pk)
+
+
+def complete(
+    caller: Caller,
+    session: Session,
+    turn: str,
+    call: str,
+    outcome: Outcome,
+    *,
+    reviewed: bool = False,
+    dispatched: Dispatched,
+) -> None:
+    """The result of a tool that the dispatching client has brought. ``reviewed``: it waits until a client releases it."""
+    with answering(caller, session, dispatched) as open_calls:
+        _own(open_calls, turn, call, dispatched)
+        _check_storable(outcome.document())
+        spec = registry.find(session.agent_name)
+        said = outcome.for_model(() if spec is None else spec.images)
+        result = ClientResult(0, call, said, failed=not outcome.success, outcome=outcome.document(), reviewed=reviewed)
+        open_calls.answer([result], dispatched)
+
+
+def _is_own(row: ToolCall, dispatched: Dispatched) -> bool:
+    """Whether this is a running call of a tool that the dispatching client has brought."""
+    return row.client == dispatched.client and row.state == CallState.PENDING
+
+
+def _own(open_calls: Answering, turn: str, call: str, dispatched: Dispatched) -> ToolCall:
+    row = open_calls.find(turn, call)
+    if row.client is None:
+        raise NotPossible("this is no call of a client's tool")
+    if row.client != dispatched.client:
+        raise NotPossible("this call is another client's")
+    if row.state != CallState.PENDING:
+        raise NotPossible("this call is not running")
+    return row
+
+
+def _fail_unknown(open_calls: Answering, row: ToolCall, dispatched: Dispatched) -> None:
+    open_calls.tx.append(dispatches.refusal(open_calls.caller, dispatched, "the call is running already"))
+    message = UNKNOWN_HERE.partition(": ")[2]
+    outcome = {"success": False, "message": message, "error": {"message": message}}
+    open_calls.answer([ClientResult(0, row.call_id, UNKNOWN_HERE, failed=True, outcome=outcome)])
+
+
+def show_content(
+    caller: Caller, session: Session, turn: str, call: str, shown: list[dict[str, Any]], *, dispatched: Dispatched
+) -> None:
+    """What a client shows of a call of its own while it works on it."""
+    with answering(caller, session, dispatched) as open_calls:
+        row = _own(open_calls, turn, call, dispatched)
+        _check_storable(shown)
+        ToolCall.objects.filter(pk=row.pk).update(shown=exact_json.dumps(shown))
+        happening = Happening(Kind.CALL_CONTENT_CHANGED, {"turn": turn, "call": call, "content": shown})
+        open_calls.append([dispatches.told(happening, dispatched)])
+
+
+def confirm_result(
+    caller: Caller, session: Session, turn: str, call: str, *, approved: bool, dispatched: Dispatched | None
+) -> None:
+    """Whether the model gets a result that was held back."""
+    with answering(caller, session, dispatched) as open_calls:
+        if open_calls.find(turn, call).state != CallState.REVIEW:
+            raise NotPossible("no result of this call waits for a confirmation")
+        open_calls.answer([Permission(0, call, approved)], dispatched)
