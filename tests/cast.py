@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import creating
 from sessions_app.core.tenancy import access, keys, tenants
 
 if TYPE_CHECKING:
@@ -58,8 +58,13 @@ def make_session(
     seed: Sequence[dict[str, Any]] = (),
 ) -> Session:
     """A session of the agent; the agent must be in the registry (see ``agents``)."""
-    wanted = sessions.Wanted(agent, tools, dict(options or {}), list(client_tools), list(seed))
-    return access.session(caller, sessions.create(caller, wanted))
+    wanted = creating.Wanted(agent, tools, dict(options or {}), list(client_tools), list(seed))
+    return access.session(caller, creating.create(caller, wanted).public_id)
+
+
+def make_session_of_client(caller: Caller, **given: Any) -> Session:
+    """A session as a client of AHP makes it."""
+    return access.session(caller, creating.create(caller, creating.WantedByClient(**given)).public_id)
 
 
 def agents(model_url: str) -> list[AgentSpec]:

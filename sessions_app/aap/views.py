@@ -37,7 +37,7 @@ from sessions_app.core.base.errors import AgentGone, HistoryKindUndeclared, Posi
 from sessions_app.core.log import journal
 from sessions_app.core.records import history
 from sessions_app.core.records.history import Line
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import creating, deleting, listing
 from sessions_app.core.tenancy import access, agents, key_watch, quotas
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
@@ -119,7 +119,7 @@ class Meta(Endpoint):
 
 class SessionList(Endpoint):
     def get(self, request: Request) -> HttpResponse:
-        return json_answer(self.dialect.sessions(v3.sessions(sessions.page(caller_of(request), request.GET.get("after")))))
+        return json_answer(self.dialect.sessions(v3.sessions(listing.page(caller_of(request), request.GET.get("after")))))
 
 
 class Sessions(SessionList):
@@ -128,7 +128,7 @@ class Sessions(SessionList):
         body = read_object(request, most=quotas.largest_request(caller))
         once = headers.once(request, body)
         wanted = v3.creation(self.lifted(body), functools.partial(agents.for_creation, caller))
-        session_id = sessions.create(caller, wanted, once)
+        session_id = creating.create(caller, wanted, once=once).public_id
         answer = json_answer(v3.created(session_id), status=201)
         answer["Location"] = f"{request.path}/{session_id}"
         return answer
@@ -140,7 +140,7 @@ class OneSession(Endpoint):
 
     def delete(self, request: Request, session_id: str) -> HttpResponse:
         caller = caller_of(request)
-        sessions.delete(caller, session_of(caller, session_id))
+        deleting.delete(caller, session_of(caller, session_id))
         return no_content()
 
 
@@ -254,7 +254,7 @@ def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:
 
 
 def session_document(session: Session) -> Document:
-    return v3.session(sessions.facts(session))
+    return v3.session(listing.facts(session))
 
 
 def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Document:

@@ -27,8 +27,8 @@ from sessions_app.core.base import log_context
 from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput, PositionPruned
 from sessions_app.core.records.history import Line
-from sessions_app.core.sessions import openings
-from sessions_app.core.sessions.sessions import Wanted
+from sessions_app.core.sessions import creating
+from sessions_app.core.sessions.creating import Wanted
 from sessions_app.core.tenancy import agents, quotas
 
 # --- other words ---
@@ -156,8 +156,11 @@ class Session(views.Endpoint):
         wanted = opening(self.lifted(body), functools.partial(agents.for_creation, caller))
         assert wanted.turn.content is not None, "a user message"
         with views.stream_slot(caller) as slot:
-            made = openings.open_session(caller, wanted.creation, wanted.turn.content, once, deadline)
-            session_id = made.session.public_id
+            turn = creating.FirstTurn(wanted.turn.content, deadline)
+            made = creating.create(caller, wanted.creation, first_turn=turn, once=once)
+            assert made.session is not None
+            assert made.accepted is not None, "a first turn was wanted"
+            session_id = made.public_id
             log_context.bind(session=session_id)
             answer = views.answer_to_turn(
                 slot,

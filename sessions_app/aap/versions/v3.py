@@ -21,7 +21,8 @@ from sessions_app.core.base import content
 from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.records.history import Line
-from sessions_app.core.sessions.sessions import Page, SessionFacts, Wanted
+from sessions_app.core.sessions.creating import Wanted
+from sessions_app.core.sessions.listing import Page, SessionFacts
 from sessions_app.core.turns import Answer, CancelReceipt, ClientResult, Overrides, Permission
 
 VERSION = 3

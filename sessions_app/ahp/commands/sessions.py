@@ -14,8 +14,7 @@ from sessions_app.core.base import content
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import AgentUnknown
 from sessions_app.core.records import addresses, clients
-from sessions_app.core.sessions import creation, entries, state
-from sessions_app.core.sessions import sessions as core_sessions
+from sessions_app.core.sessions import creating, deleting, entries, state
 from sessions_app.core.tenancy import agents
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def _create(caller: Caller, params: Any) -> None:
         raise jsonrpc.invalid_params("params.workingDirectory is not a URI with a scheme and a path")
     fork = None
     if (source := params.get("fork")) is not None:
-        fork = creation.Fork(addresses.find(caller, source["session"]), source["turnId"])
+        fork = creating.Fork(addresses.find(caller, source["session"]), source["turnId"])
     agent = params.get("provider")
     if agent is None and fork is None:
         agent = _agent_named_by(caller, scheme)
@@ -54,8 +53,7 @@ def _create(caller: Caller, params: Any) -> None:
     options, approval = agent_words.split(params.get("config", {}))
     if approval not in (None, "ask", "auto"):
         raise jsonrpc.invalid_params(f"params.config.{values.APPROVAL} must be ask or auto")
-    creation.create(
-        caller,
+    wanted = creating.WantedByClient(
         uri=uri,
         agent=agent,
         model=None if model is None else model["id"],
@@ -65,6 +63,7 @@ def _create(caller: Caller, params: Any) -> None:
         directory=directory,
         fork=fork,
     )
+    creating.create(caller, wanted)
 
 
 def _agent_named_by(caller: Caller, scheme: str) -> str:
@@ -90,7 +89,7 @@ async def dispose(connection: Connection, params: Any) -> None:
 
 
 def _dispose(caller: Caller, uri: str) -> None:
-    core_sessions.delete(caller, addresses.find(caller, uri))
+    deleting.delete(caller, addresses.find(caller, uri))
 
 
 async def listed(connection: Connection, _params: Any) -> Any:

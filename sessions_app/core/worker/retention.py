@@ -12,7 +12,7 @@ from functools import partial
 
 from sessions_app.core.base.rounds import Round
 from sessions_app.core.records import live_workers
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import deleting
 from sessions_app.models import Tenant
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,8 @@ def enforce(seconds: float) -> int:
         for each in list(due):
             tenant, slug, days = each
             since = now - timedelta(days=days)
-            found = sessions.idle(tenant, since, BATCH, this.passed_over)
-            gone = this.each(found, partial(sessions.delete_idle, since=since))
+            found = deleting.idle(tenant, since, BATCH, this.passed_over)
+            gone = this.each(found, partial(deleting.delete_idle, since=since))
             if gone:
                 deleted[slug] = deleted.get(slug, 0) + gone
                 log.info("retention: tenant %s: %s sessions unused for %s days deleted so far", slug, deleted[slug], days)

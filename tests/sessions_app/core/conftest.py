@@ -20,7 +20,7 @@ from sessions_app.core.base import database
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.log import journal
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import creating
 from sessions_app.core.tenancy import access
 from sessions_app.core.worker import worker
 from sessions_app.models import Session, Tenant, Turn
@@ -55,8 +55,8 @@ class World:
         options: dict[str, str] | None = None,
     ) -> Session:
         refs = None if tools is None else list(tools)
-        wanted = sessions.Wanted(self.agent, refs, options or {}, list(client_tools), list(seed))
-        return access.session(self.caller, sessions.create(self.caller, wanted))
+        wanted = creating.Wanted(self.agent, refs, options or {}, list(client_tools), list(seed))
+        return access.session(self.caller, creating.create(self.caller, wanted).public_id)
 
     def say(self, session: Session, text: str, overrides: Overrides | None = None) -> turns.Accepted:
         return turns.start(self.caller, session, content=text, overrides=overrides or Overrides())

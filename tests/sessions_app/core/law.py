@@ -20,7 +20,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import SessionNotFound
 from sessions_app.core.log import journal
 from sessions_app.core.records import addresses
-from sessions_app.core.sessions import creation, sessions, state
+from sessions_app.core.sessions import creating, state
 from sessions_app.core.tenancy import access
 from sessions_app.models import Session
 
@@ -46,23 +46,17 @@ def _folded(session: Session, uri: str, seq: int, upto: int, shown: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _law_of_states(alice: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made: list[tuple[Caller, Session, str, int, Any]] = []
-    create, create_over_aap = creation.create, sessions.create
+    create = creating.create
 
     def note(caller: Caller, session: Session) -> None:
         made.append((caller, session, addresses.of(session), *_seen(caller, session)))
 
-    def creating(caller: Caller, **given: Any) -> Session:
-        session = create(caller, **given)
-        note(caller, session)
-        return session
+    def create_and_note(caller: Caller, wanted: Any, **given: Any) -> creating.Created:
+        created = create(caller, wanted, **given)
+        note(caller, access.session(caller, created.public_id))
+        return created
 
-    def creating_over_aap(caller: Caller, wanted: sessions.Wanted, once: Any = None) -> str:
-        public_id = create_over_aap(caller, wanted, once)
-        note(caller, access.session(caller, public_id))
-        return public_id
-
-    monkeypatch.setattr(creation, "create", creating)
-    monkeypatch.setattr(sessions, "create", creating_over_aap)
+    monkeypatch.setattr(creating, "create", create_and_note)
     yield
     for caller, session, uri, seq, shown in made:
         try:

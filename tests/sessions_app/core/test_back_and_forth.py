@@ -16,9 +16,10 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import history, options
-from sessions_app.core.sessions import creation, entries, sessions, state, truncating
-from sessions_app.core.sessions.creation import Fork
+from sessions_app.core.sessions import deleting, entries, listing, state, truncating
+from sessions_app.core.sessions.creating import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
+from tests.cast import make_session_of_client
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, status, text
 from tests.sessions_app.core import tools
@@ -159,7 +160,7 @@ def test_a_cut_ends_a_turn_that_waits(alice: World, start_worker: Any, model: Mo
 
 
 def fork(world: World, source: Session, turn: str, uri: str = "sailor:/fork", **given: Any) -> Session:
-    return creation.create(world.caller, uri=uri, agent=None, fork=Fork(source, turn), **given)
+    return make_session_of_client(world.caller, uri=uri, agent=None, fork=Fork(source, turn), **given)
 
 
 @pytest.mark.rule("R221")
@@ -186,7 +187,7 @@ def test_a_fork_has_the_turns_up_to_one_and_goes_its_own_way(alice: World, start
     assert len(model.requests_of(script)[0].messages) == 8
     assert answers(source)[-1] == "answer 3"
     truncating.truncate(alice.caller, source, None, dispatched=action())
-    sessions.delete(alice.caller, source)
+    deleting.delete(alice.caller, source)
     assert ids(alice, copied) == ["t1", "t2", "t3"]
 
 
@@ -195,7 +196,7 @@ def test_a_fork_takes_other_options_if_it_is_given_some(alice: World, start_work
     start_worker()
     source = talked(alice, model, 1, options={"tone": "softly"})
     copied = fork(alice, source, "t1", options={"tone": "loudly"})
-    assert sessions.facts(copied).options == {"tone": "loudly"}
+    assert listing.facts(copied).options == {"tone": "loudly"}
     again = fork(alice, copied, "t1", uri="sailor:/again")
     assert ids(alice, again) == ["t1"]
 

@@ -14,11 +14,12 @@ from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import QuotaExceeded
 from sessions_app.core.records import clients, session_changes
 from sessions_app.core.records.clients import Entry
-from sessions_app.core.sessions import connections, creation, inbox, sessions
+from sessions_app.core.sessions import connections, deleting, inbox
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Measure, PendingMessage, Session, SessionClient, Turn
+from tests.cast import make_session_of_client
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import gate, text
 from tests.sessions_app.core.conftest import World, wait_for
@@ -44,7 +45,7 @@ def _books_are_true(alice: World) -> Iterator[None]:
 
 
 def made(world: World, entry: Entry | None = None) -> Session:
-    return creation.create(world.caller, uri="sailor:/one", agent="sailor", client=entry)
+    return make_session_of_client(world.caller, uri="sailor:/one", agent="sailor", client=entry)
 
 
 def put(world: World, session: Session, words: str, message_id: str = "q1", kind: Any = "queued") -> None:
@@ -132,7 +133,7 @@ def test_tools_beyond_the_room_are_refused_however_they_come(alice: World) -> No
     with pytest.raises(QuotaExceeded, match="stored-bytes"):
         clients.change_tools(alice.caller, session, [TOOL], dispatched=action(client="me"))
     with pytest.raises(QuotaExceeded, match="stored-bytes"):
-        creation.create(alice.caller, uri="sailor:/two", agent="sailor", client=Entry("me", None, [TOOL]))
+        make_session_of_client(alice.caller, uri="sailor:/two", agent="sailor", client=Entry("me", None, [TOOL]))
     assert used(alice) < before + 100
     assert Session.objects.count() == 1
 
@@ -143,5 +144,5 @@ def test_a_session_that_is_deleted_gives_back_what_its_clients_left(alice: World
     running(alice, session, model)
     put(alice, session, "x" * 1000)
     assert used(alice) > empty + 1500
-    sessions.delete(alice.caller, session)
+    deleting.delete(alice.caller, session)
     assert used(alice) == empty

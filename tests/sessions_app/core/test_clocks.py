@@ -15,7 +15,7 @@ from agents_app.tools import questions
 from sessions_app.core import turns
 from sessions_app.core.records import clients, idempotency, live_workers, session_changes
 from sessions_app.core.records.idempotency import Once
-from sessions_app.core.sessions import connections, forms, sessions, truncating
+from sessions_app.core.sessions import connections, deleting, forms, sessions, truncating
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import DispatchRecord, Form, IdempotencyRecord, Session, Turn
@@ -130,7 +130,7 @@ def test_a_session_that_was_deleted_by_a_web_whose_clock_is_behind_stays_for_its
 ) -> None:
     session = alice.session()
     with wrong_clock(BEHIND):
-        sessions.delete(alice.caller, session)
+        deleting.delete(alice.caller, session)
     housekeeping.run()
     assert Session.with_deleted.filter(pk=session.pk).exists()
 

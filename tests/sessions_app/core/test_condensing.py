@@ -15,11 +15,12 @@ from agents_app.spec import AgentSpec, SummarySpec
 from sessions_app.core import turns
 from sessions_app.core.base import prepared, supervision
 from sessions_app.core.records import history, summary_queue
-from sessions_app.core.sessions import creation, sessions, state, truncating
+from sessions_app.core.sessions import creating, deleting, state, truncating
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
+from tests.cast import make_session_of_client
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
 from tests.fakes.steps import call, gate, status, text, usage
 from tests.sessions_app.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
@@ -414,7 +415,7 @@ def test_deleting_a_session_stops_its_summary(
     session = alice.session()
     talk_until_due(alice, session)
     model.wait_gate("hold")
-    sessions.delete(alice.caller, session)
+    deleting.delete(alice.caller, session)
     assert model.wait_ended(of_scribe(model)[0]) == "closed"
     assert not Compaction.objects.filter(session_id=session.pk).exists()
     housekeeping.remove_session(session.pk)
@@ -576,7 +577,7 @@ def test_a_fork_takes_a_summary_along_that_covers_only_what_is_copied(
 
 
 def fork(world: World, source: Session, turn: Turn, uri: str) -> Session:
-    return creation.create(world.caller, uri=uri, agent=None, fork=creation.Fork(source, turn.public_id))
+    return make_session_of_client(world.caller, uri=uri, agent=None, fork=creating.Fork(source, turn.public_id))
 
 
 # --- how fast ------------------------------------------------------------------------------------

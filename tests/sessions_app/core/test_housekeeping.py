@@ -16,7 +16,7 @@ from django.utils import timezone
 from sessions_app.core.base import rounds
 from sessions_app.core.base.errors import SessionNotFound
 from sessions_app.core.log import journal
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import access
 from sessions_app.core.turns import Accepted
 from sessions_app.core.worker import housekeeping, retention
@@ -78,7 +78,7 @@ def test_a_session_deleted_in_any_state_leaves_no_word(
     _reach(state, session, accepted)
     assert tables_with(WORD) != []
     with caplog.at_level(logging.DEBUG):
-        sessions.delete(alice.caller, session)
+        deleting.delete(alice.caller, session)
         with pytest.raises(SessionNotFound):
             access.session(alice.caller, session.public_id)
         assert Turn.objects.get(pk=accepted.turn_id).state == ("done" if state == "done" else "cancelled")
@@ -108,7 +108,7 @@ def _reach(state: str, session: Session, accepted: Accepted) -> None:
 def test_removing_one_session_leaves_the_next_alone(alice: World, model: ModelServer) -> None:
     gone, stays = alice.session(seed=[{"role": "user", "content": WORD}]), alice.session()
     accepted = alice.say(stays, "still here")
-    sessions.delete(alice.caller, gone)
+    deleting.delete(alice.caller, gone)
     _long_ago(gone)
     housekeeping.run()
     housekeeping.run()
@@ -144,7 +144,7 @@ def test_a_deleted_session_that_cannot_be_removed_keeps_no_other_and_no_retentio
     broken, sound, idle = (alice.session() for _ in range(3))
     Tenant.objects.update(session_retention_days=1)
     for session in (broken, sound):
-        sessions.delete(alice.caller, session)
+        deleting.delete(alice.caller, session)
         _long_ago(session)
     Session.with_deleted.filter(pk=broken.pk).update(deleted_at=LONG_AGO)
     Session.objects.filter(pk=idle.pk).update(modified_at=LONG_AGO)
@@ -172,7 +172,7 @@ def test_a_locked_row_of_a_deleted_session_keeps_no_other(alice: World, bob: Wor
     held, free = (world.session(seed=[{"role": "user", "content": WORD}]) for world in (alice, bob))
     for world, session in ((alice, held), (bob, free)):
         world.say(session, "x")
-        sessions.delete(world.caller, session)
+        deleting.delete(world.caller, session)
         _long_ago(session)
     Session.with_deleted.filter(pk=held.pk).update(deleted_at=LONG_AGO)
     rows: dict[str, QuerySet[Any]] = {

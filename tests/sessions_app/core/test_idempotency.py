@@ -17,7 +17,7 @@ from sessions_app.core import turns
 from sessions_app.core.base.errors import IdempotencyKeyReused, InvalidInput, TurnAlreadyRunning
 from sessions_app.core.records.idempotency import Once
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import creating
 from sessions_app.core.turns import ClientResult, Permission
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
@@ -34,7 +34,7 @@ def once(key: str, body: Any = "same", route: str = "/turns") -> Once:
 
 
 def create(alice: World, key: str, body: Any = "same") -> str:
-    return sessions.create(alice.caller, sessions.Wanted("sailor"), once(key, body, "/sessions"))
+    return creating.create(alice.caller, creating.Wanted("sailor"), once=once(key, body, "/sessions")).public_id
 
 
 def say(alice: World, session: Session, words: str, key: str, body: Any = "same") -> turns.Accepted:

@@ -13,10 +13,11 @@ from agents_app.spec import AgentSpec, McpSpec, OptionSpec, from_document, to_do
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.records import clients, history
-from sessions_app.core.sessions import connections, creation, forms, state
+from sessions_app.core.sessions import connections, forms, state
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.core.turns import Permission
 from sessions_app.models import AgentDefinition, Form, Session, ToolCall, Turn
+from tests.cast import make_session_of_client
 from tests.fakes.mcp_server import McpServer, serving
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
@@ -298,7 +299,7 @@ def attended(world: World) -> Session:
     """A session in which a client takes part whose connection is there."""
     connections.connected(world.caller, "c1", "w1", resumed=False)
     entry = clients.Entry("c1", None, [])
-    return creation.create(world.caller, uri="sailor:/asked", agent="sailor", client=entry, approval="auto")
+    return make_session_of_client(world.caller, uri="sailor:/asked", agent="sailor", client=entry, approval="auto")
 
 
 def asked(session: Session) -> str:
@@ -358,7 +359,7 @@ def test_who_only_started_the_turn_is_asked_as_long_as_they_are_there(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
-    session = creation.create(alice.caller, uri="sailor:/two", agent="sailor", approval="auto")
+    session = make_session_of_client(alice.caller, uri="sailor:/two", agent="sailor", approval="auto")
     # Somebody else of the tenant's, who has nothing to do with it.
     connections.connected(alice.caller, "another", "w9", resumed=False)
     for turn, there in (("t1", False), ("t2", True)):

@@ -10,7 +10,7 @@ import pytest
 
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import model_use, quotas
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
@@ -51,7 +51,7 @@ def test_what_was_used_outlives_its_session(alice: World, start_worker: Callable
     start_worker()
     session = alice.session()
     wait_for_state(alice.say(session, "hello"), "done")
-    sessions.delete(alice.caller, session)
+    deleting.delete(alice.caller, session)
     assert housekeeping.remove_session(session.pk)
     (line,) = lines("session")
     assert (line.groups, line.calls, line.input_tokens, line.output_tokens) == ((session.public_id,), 1, 7, 3)

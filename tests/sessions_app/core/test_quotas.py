@@ -25,7 +25,7 @@ from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.records import history
 from sessions_app.core.records.idempotency import Once
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.sessions import inbox, sessions
+from sessions_app.core.sessions import creating, deleting, inbox, listing
 from sessions_app.core.tenancy import access, keys, quotas, rates, tenants
 from sessions_app.core.turns import ClientResult
 from sessions_app.core.worker import housekeeping
@@ -102,7 +102,7 @@ def test_a_turn_beyond_the_turns_at_once_is_refused_and_changes_nothing(alice: W
         alice.say(second, "two", Overrides(options={"tone": "loudly"}))
     assert (refusal.value.limit, refusal.value.of_key) == (1, whose is limit_key)
     assert (Message.objects.count(), Turn.objects.count(), UsageEntry.objects.count(), used(alice, Measure.BYTES)) == before
-    assert sessions.facts(access.session(alice.caller, second.public_id)).options == {}
+    assert listing.facts(access.session(alice.caller, second.public_id)).options == {}
     turns.cancel(alice.caller, first)
     assert turn_of(running).state == TurnState.CANCELLED
     alice.say(second, "two")
@@ -242,7 +242,7 @@ def test_sessions_beyond_their_number_are_refused_until_one_is_deleted(alice: Wo
     with refused("sessions"):
         alice.session()
     assert Session.objects.count() == 2
-    sessions.delete(alice.caller, first)
+    deleting.delete(alice.caller, first)
     alice.session()
     with refused("sessions"):
         alice.session()
@@ -267,7 +267,7 @@ def test_stored_bytes_are_refused_beyond_their_number_and_freed_by_deleting(alic
     with refused("stored-bytes"):
         alice.say(keep, "short", Overrides(options={"tone": "z" * 1200}))
     assert used(alice, Measure.BYTES) == bytes_there(alice)
-    sessions.delete(alice.caller, keep)
+    deleting.delete(alice.caller, keep)
     assert used(alice, Measure.BYTES) == 0
     alice.session(seed=[{"role": "user", "content": "é" * 600}])
 
@@ -294,7 +294,7 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     assert used(alice, Measure.BYTES) == bytes_there(alice)
     running = alice.say(session, model.script([text("while "), gate("more"), text("deleted")]))
     wait_for(lambda: turn_of(running).state == "running", "running")
-    sessions.delete(alice.caller, session)
+    deleting.delete(alice.caller, session)
     model.open_gate("more")
     assert used(alice, Measure.BYTES) == quotas.bytes_of_session(session) == 0
     assert used(alice, Measure.SESSIONS) == 0
@@ -328,7 +328,7 @@ def test_a_session_that_is_full_is_not_continued_but_read_cancelled_and_deleted(
     assert turns.cancel(alice.caller, session, "").cancelled
     assert len(history.read(session, "full")) == 3
     wait_for_state(alice.say(other, model.script([text("fine")])), "done")
-    sessions.delete(alice.caller, session)
+    deleting.delete(alice.caller, session)
 
 
 # --- tokens ---
@@ -403,7 +403,7 @@ def test_turns_beyond_the_rate_are_refused_and_a_refused_request_takes_no_place(
 def test_a_repeated_request_is_refused_by_no_quota(alice: World) -> None:
     limit_tenant(alice, turns_per_minute=1, turns_at_once=1, sessions=1)
     once = Once.of("/sessions", "key", {})
-    made = [sessions.create(alice.caller, sessions.Wanted("sailor"), once) for _ in range(3)]
+    made = [creating.create(alice.caller, creating.Wanted("sailor"), once=once).public_id for _ in range(3)]
     assert len(set(made)) == 1
     session, again = access.session(alice.caller, made[0]), Once.of("/turns", "key", {})
     accepted = [turns.start(alice.caller, session, content="one", overrides=Overrides(), once=again).public_id for _ in range(3)]
@@ -539,7 +539,7 @@ def test_what_was_stored_before_anything_was_counted_is_counted_by_the_migration
     for world in (alice, bob):
         seed = [{"role": "user", "content": "é🎈" * 50}]
         world.say(world.session(seed=seed, client_tools=[READ_LOG], options={"key": "sk-mine", "tone": "göntly"}), "hello")
-        sessions.delete(world.caller, world.session(seed=seed))
+        deleting.delete(world.caller, world.session(seed=seed))
     counted = [each for each in Measure if each is not Measure.OF_SESSION]
     worlds = [(world, measure, of_key) for world in (alice, bob) for measure in counted for of_key in (False, True)]
     before = [used(world, measure, of_key=of_key) for world, measure, of_key in worlds]

@@ -12,7 +12,7 @@ from django.utils import timezone
 from sessions_app.core.base.caller import NO_LIMITS
 from sessions_app.core.base.errors import InvalidInput, SessionNotFound
 from sessions_app.core.log import feed
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import access, quotas, tenants
 from sessions_app.core.worker import housekeeping, retention
 from sessions_app.core.worker.worker import Worker
@@ -58,7 +58,7 @@ def test_idle_sessions_go_by_the_policy_and_used_ones_stay(alice: World, bob: Wo
 def test_a_session_that_goes_says_so_as_if_its_client_had_deleted_it(alice: World) -> None:
     keep(alice, 1)
     by_client, by_policy = alice.session(), age(alice.session(), 2)
-    sessions.delete(alice.caller, by_client)
+    deleting.delete(alice.caller, by_client)
     assert retention.enforce(20) == 1
     assert kinds(by_policy) == kinds(by_client)
     assert kinds(by_policy)[-1] == "session_deleted"
@@ -95,9 +95,9 @@ def test_a_session_with_a_live_turn_stays_however_old(
 def test_a_session_used_between_the_look_and_the_deletion_stays(alice: World) -> None:
     session = age(alice.session(), 10)
     since = timezone.now() - timedelta(days=5)
-    assert sessions.idle(alice.caller.tenant, since, 10) == [session.pk]
+    assert deleting.idle(alice.caller.tenant, since, 10) == [session.pk]
     alice.say(session, "still here")
-    assert not sessions.delete_idle(session.pk, since)
+    assert not deleting.delete_idle(session.pk, since)
     assert there(alice, session)
     assert turn_of(alice.say(alice.session(), "x")).state == "queued"
 

@@ -14,8 +14,9 @@ from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec
 from sessions_app.core.base.errors import AddressTaken, AgentUnknown, DispatchedBefore, InvalidInput, NotPossible, SessionNotFound
 from sessions_app.core.records import addresses, clients, dispatches, session_changes
-from sessions_app.core.sessions import creation, entries, sessions
+from sessions_app.core.sessions import deleting, entries, listing
 from sessions_app.models import DispatchRecord, OptionValue
+from tests.cast import make_session_of_client
 from tests.sessions_app.core.conftest import World
 from tests.sessions_app.core.dispatching import action, events, of_tenant
 
@@ -36,7 +37,7 @@ def with_models(agents: Callable[..., AgentSpec]) -> Iterator[AgentSpec]:
 
 
 def make(world: World, uri: str = "sailor:/one", **given: Any) -> Any:
-    return creation.create(world.caller, uri=uri, agent=given.pop("agent", "sailor"), **given)
+    return make_session_of_client(world.caller, uri=uri, agent=given.pop("agent", "sailor"), **given)
 
 
 @pytest.mark.rule("R110")
@@ -75,7 +76,7 @@ def test_a_uri_is_taken_once_a_tenant_and_free_again_after_deletion(alice: World
     make(bob)
     with pytest.raises(AddressTaken):
         make(alice)
-    sessions.delete(alice.caller, first)
+    deleting.delete(alice.caller, first)
     assert ("session_deleted", {"session": first.public_id, "agent": "sailor", "uri": "sailor:/one"}) in events(first)
     again = make(alice)
     assert addresses.find(alice.caller, "sailor:/one") == again
@@ -117,8 +118,8 @@ def test_model_settings_and_client_are_there_from_the_start(alice: World, with_m
     assert clients.entry_of(there) == entry
     assert session.approval == "auto"
     assert "sk-mine" not in str(events(session))
-    assert sessions.facts(session).options == {"tone": "like a pirate", "key": "***", "model": "large"}
-    assert {ref["name"] for ref in sessions.facts(session).tool_refs or []} == {"add_one", "blow_up", "block"}
+    assert listing.facts(session).options == {"tone": "like a pirate", "key": "***", "model": "large"}
+    assert {ref["name"] for ref in listing.facts(session).tool_refs or []} == {"add_one", "blow_up", "block"}
 
 
 @pytest.mark.rule("R110")
@@ -222,11 +223,11 @@ def test_another_model_is_taken_at_once_while_nothing_runs(alice: World, with_mo
 def test_settings_are_merged_or_replaced_and_secrets_are_never_told(alice: World, with_models: AgentSpec) -> None:
     session = make(alice, model="large", options={"tone": "softly", "key": "sk-first"})
     session_changes.change_settings(alice.caller, session, options={"key": "***"}, approval="auto", dispatched=action())
-    assert sessions.facts(session).options == {"tone": "softly", "key": "***", "model": "large"}
+    assert listing.facts(session).options == {"tone": "softly", "key": "***", "model": "large"}
     session_changes.change_settings(
         alice.caller, session, options={"key": "sk-second"}, approval=None, replace=True, dispatched=action()
     )
-    assert sessions.facts(session).options == {"key": "***", "model": "large"}
+    assert listing.facts(session).options == {"key": "***", "model": "large"}
     told = [payload for _, payload in events(session, "settings_changed")]
     assert told == [
         {"options": {"key": "***"}, "approval": "auto", "replace": False},

@@ -20,7 +20,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import history
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.sessions import sessions
+from sessions_app.core.sessions import deleting, listing
 from sessions_app.core.turns import ClientResult, Permission, stopping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
@@ -422,11 +422,11 @@ def test_deleting_stops_the_turn_and_removes_the_session(
     script = model.script([text("a"), gate("never"), text("b")])
     alice.say(session, script)
     model.wait_gate("never")
-    sessions.delete(alice.caller, session)
+    deleting.delete(alice.caller, session)
     assert model.wait_ended(model.requests_of(script)[0]) == "closed"
     with pytest.raises(SessionNotFound):
-        sessions.delete(alice.caller, session)
-    assert sessions.page(alice.caller, None).items == []
+        deleting.delete(alice.caller, session)
+    assert listing.page(alice.caller, None).items == []
 
 
 # --- settings ---
@@ -452,12 +452,12 @@ def test_overrides_hold_on_or_change_nothing(alice: World) -> None:
     ):
         with pytest.raises(InvalidInput):
             alice.say(session, "hi", wrong)
-    facts = sessions.facts(session)
+    facts = listing.facts(session)
     assert (facts.tool_refs, facts.options) == (None, {})
     assert Message.objects.count() == 0
     alice.say(session, "hi", Overrides(tool_refs=[{"name": "add_one"}], client_tools=[], options={"key": "s3cret", "tone": "x"}))
     session.refresh_from_db()
-    facts = sessions.facts(session)
+    facts = listing.facts(session)
     assert facts.tool_refs == [{"name": "add_one"}]
     assert facts.options == {"key": "***", "tone": "x"}
     assert facts.client_tools == []
@@ -469,7 +469,7 @@ def test_another_tenants_session_is_not_there(alice: World, bob: World) -> None:
         lambda: bob.say(session, "hi"),
         lambda: bob.answer(session, ClientResult(0, "x", "y")),
         lambda: turns.cancel(bob.caller, session),
-        lambda: sessions.delete(bob.caller, session),
+        lambda: deleting.delete(bob.caller, session),
     ):
         with pytest.raises(SessionNotFound):
             act()

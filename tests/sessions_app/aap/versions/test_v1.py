@@ -96,7 +96,7 @@ def test_the_list_is_of_bare_ids_newest_first(older: Person) -> None:
 
 @pytest.mark.rule("A112", "A34")
 def test_either_name_of_the_cursor_leads_to_the_next_page(older: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions_app.core.sessions.sessions.PAGE", 2)
+    monkeypatch.setattr("sessions_app.core.sessions.listing.PAGE", 2)
     made = [opened(older) for _ in range(3)]
     first = older.get("/sessions").json()
     assert list(first) == ["sessions", "next", "nextCursor"]

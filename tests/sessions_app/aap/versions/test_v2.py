@@ -16,7 +16,7 @@ from sessions_app.aap.versions.v2 import V2
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.records import idempotency
-from sessions_app.core.sessions.sessions import Wanted
+from sessions_app.core.sessions.creating import Wanted
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.turns import Overrides, tasks
 from sessions_app.models import IdempotencyRecord, Measure, Message, Session, Turn

@@ -12,9 +12,10 @@ from agents_app import exact_json
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
 from sessions_app.core.records import history
-from sessions_app.core.sessions import creation, inbox
+from sessions_app.core.sessions import inbox
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.models import Session, ToolCall, Turn
+from tests.cast import make_session_of_client
 from tests.sessions_app.core.conftest import World, wait_for
 from tests.sessions_app.core.dispatching import action
 
@@ -22,7 +23,7 @@ OPEN_FILE = {"name": "open_file", "title": "Open a file", "description": "Opens 
 
 
 def make(world: World, **given: Any) -> Session:
-    return creation.create(world.caller, uri=given.pop("uri", "sailor:/one"), agent="sailor", **given)
+    return make_session_of_client(world.caller, uri=given.pop("uri", "sailor:/one"), agent="sailor", **given)
 
 
 def start(world: World, session: Session, message: str, turn: str = "t1", **given: Any) -> turns.Accepted:

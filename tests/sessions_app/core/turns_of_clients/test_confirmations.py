@@ -12,7 +12,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.records import clients, history, session_changes
-from sessions_app.core.sessions import connections, sessions, state
+from sessions_app.core.sessions import connections, listing, state
 from sessions_app.core.tenancy import access
 from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission, call_options
 from sessions_app.models import Turn
@@ -97,7 +97,7 @@ def test_a_tool_that_was_allowed_in_this_session_asks_no_more(alice: World, star
     turns.confirm(alice.caller, session, "t1", row.call_id, allow, dispatched=action())
     ends(session, "t1")
     assert tools.runs == [("add_one", 1), ("add_one", 2)]
-    assert {"name": "add_one", "trust": True} in (sessions.facts(access.session(alice.caller, session.public_id)).tool_refs or [])
+    assert {"name": "add_one", "trust": True} in (listing.facts(access.session(alice.caller, session.public_id)).tool_refs or [])
     whys = [payload["why"] for kind, payload in events(session) if kind == "call_ready"]
     assert whys == ["", "setting"]
 

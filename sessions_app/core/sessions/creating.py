@@ -1,0 +1,245 @@
+"""Creating sessions: the one way in, for all faces.
+
+An application says everything itself (``Wanted``); a client that watches names a URI and takes the rest from the agent or
+from the session that it forks (``WantedByClient``). Both resolve to the same ``Ingredients``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils import timezone
+
+from agents_app import exact_json
+from agents_app.runtime.messages import Content
+from agents_app.spec import AgentSpec
+from sessions_app.core import turns
+from sessions_app.core.base import prepared
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.base.prepared import Statement
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import addresses, clients, history, idempotency, session_changes, session_settings
+from sessions_app.core.records import options as session_options
+from sessions_app.core.records.idempotency import Earlier, Once
+from sessions_app.core.records.session_changes import Approval
+from sessions_app.core.sessions import forking
+from sessions_app.core.tenancy import access, agents, definitions, quotas
+from sessions_app.core.turns import Accepted
+from sessions_app.models import LONGEST_URI, Measure, Session
+
+LONGEST_DIRECTORY = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a session comes from: the turns of another, up to and with this one."""
+
+    session: Session
+    turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTurn:
+    """A turn that begins with its session. ``content`` was checked by core.base.content."""
+
+    content: Content = field(repr=False)
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredients:
+    """What a session is made of, checked."""
+
+    spec: AgentSpec
+    tool_refs: list[dict[str, Any]] | None
+    options: Mapping[str, str] = field(repr=False)
+    client_tools: list[dict[str, Any]] = field(default_factory=list)
+    seed: list[dict[str, Any]] = field(default_factory=list)
+    uri: str | None = None
+    approval: Approval | None = None
+    client: clients.Entry | None = None
+    directory: str | None = None
+    fork: Fork | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an application wants of a session. ``seed`` was checked by content.seed_messages."""
+
+    agent: str
+    tool_refs: list[dict[str, Any]] | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_tools: list[dict[str, Any]] = field(default_factory=list)
+    seed: list[dict[str, Any]] = field(default_factory=list)
+
+    def resolve(self, caller: Caller) -> Ingredients:
+        """InvalidInput if the agent does not take what is wanted of it."""
+        spec = agents.for_creation(caller, self.agent)
+        faults = session_settings.faults(
+            spec, tool_refs=self.tool_refs, given_options=self.options, client_tools=self.client_tools, before=None
+        )
+        if faults:
+            raise InvalidInput(faults)
+        return Ingredients(spec, self.tool_refs, self.options, self.client_tools, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedByClient:
+    """What a client of AHP wants of a session: a URI of its choice, and all tools of the agent.
+
+    ``agent`` None: the fork's, which also gives the model, options and directory not named. ``directory`` is only shown: a
+    folder of the client's, or one that its tools know.
+    """
+
+    uri: str
+    agent: str | None
+    model: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    approval: Approval | None = None
+    client: clients.Entry | None = None
+    directory: str | None = None
+    fork: Fork | None = None
+
+    def resolve(self, caller: Caller) -> Ingredients:
+        if len(self.uri) > LONGEST_URI or not self.uri.isascii():
+            raise InvalidInput([Fault(("session",), f"a URI has at most {LONGEST_URI} ASCII characters")])
+        if self.directory is not None and len(self.directory) > LONGEST_DIRECTORY:
+            raise InvalidInput([Fault(("workingDirectory",), f"a folder's URI has at most {LONGEST_DIRECTORY} characters")])
+        name = self.agent if self.agent is not None else (self.fork.session.agent_name if self.fork is not None else "")
+        spec = agents.known(caller, name)
+        given, approval = dict(self.options), self.approval
+        session_changes.check_options(spec, given)
+        refs: list[dict[str, Any]] = [{"name": tool.name} for tool in spec.exposed_tools]
+        if self.fork is not None:
+            source = self.fork.session
+            given = {**forking.options_of(source, spec), **given}
+            if source.agent_name == spec.name:
+                approval = approval or ("auto" if source.approval == "auto" else None)
+                refs = [ref for ref in exact_json.loads(source.tool_refs or "[]") if spec.tool(ref["name"]) is not None]
+        if self.model is not None:
+            session_changes.check_model(spec, self.model, None)
+            if agents.has_models(spec):
+                given[agents.MODEL] = self.model
+        if self.client is not None:
+            clients.check_tools(None, name, self.client.tools)
+        return Ingredients(
+            spec,
+            refs,
+            given,
+            uri=self.uri,
+            approval=approval,
+            client=self.client,
+            directory=self.directory,
+            fork=self.fork,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """``accepted``: the first turn, if one was wanted; of a repeated request as it was answered the first time.
+
+    ``session`` is None if a request without a turn is repeated: the session may be gone.
+    """
+
+    public_id: str
+    session: Session | None = None
+    accepted: Accepted | None = None
+
+
+def create(
+    caller: Caller, wanted: Wanted | WantedByClient, *, first_turn: FirstTurn | None = None, once: Once | None = None
+) -> Created:
+    """A session, with its first turn if one is wanted: both or neither. Without a turn the model is not called.
+
+    A repeated request gets the session and the turn of the first.
+    """
+
+    def recalled(earlier: Earlier) -> Created:
+        if first_turn is None:
+            return Created(earlier.session)
+        session = access.session(caller, earlier.session)
+        return Created(session.public_id, session, turns.accepted_before(session, earlier))
+
+    def made() -> Created:
+        return _create(caller, wanted.resolve(caller), first_turn, once)
+
+    return idempotency.once_only(caller, once, recalled, made)
+
+
+def _create(caller: Caller, parts: Ingredients, first_turn: FirstTurn | None, once: Once | None) -> Created:
+    if first_turn is not None:
+        definitions.prepare(parts.spec.name)
+    with quotas.asking(caller) as asking, journal.transaction() as tx:
+        session_id, turn_id = new_id("sess"), new_id("turn")
+        # Before any lock: the same request at the same moment waits here.
+        if first_turn is None:
+            idempotency.remember(caller, once, session=session_id)
+        else:
+            idempotency.remember(caller, once, session=session_id, turn=turn_id, run=1)
+            asking.take_turn()
+        source = None if parts.fork is None else access.lock_session(caller, parts.fork.session)
+        end = None if parts.fork is None or source is None else forking.place_of(source, parts.fork.turn)
+        session = _insert(tx, caller, parts, session_id)
+        if parts.uri is not None:
+            addresses.take(caller, session, parts.uri)
+        directory = parts.directory
+        if source is not None and end is not None:
+            forking.copy(source, session, end)
+            directory = directory if directory is not None else source.directory
+        if parts.approval is not None or directory is not None:
+            Session.objects.filter(pk=session.pk).update(approval=parts.approval or "", directory=directory)
+        if parts.client is not None:
+            _seat(session, parts.client)
+        begun = None
+        if first_turn is not None:
+            definition = definitions.resolve(parts.spec)
+            begun = turns.begin(
+                tx, caller, session, turn_id, content=first_turn.content, definition=definition, deadline=first_turn.deadline
+            )
+        asking.admit_session(tx.write)
+        if begun is not None:
+            asking.admit_turn(tx.write)
+    return Created(session_id, session, None if begun is None else begun.accepted(tx, asking.standings))
+
+
+def _seat(session: Session, client: clients.Entry) -> None:
+    """The client that makes the session is its active one."""
+    clients.put(session, client)
+    adopted = clients.adopted([], client.id, client.customizations or [])
+    if adopted:
+        clients.keep_customizations(session, adopted)
+    quotas.enter(session, Measure.BYTES, quotas.bytes_of_guests(session))
+
+
+# Written out, because programs make sessions as often as turns.
+_COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at", "modified_at")
+_INSERTED = f"insert into sessions_app_session ({', '.join(_COLUMNS)}) values ({', '.join(['%s'] * len(_COLUMNS))}) returning id"
+
+
+def _insert(tx: journal.Transaction, caller: Caller, parts: Ingredients, public_id: str) -> Session:
+    """The session's row, options, seed, tail and events, in this order."""
+    now, spec = timezone.now(), parts.spec
+    refs = None if parts.tool_refs is None else exact_json.dumps(parts.tool_refs)
+    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(parts.client_tools), caller.key, now, now)
+    # The transaction's BEGIN goes with it.
+    (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
+    session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
+    session_options.store(session, spec, parts.options)
+    if parts.seed:
+        history.add_seed(session, parts.seed, {tool["name"] for tool in parts.client_tools}, now)
+    is_bare = not parts.options and not parts.seed
+    tx.last([journal.new_tail(session.pk), quotas.session_made(session, bare=is_bare)])
+    created = Happening(
+        Kind.SESSION_CREATED,
+        {"session": public_id, "agent": spec.name, "uri": parts.uri or addresses.default(spec.name, public_id)},
+    )
+    tx.append(NewEvent(caller.tenant, session.pk, created))
+    counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})
+    tx.append(NewEvent(caller.tenant, None, counted, sessions=1))
+    return session

@@ -1,0 +1,71 @@
+"""Deleting sessions: by a client, and those that are idle by their tenant's policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from sessions_app.core import turns
+from sessions_app.core.base import lock_waits
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import addresses
+from sessions_app.core.tenancy import access, quotas
+from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, PendingMessage, Session, SessionClient, Turn
+
+
+def delete(caller: Caller, row: Session) -> None:
+    """Gone at once from everywhere; what was running stops. The rows themselves go in the background."""
+    with journal.transaction() as tx:
+        stopped = _delete(tx, access.lock_session(caller, row))
+    turns.tell_worker(stopped)
+
+
+def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
+    turns.lock_live_turn(session)
+    counted_upto = quotas.session_gone(session)
+    Session.objects.filter(pk=session.pk).update(deleted_at=Now(), client_tools="[]", tool_refs=None)
+    OptionValue.objects.filter(session_id=session.pk).delete()
+    uri = addresses.of(session)
+    addresses.free(session)
+    for rows in (SessionClient, PendingMessage, DeferredModel):
+        rows.objects.filter(session_id=session.pk).delete()
+    stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
+    quotas.rest_gone(session, counted_upto)
+    gone = Happening(Kind.SESSION_DELETED, {"session": session.public_id, "agent": session.agent_name, "uri": uri})
+    tx.append(NewEvent(session.tenant_id, session.pk, gone))
+    counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})
+    tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))
+    return stopped
+
+
+def idle(tenant: int, since: datetime, limit: int, besides: Collection[int] = ()) -> list[int]:
+    """Sessions that nobody has used since then, the longest unused first: no live turn, no turn that ended later.
+
+    ``besides``: without these.
+    """
+    rows = (
+        Session.objects.filter(tenant_id=tenant, modified_at__lt=since).exclude(_used_since(since)).exclude(pk__in=list(besides))
+    )
+    return list(rows.order_by("modified_at", "pk").values_list("pk", flat=True)[:limit])
+
+
+def _used_since(since: datetime) -> Exists:
+    recent = Q(state__in=LIVE_STATES) | Q(ended_at__gte=since)
+    return Exists(Turn.objects.filter(recent, session=OuterRef("pk")))
+
+
+def delete_idle(session_id: int, since: datetime) -> bool:
+    """Delete a session as its client would, unless somebody has used it since then. Held if somebody has it locked."""
+    with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
+        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id, modified_at__lt=since).first()
+        # Asked again, now that no turn can begin.
+        if session is None or Turn.objects.filter(Q(state__in=LIVE_STATES) | Q(ended_at__gte=since), session=session).exists():
+            return False
+        _delete(tx, session)
+    return True
