@@ -36,3 +36,15 @@ def test_a_library_that_came_in_beside_its_door_is_found(name: str, line: str) -
 )
 def test_the_doors_themselves_are_open(name: str, line: str) -> None:
     assert import_rules.faults(name, line) == []
+
+
+def test_a_transaction_of_the_journal_in_a_module_that_may_not_open_one_is_found() -> None:
+    text = "from sessions_app.core.log import journal\n\nwith journal.transaction() as tx:\n    pass\n"
+    (fault,) = import_rules.faults("sessions_app/core/worker/runner.py", text)
+    assert fault.startswith("sessions_app/core/worker/runner.py:3: opens journal.transaction")
+    assert import_rules.faults("sessions_app/core/turns/starting.py", text) == []
+
+
+def test_a_module_that_opens_no_transaction_any_more_is_taken_off_the_list() -> None:
+    (fault,) = import_rules.faults("sessions_app/core/turns/starting.py", "x = 1\n")
+    assert "any more" in fault
