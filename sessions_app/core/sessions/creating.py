@@ -218,15 +218,18 @@ def _seat(session: Session, client: clients.Entry) -> None:
 
 
 # Written out, because programs make sessions as often as turns.
-_COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at", "modified_at")
-_INSERTED = f"insert into sessions_app_session ({', '.join(_COLUMNS)}) values ({', '.join(['%s'] * len(_COLUMNS))}) returning id"
+_COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at")
+_INSERTED = (
+    f"insert into sessions_app_session ({', '.join(_COLUMNS)}, modified_at)"
+    f" values ({', '.join(['%s'] * len(_COLUMNS))}, {{now}}) returning id"
+)
 
 
 def _insert(tx: journal.Transaction, caller: Caller, parts: Ingredients, public_id: str) -> Session:
     """The session's row, options, seed, tail and events, in this order."""
     now, spec = timezone.now(), parts.spec
     refs = None if parts.tool_refs is None else exact_json.dumps(parts.tool_refs)
-    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(parts.client_tools), caller.key, now, now)
+    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(parts.client_tools), caller.key, now)
     # The transaction's BEGIN goes with it.
     (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))

@@ -65,7 +65,7 @@ def answer(
         now = timezone.now()
         if live is None:
             public_id, run = new_id("turn"), 1
-            turn = insert_turn(caller.key, session, public_id, definition, now, deadline)
+            turn = insert_turn(caller.key, session, public_id, definition, deadline)
             began = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
             ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn_id=turn)
         else:
@@ -80,7 +80,7 @@ def answer(
                 deadline_at=_deadline(deadline),
             )
             began = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
-        prepared.execute([session_settings.begun(session, None, now) if live is None else session_settings.touched(session, now)])
+        prepared.execute([session_settings.begun(session, None) if live is None else session_settings.touched(session)])
         idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
         place = Place(session.tenant_id, session.pk, turn, run, step=0)
         stored = store_answers(

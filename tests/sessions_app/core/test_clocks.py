@@ -15,7 +15,7 @@ from agents_app.tools import questions
 from sessions_app.core import turns
 from sessions_app.core.records import clients, idempotency, live_workers, session_changes
 from sessions_app.core.records.idempotency import Once
-from sessions_app.core.sessions import connections, deleting, forms, sessions, truncating
+from sessions_app.core.sessions import connections, deleting, forms, truncating
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import DispatchRecord, Form, IdempotencyRecord, Session, Turn
@@ -179,8 +179,8 @@ def _cancelled(world: World) -> Session:
 def _is_used_now(session: Session) -> None:
     """Whoever keeps sessions for a moment keeps it now, and keeps it no longer than that."""
     now = live_workers.database_clock()
-    assert sessions.idle(session.tenant_id, now - A_MOMENT, 10) == []
-    assert sessions.idle(session.tenant_id, now + A_MOMENT, 10) == [session.pk]
+    assert deleting.idle(session.tenant_id, now - A_MOMENT, 10) == []
+    assert deleting.idle(session.tenant_id, now + A_MOMENT, 10) == [session.pk]
 
 
 @pytest.mark.parametrize("by", [AHEAD, BEHIND])

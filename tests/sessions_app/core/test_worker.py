@@ -250,7 +250,7 @@ def test_a_turn_that_somebody_has_locked_keeps_no_other_from_being_free_when_its
         assert turn_of(held).state == "running"
     leaving.join(90)
     for world in (alice, bob):
-        turns.cancel_tenant(world.caller.tenant)
+        stopping.cancel_tenant(world.caller.tenant)
 
 
 def _wait_for_a_renewal(accepted: turns.Accepted) -> None:
