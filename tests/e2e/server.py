@@ -64,7 +64,7 @@ CAST = (
     "bob/all/*/",
     "alice/read/meta:read,sessions:read/",
     "alice/meta/meta:read/",
-    "alice/work/sessions:read,sessions:write/",
+    "alice/without-meta/sessions:read,sessions:write/",
     "alice/echo/*/echo",
 )
 

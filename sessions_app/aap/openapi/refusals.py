@@ -88,6 +88,7 @@ def of_everything() -> list[Refusal]:
         of(errors.ScopeMissing),
         Refusal("failed", "The server failed. Its log has the reason under the request's id.", problems.FAILED),
         of(errors.NotReady),
+        of(errors.AnswersFull),
     ]
 
 
