@@ -44,7 +44,8 @@ def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn |
     """A locked session's waiting turn and its calls without a result, locked too.
 
     TurnAlreadyRunning if its turn does not wait. Most sessions have neither, and one look says so: while
-    the session is locked no turn begins, and without a turn no call is made.
+    the session is locked no turn begins, and without a turn no call is made. Of a turn the look may be too old: its run
+    does not lock the session, and may have stored calls and paused while the turn's row was waited for.
     """
     if looked is None:
         question = _question(session)
@@ -53,7 +54,7 @@ def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn |
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
         raise TurnAlreadyRunning(session.public_id)
-    return live, lock_open_calls(session) if any_call else []
+    return live, lock_open_calls(session) if any_call or live is not None else []
 
 
 _INSERT = """

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from agents_app import exact_json, registry
@@ -27,7 +27,7 @@ from sessions_app.core.turns import ClientResult, Decision, Stop, stopping
 from sessions_app.core.worker import runner
 from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.core.worker.worker import Worker
-from sessions_app.models import AgentDefinition, ClientPresence, Tenant, Turn, TurnState
+from sessions_app.models import AgentDefinition, ClientPresence, Tenant, ToolCall, Turn, TurnState
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 from tests.sessions_app.core import tools
@@ -91,6 +91,43 @@ def test_a_grant_runs_its_tool_while_another_still_runs(
     wait_for(lambda: ("add_one", 1) in tools.runs, "the granted tool ran beside the slow one")
     tools.release.set()
     wait_for_state(accepted, "done")
+
+
+def test_a_message_that_waits_for_a_run_to_pause_closes_the_calls_that_it_made(alice: World, on_postgres: bool) -> None:
+    """Without a result for each call the vendor would refuse the session from then on."""
+    if not on_postgres:
+        pytest.skip("SQLite has one writer: nothing can come in between")
+    session = alice.session(client_tools=[READ_LOG])
+    paused = alice.say(session, "first")
+    assert claim_one("w") is not None
+
+    accepted: list[turns.Accepted] = []
+    with transaction.atomic():
+        # As the run's last commit point, which does not lock the session.
+        Turn.objects.filter(pk=paused.turn_id).update(state="waiting")
+        ToolCall.objects.create(
+            tenant_id=session.tenant_id,
+            session=session,
+            turn_id=paused.turn_id,
+            call_id="c",
+            name="read_log",
+            arguments="{}",
+            runner="client",
+            created_at=timezone.now(),
+        )
+        second = in_thread(lambda: accepted.append(alice.say(session, "second")))
+        wait_for(_somebody_waits_for_a_lock, "the second message waits for the turn's row")
+    second.join(90)
+    assert len(accepted) == 1
+    assert turn_of(paused).state == "cancelled"
+    assert ToolCall.objects.get(session=session).state == "denied"
+    assert [role for role, _ in full(session)] == ["user", "tool", "user"]
+
+
+def _somebody_waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+        return bool(cursor.fetchone()[0])
 
 
 def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:
