@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-# The core and every face promise the same on both databases; tests elsewhere say so with the marker `both_databases`.
-BOTH_DATABASES = ("tests/sessions_app/", "tests/faces/")
+# The core and the faces promise the same on Postgres and on SQLite.
+BOTH_DATABASES = ("tests/core/", "tests/faces/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,8 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def on_both(item: pytest.Item) -> bool:
-    where = item.path.relative_to(item.config.rootpath).as_posix()
-    return where.startswith(BOTH_DATABASES) or item.get_closest_marker("both_databases") is not None
+    return item.path.relative_to(item.config.rootpath).as_posix().startswith(BOTH_DATABASES)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -58,31 +58,12 @@ def pytest_sessionfinish() -> None:
         servers.forget_templates()
 
 
-# Black-box tests that are of the first tier on the embedded server too; there it is the protocols' and the deaths' own.
-_FIRST_TIER_EMBEDDED = {
-    "test_aap_v1_sessions.py",
-    "test_aap_v2_turns.py",
-    "test_aap_v3_streams.py",
-    "test_aap_v3_turns.py",
-    "test_ahp_turns.py",
-    "test_both.py",
-    "test_fetch.py",
-    "test_outages.py",
-}
-_FIRST_TIER_DEATHS = {
-    "test_death_while_a_tool_runs_and_it_is_not_run_again",
-    "test_deaths_at_random_moments_lose_nothing_that_was_seen",
-    "test_what_waits_for_a_person_survives_a_restart_of_everything",
-}
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where both shapes of a server are tested, most of what is tried on the embedded one is of the second tier."""
+    """Where a module tests both kinds of server, its tests on the embedded one are slow unless marked ``embedded_too``."""
     both = {item.path for item in items if "production" in _shapes_of(item)}
     for item in items:
-        first = item.path.name in _FIRST_TIER_EMBEDDED or getattr(item, "originalname", "") in _FIRST_TIER_DEATHS
-        if item.path in both and "embedded" in _shapes_of(item) and not first:
+        if item.path in both and "embedded" in _shapes_of(item) and item.get_closest_marker("embedded_too") is None:
             item.add_marker(pytest.mark.slow)
 
 

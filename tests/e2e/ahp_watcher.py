@@ -13,7 +13,7 @@ from typing import Any
 from sessions_app.ahp.client import Client, State
 from sessions_app.ahp.wire.v0_1.state import ROOT
 from tests.e2e.server import Server
-from tests.sessions_app.ahp.audit import Audit
+from tests.faces.ahp.audit import Audit
 
 
 class Watcher(Client):

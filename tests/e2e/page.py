@@ -19,6 +19,7 @@ import httpx
 
 from ops.services import free_port
 from tests.e2e import server as servers
+from tests.paths import ROOT
 
 PORT_ON_THE_PAGE = "127.0.0.1:8000"
 KEY_ON_THE_PAGE = "KEY=ah_…"
@@ -168,7 +169,7 @@ class Reader:
         with self.log.open("ab") as log:
             self._server = subprocess.Popen(
                 ["sh", "-c", f"{command} --port {self.port}"],
-                cwd=servers.ROOT,
+                cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -24,8 +24,8 @@ from ops.services import Redis, free_port
 from tests.e2e import agents_file
 from tests.e2e.client import Client
 from tests.fakes.tools import DIRECTORY_VARIABLE, ToolBox
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 120.0
 SHORT_TIMES = {
     # Long enough that a machine under pressure renews in time.

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sessions_app.aap.openapi.routes import routes
-from tests.e2e import server as servers
 from tests.e2e.page import Reader, blocks, fits, value_fits
+from tests.paths import ROOT
 
-PAGE = servers.ROOT / "docs" / "protocols" / "aap.md"
+PAGE = ROOT / "docs" / "protocols" / "aap.md"
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on the PATH; Debian, Ubuntu: apt-get install curl")
 
 
@@ -67,4 +67,4 @@ def test_every_block_of_the_page_is_a_command_or_stands_below_one() -> None:
 
 
 def test_the_page_is_linked_from_the_first_page() -> None:
-    assert "(docs/protocols/aap.md)" in (servers.ROOT / "README.md").read_text()
+    assert "(docs/protocols/aap.md)" in (ROOT / "README.md").read_text()

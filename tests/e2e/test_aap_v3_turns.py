@@ -14,6 +14,8 @@ from tests.fakes import pictures, steps
 from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.pictures import PIXEL
 
+pytestmark = pytest.mark.embedded_too
+
 # --- what a turn may bring ---
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from agents_app import loader
 from agents_app.loader.table import Table
-from tests.e2e import server as servers
 from tests.e2e.page import START, Block, Reader, fits
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
 
-PAGE = servers.ROOT / "docs" / "agents.md"
+PAGE = ROOT / "docs" / "agents.md"
 AGENT = '[[agents]]\nname = "a"\nmodel = "openai-chat:m"\n'
 """What a part of an agent, shown alone, is a part of."""
 KEY = "sk-…"
@@ -58,7 +58,7 @@ def python(*arguments: str, at: Path) -> None:
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=at,
-        env={**keep, "PYTHONPATH": str(servers.ROOT), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(at)},
+        env={**keep, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(at)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -78,7 +78,7 @@ class Author:
         self.folder.mkdir(exist_ok=True)
         self._model = model
         at_home = {"HOME": str(home), "AGENTHOST_URL": "http://127.0.0.1:{port}", "PYTHONDONTWRITEBYTECODE": "1"}
-        self.reader = Reader(home, at=servers.ROOT, more=at_home)
+        self.reader = Reader(home, at=ROOT, more=at_home)
 
     def follow(self, fence: Fence) -> str:
         """Does what a block says; what it shows."""
@@ -211,4 +211,4 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
 
 
 def test_the_page_is_linked_from_the_first_page() -> None:
-    assert "(docs/agents.md)" in (servers.ROOT / "README.md").read_text()
+    assert "(docs/agents.md)" in (ROOT / "README.md").read_text()

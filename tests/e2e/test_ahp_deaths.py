@@ -18,10 +18,10 @@ from sessions_app.ahp.wire.v0_1.state import ROOT
 from tests.e2e import server as servers
 from tests.e2e.ahp_scenes import about_call, call_in, made, over, refused, said, started, text_of
 from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
-from tests.e2e.server import ROOT as CHECKOUT
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT as CHECKOUT
 
 
 def _running(shape: str, directory: Path, model: ModelServer, **environment: str) -> AbstractContextManager[Server]:
@@ -152,6 +152,7 @@ async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Se
 
 
 @pytest.mark.rule("R163", "R149")
+@pytest.mark.embedded_too
 async def test_what_waits_for_a_person_survives_a_restart_of_everything(own: Server, model: ModelServer) -> None:
     ask = {"questions": [{"id": "port", "kind": "text", "message": "Where to?"}]}
     asking = model.script([steps.call("ask_user", ask)], [steps.text("sailed")])

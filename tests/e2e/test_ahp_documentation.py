@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.server import Server
+from tests.paths import ROOT
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "protocols" / "ahp.md"
+PAGE = ROOT / "docs" / "protocols" / "ahp.md"
 
 
 async def test_the_program_on_the_page_makes_a_session_and_prints_its_turn(server: Server) -> None:

@@ -12,6 +12,8 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
+pytestmark = pytest.mark.embedded_too
+
 
 @pytest.mark.rule("R112", "R114", "R173")
 async def test_a_new_session_is_ready_and_empty(server: Server) -> None:

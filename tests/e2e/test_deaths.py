@@ -131,6 +131,7 @@ def test_death_in_the_middle_of_an_answer_and_its_text_is_kept(mortal: Server, a
 
 
 @pytest.mark.rule("A66", "A72", "A78")
+@pytest.mark.embedded_too
 def test_death_while_a_tool_runs_and_it_is_not_run_again(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
         [
@@ -422,6 +423,7 @@ def test_with_the_default_lease_a_turn_is_taken_over_within_thirty_seconds(
 
 
 @pytest.mark.rule("A66", "A78", "A40")
+@pytest.mark.embedded_too
 def test_deaths_at_random_moments_lose_nothing_that_was_seen(mortal: Server, alice: Client, model: ModelServer) -> None:
     """Many sessions at once, one death in the middle of whatever they were doing."""
     prompt = model.script(

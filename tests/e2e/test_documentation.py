@@ -29,6 +29,7 @@ from tests.e2e import server as servers
 from tests.e2e.client import TIMEOUT
 from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
 
 VERSIONS = sorted(routes())
 FIELDS = {**sse.FIELDS, "session_start": {"sessionId"}}
@@ -207,7 +208,7 @@ def asked(server: Server, directory: Path, version: int, phases: str, most: int,
     ]
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ},
-        "PYTHONPATH": str(servers.ROOT),
+        "PYTHONPATH": str(ROOT),
         "SCHEMATHESIS_HOOKS": "tests.e2e.schema_requests",
     }
     # It keeps notes in the directory where it runs.

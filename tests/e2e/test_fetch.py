@@ -16,6 +16,8 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
+pytestmark = pytest.mark.embedded_too
+
 AGENTS = """
 [[agents]]
 name = "reader"

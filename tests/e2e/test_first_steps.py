@@ -16,8 +16,8 @@ import pytest
 
 from ops import surroundings
 from ops.services import Postgres, Redis, folder, free_port
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
 PRODUCTION = README.partition("\n## Production\n")[2].partition("\n## ")[0]
 NAME = "agents.example.org"

@@ -16,8 +16,9 @@ import pytest
 
 from tests.e2e import server as servers
 from tests.e2e.attacker import KINDS
-from tests.e2e.server import ROOT, Server
+from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc").exists(), reason="measures a process by /proc")]
 

@@ -25,9 +25,10 @@ from websockets.exceptions import InvalidStatus
 from ops.services import free_port
 from tests.e2e import server as servers
 from tests.e2e.client import Client
-from tests.e2e.server import ROOT, Server
+from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow
 

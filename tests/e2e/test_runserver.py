@@ -20,10 +20,10 @@ from sessions_app.ahp.wire.v0_1.state import ROOT
 from tests.e2e import server as servers
 from tests.e2e.ahp_scenes import made, said, text_of
 from tests.e2e.ahp_watcher import watching
-from tests.e2e.server import ROOT as CHECKOUT
 from tests.e2e.server import START_SECONDS, Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT as CHECKOUT
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import redis
 
-from tests.concurrency.crowd import at_once, statuses
 from tests.e2e import pace
 from tests.e2e.client import Client, turn_body, user
+from tests.e2e.load.crowd import at_once, statuses
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer

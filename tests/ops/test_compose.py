@@ -14,8 +14,7 @@ import redis
 import yaml
 
 from ops import services
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.paths import ROOT
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.paths import ROOT
 
 
 def test_a_checkout_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from ops import surroundings
 from ops.services import free_port
 from tests import closed_pipe
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.paths import ROOT
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:

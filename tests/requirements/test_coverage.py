@@ -7,12 +7,13 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent.parent
+from tests.paths import ROOT
+
+TESTS = ROOT / "tests"
 SHARED = TESTS.parent.parent / "shared"
 PROTOCOLS = {"aap": r"\*\*(A\d+)\.", "ahp": r"\*\*(R\d+)\*\*"}
 """Each protocol, and how the page of its rules (where that is beside this checkout) writes a rule's number."""

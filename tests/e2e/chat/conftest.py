@@ -14,10 +14,11 @@ import pytest
 from agents_app import registry
 from tests.e2e import agents_file
 from tests.e2e import server as servers
-from tests.e2e.server import ROOT, Server
+from tests.e2e.server import Server
 from tests.e2e.terminal import Terminal
 from tests.fakes.foreign_server import ForeignServer, foreign_server
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
 
 PROGRAM = [sys.executable, "-m", "agenthost.chat"]
 

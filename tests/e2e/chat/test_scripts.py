@@ -14,11 +14,12 @@ import pytest
 
 from ops.services import free_port
 from tests.e2e.chat.conftest import PROGRAM, Desk
-from tests.e2e.server import ROOT, Server
+from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.foreign_server import ForeignServer
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import png
+from tests.paths import ROOT
 
 
 def test_the_answer_alone_is_on_stdout(desk: Desk, model: ModelServer) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.chat.conftest import Desk
-from tests.e2e.server import ROOT, Server
+from tests.e2e.server import Server
 from tests.e2e.terminal import Terminal
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import png
+from tests.paths import ROOT
 
 Start = Callable[..., Terminal]
 PROMPT = "\n> "

@@ -1,0 +1,175 @@
+"""Ways to Redis other than a plain socket that works."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from ops.services import Redis
+from sessions_app.core.log.broadcast.layer import LOST, ChannelLayer
+from tests.core.log.broadcast.conftest import wait_until
+
+MakeLayer = Callable[..., ChannelLayer]
+
+
+class Road:
+    """A way to a Redis through this process, which may be blocked so that nothing comes through any more."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.open = asyncio.Event()
+        self.open.set()
+        self._piping: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, there_writer]
+        for source, sink in ((reader, there_writer), (there_reader, writer)):
+            self._piping.add(asyncio.create_task(self._pipe(source, sink)))
+
+    async def _pipe(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self.open.wait()
+                sink.write(data)
+        except OSError:
+            pass
+        sink.close()
+
+    async def close(self) -> None:
+        for task in self._piping:
+            task.cancel()
+        await asyncio.gather(*self._piping, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
+
+@asynccontextmanager
+async def listening(road: Road, server: asyncio.Server) -> AsyncIterator[int]:
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await road.close()
+
+
+async def talks(layer: ChannelLayer) -> None:
+    channel = await layer.new_channel()
+    await layer.group_add("group", channel)
+    await layer.group_send("group", {"n": 1})
+    assert await asyncio.wait_for(layer.receive(channel), 60) == {"n": 1}
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for this machine that it signed itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
+    certificate_file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate_file, key_file
+
+
+async def test_redis_over_tls_is_talked_to_and_its_certificate_checked(
+    make_layer: MakeLayer, shared_redis: Redis, tmp_path: Path
+) -> None:
+    certificate_file, key_file = await asyncio.to_thread(certificate, tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate_file, key_file)
+    road = Road(shared_redis.port)
+    async with listening(road, await asyncio.start_server(road.accept, "127.0.0.1", 0, ssl=tls)) as port:
+        address = shared_redis.url().replace("redis://", "rediss://").replace(f":{shared_redis.port}/", f":{port}/")
+        trusting = make_layer(f"{address}?ssl_ca_certs={certificate_file}")
+        await talks(trusting)
+        careless = make_layer(f"{address}?ssl_cert_reqs=none")
+        await talks(careless)
+        strict = make_layer(address)
+        channel = await asyncio.wait_for(strict.new_channel(), 5)
+        await asyncio.wait_for(strict.group_add("group", channel), 5)
+        assert not strict.carrier_up()
+        for layer in (trusting, careless, strict):
+            await asyncio.to_thread(layer.close)
+
+
+async def test_redis_over_a_unix_socket_is_talked_to(make_layer: MakeLayer, shared_redis: Redis, tmp_path: Path) -> None:
+    road = Road(shared_redis.port)
+    place = tmp_path / "redis.sock"
+    password = shared_redis.url().split("@")[0].split(":")[-1]
+    async with listening(road, await asyncio.start_unix_server(road.accept, place)):
+        layer = make_layer(f"unix://:{password}@{place}?db=4")
+        await talks(layer)
+        await asyncio.to_thread(layer.close)
+
+
+async def test_a_redis_that_falls_silent_counts_as_down_and_comes_back(make_layer: MakeLayer, shared_redis: Redis) -> None:
+    road = Road(shared_redis.port)
+    async with listening(road, await asyncio.start_server(road.accept, "127.0.0.1", 0)) as port:
+        layer = make_layer(shared_redis.url().replace(f":{shared_redis.port}/", f":{port}/"))
+        channel = await layer.new_channel()
+        await layer.group_add("group", channel)
+        assert layer.carrier_up()
+        road.open.clear()
+        await wait_until(lambda: not layer.carrier_up(), "the silence is noticed")
+        assert await layer.receive(channel) == {"type": LOST}
+        road.open.set()
+        await wait_until(layer.carrier_up, "it is back")
+        assert await layer.receive(channel) == {"type": LOST}
+        await layer.group_send("group", {"n": 1})
+        assert await asyncio.wait_for(layer.receive(channel), 60) == {"n": 1}
+        await asyncio.to_thread(layer.close)
+
+
+@pytest.mark.parametrize("address", ["redis://localhost:1/0", "unix:///nowhere/redis.sock"])
+async def test_a_redis_that_is_not_there_is_no_error_of_the_callers(address: str, make_layer: MakeLayer) -> None:
+    layer = make_layer(address)
+    channel = await asyncio.wait_for(layer.new_channel(), 5)
+    await asyncio.wait_for(layer.group_add("group", channel), 5)
+    assert not layer.carrier_up()
+    assert not layer.publish("group", [{"n": 1}])
+
+
+async def test_whoever_gives_up_joining_disturbs_nobody(
+    shared_redis: Redis, make_layer: MakeLayer, caplog: pytest.LogCaptureFixture
+) -> None:
+    road = Road(shared_redis.port)
+    async with listening(road, await asyncio.start_server(road.accept, "127.0.0.1", 0)) as port:
+        layer = make_layer(shared_redis.url().replace(f":{shared_redis.port}/", f":{port}/"))
+        await talks(layer)
+        road.open.clear()
+        channel = await layer.new_channel()
+        joining = asyncio.create_task(layer.group_add("late", channel))
+        await asyncio.sleep(0)
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        road.open.set()
+        await talks(layer)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

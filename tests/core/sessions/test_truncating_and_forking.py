@@ -1,0 +1,389 @@
+"""Sessions cut back to an earlier turn, and copied up to one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from agents_app import exact_json
+from sessions_app.core import turns
+from sessions_app.core.base.errors import DomainError, TurnAlreadyRunning, TurnUnknown
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import history, options
+from sessions_app.core.sessions import deleting, entries, listing, state, truncating
+from sessions_app.core.sessions.creating import Fork
+from sessions_app.models import Compaction, Message, Session, Turn
+from tests.cast import make_session_of_client
+from tests.core import tools
+from tests.core.conftest import World, claim_one, lease_is_over, wait_for
+from tests.core.dispatching import action, events
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
+from tests.core.turns.of_clients.acting import at_once, ends, make, put, said, start, state_of, waiting_call
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import call, gate, status, text
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SEED: list[dict[str, Any]] = [
+    {"role": "system", "content": "S"},
+    {"role": "user", "content": "first"},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "hm"},
+            {"type": "text", "text": "looking"},
+            {"type": "tool_use", "toolCallId": "c1", "name": "add_one", "input": {"n": 1}},
+        ],
+    },
+    {"role": "tool", "toolCallId": "c1", "content": "2"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": "second"},
+    {"role": "assistant", "content": "ok"},
+]
+
+
+def talked(world: World, model: ModelServer, count: int = 3, **given: Any) -> Session:
+    """A session with turns t1, t2, …, each of them ended."""
+    session = make(world, **given)
+    for number in range(1, count + 1):
+        start(world, session, model.script([text(f"answer {number}")]), f"t{number}")
+        ends(session, f"t{number}")
+    return session
+
+
+def ids(world: World, session: Session) -> list[str]:
+    return [turn.id for turn in state.read(world.caller, session).turns]
+
+
+def answers(session: Session) -> list[Any]:
+    return [content for role, content in said(session) if role == "assistant"]
+
+
+# --- truncating ---
+
+
+@pytest.mark.rule("R220")
+def test_what_was_cut_leaves_every_history_and_the_model(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = talked(alice, model)
+    for through in (1, 6):
+        Compaction.objects.create(tenant_id=session.tenant_id, session=session, covers_through=through, created_at=timezone.now())
+    truncating.truncate(alice.caller, session, "t2", dispatched=action())
+    assert ids(alice, session) == ["t1", "t2"]
+    assert answers(session) == ["answer 1", "answer 2"]
+    assert [row.covers_through for row in Compaction.objects.all()] == [1]
+    assert events(session, "history_cut") == [("history_cut", {"turn": "t2", "found": True})]
+    Compaction.objects.all().delete()
+    script = model.script([text("answer 4")])
+    start(alice, session, script, "t4")
+    ends(session, "t4")
+    roles = [message["role"] for message in model.requests_of(script)[0].messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert ids(alice, session) == ["t1", "t2", "t4"]
+    truncating.truncate(alice.caller, session, "t4", dispatched=action())
+    assert answers(session) == ["answer 1", "answer 2", "answer 4"]
+
+
+@pytest.mark.rule("R220")
+def test_without_a_turn_nothing_is_left_but_the_system_messages(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = alice.session(seed=SEED)
+    truncating.truncate(alice.caller, session, None, dispatched=action())
+    assert said(session) == [("system", "S")]
+    assert ids(alice, session) == []
+
+
+@pytest.mark.rule("R90")
+def test_an_unknown_turn_cuts_nothing_and_what_runs_goes_on(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = talked(alice, model, 1)
+    start(alice, session, model.script([text("two"), gate("hold")]), "t2")
+    model.wait_gate("hold")
+    for unknown in ("nonsense", "t2"):
+        truncating.truncate(alice.caller, session, unknown, dispatched=action())
+    model.open_gate("hold")
+    ends(session, "t2")
+    assert ids(alice, session) == ["t1", "t2"]
+    assert [payload["found"] for _, payload in events(session, "history_cut")] == [False, False]
+
+
+@pytest.mark.rule("R220")
+def test_a_running_turn_is_dropped_with_the_rest(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = talked(alice, model, 2)
+    start(alice, session, model.script([text("half"), gate("hold")]), "t3")
+    model.wait_gate("hold")
+    put(alice, session, "queued")
+    truncating.truncate(alice.caller, session, "t1", dispatched=action())
+    model.open_gate("hold")
+    shown = state.read(alice.caller, session)
+    assert ([turn.id for turn in shown.turns], shown.live, shown.summary.state) == (["t1"], None, "idle")
+    assert [each["id"] for each in shown.queued] == ["m1"]
+    assert answers(session) == ["answer 1"]
+    told = [(kind, payload.get("cause")) for kind, payload in events(session)][-2:]
+    assert told == [("turn_cancelled", "cut"), ("history_cut", None)]
+
+
+@pytest.mark.rule("R418")
+def test_a_failure_is_no_longer_shown_after_a_cut(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = make(alice)
+    start(alice, session, model.script([status(400)]))
+    ends(session, "t1", "error")
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].state == "failed"
+    truncating.truncate(alice.caller, session, "t1", dispatched=action())
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].state == "idle"
+    start(alice, session, model.script([status(400)]), "t2")
+    ends(session, "t2", "error")
+    assert entries.of(alice.caller.tenant, [session.pk])[session.pk].state == "failed"
+
+
+@pytest.mark.rule("R206")
+def test_a_cut_ends_a_turn_that_waits(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = make(alice)
+    start(alice, session, model.script([call("add_one", {"n": 1})]))
+    waiting_call(session, "add_one")
+    ends(session, "t1", "waiting")
+    truncating.truncate(alice.caller, session, None, dispatched=action())
+    assert said(session) == []
+    assert state_of(session, "t1") == "cancelled"
+
+
+# --- forking ---
+
+
+def fork(world: World, source: Session, turn: str, uri: str = "sailor:/fork", **given: Any) -> Session:
+    return make_session_of_client(world.caller, uri=uri, agent=None, fork=Fork(source, turn), **given)
+
+
+@pytest.mark.rule("R221")
+def test_a_fork_has_the_turns_up_to_one_and_goes_its_own_way(alice: World, start_worker: Any, model: ModelServer) -> None:
+    tools.forget()
+    start_worker()
+    source = make(alice, options={"tone": "softly", "key": "sk-mine"}, approval="auto")
+    start(alice, source, model.script([call("add_one", {"n": 1})], [text("answer 1")]), "t1")
+    ends(source, "t1")
+    for number in (2, 3):
+        start(alice, source, model.script([text(f"answer {number}")]), f"t{number}")
+        ends(source, f"t{number}")
+    copied = fork(alice, source, "t2")
+    before = state.read(alice.caller, source)
+    after = state.read(alice.caller, copied)
+    assert after.turns == before.turns[:2]
+    assert (after.summary.title, after.approval) == (before.summary.title, "auto")
+    assert options.opened(copied.tenant_id, copied.pk) == {"tone": "softly", "key": "sk-mine"}
+    assert said(copied) == said(source)[:6]
+    assert events(copied, "turn_started") == []
+    script = model.script([text("elsewhere")])
+    start(alice, copied, script, "t3")
+    ends(copied, "t3")
+    assert len(model.requests_of(script)[0].messages) == 8
+    assert answers(source)[-1] == "answer 3"
+    truncating.truncate(alice.caller, source, None, dispatched=action())
+    deleting.delete(alice.caller, source)
+    assert ids(alice, copied) == ["t1", "t2", "t3"]
+
+
+@pytest.mark.rule("R221")
+def test_a_fork_takes_other_options_if_it_is_given_some(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    source = talked(alice, model, 1, options={"tone": "softly"})
+    copied = fork(alice, source, "t1", options={"tone": "loudly"})
+    assert listing.facts(copied).options == {"tone": "loudly"}
+    again = fork(alice, copied, "t1", uri="sailor:/again")
+    assert ids(alice, again) == ["t1"]
+
+
+@pytest.mark.rule("R221")
+def test_a_fork_needs_a_turn_that_has_ended(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    source = talked(alice, model, 1)
+    start(alice, source, model.script([text("half"), gate("hold")]), "t2")
+    model.wait_gate("hold")
+    with pytest.raises(TurnAlreadyRunning):
+        fork(alice, source, "t2")
+    with pytest.raises(TurnUnknown):
+        fork(alice, source, "nonsense")
+    assert len(entries.listed(alice.caller)) == 1
+    # A turn that runs in the source is not in the way of an earlier one.
+    copied = fork(alice, source, "t1")
+    assert ids(alice, copied) == ["t1"]
+    assert state.read(alice.caller, copied).live is None
+    model.open_gate("hold")
+    ends(source, "t2")
+
+
+def test_forks_during_a_cut_are_whole_or_none(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    source = talked(alice, model)
+    outcomes: list[str] = []
+    barrier = threading.Barrier(3)
+
+    def run(act: Any) -> None:
+        barrier.wait(90)
+        try:
+            act()
+            outcomes.append("done")
+        except DomainError as error:
+            outcomes.append(type(error).__name__)
+        finally:
+            connection.close()
+
+    acts = [
+        lambda: fork(alice, source, "t3", "sailor:/a"),
+        lambda: fork(alice, source, "t3", "sailor:/b"),
+        lambda: truncating.truncate(alice.caller, source, "t1", dispatched=action()),
+    ]
+    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert set(outcomes) <= {"done", "TurnUnknown"}
+    copies = Session.objects.exclude(pk=source.pk)
+    assert copies.count() == outcomes.count("done") - 1
+    for copied in copies:
+        assert ids(alice, copied) == ["t1", "t2", "t3"]
+        assert answers(copied) == ["answer 1", "answer 2", "answer 3"]
+
+
+# --- seeds ---
+
+
+@pytest.mark.rule("R387")
+def test_a_seed_is_shown_as_turns_that_ended(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = alice.session(seed=SEED)
+    alice.say(session, model.script([text("third")]))
+    wait_for(lambda: Turn.objects.filter(session=session, state="done").first(), "the turn's end")
+    shown = state.read(alice.caller, session)
+    assert [(turn.id, turn.text, turn.ending) for turn in shown.turns[:2]] == [
+        ("seed-2", "first", "complete"),
+        ("seed-6", "second", "complete"),
+    ]
+    assert len(shown.turns) == 3
+    parts = shown.turns[0].parts
+    assert [part.kind for part in parts] == ["thinking", "text", "call", "text"]
+    view = parts[2].call
+    assert view is not None
+    assert (view.status, view.content, view.input) == ("done", "2", '{"n":1}')
+    copied = fork(alice, session, "seed-2")
+    assert [content for role, content in said(copied)] == [exact_json.loads(exact_json.dumps(x["content"])) for x in SEED[:5]]
+    truncating.truncate(alice.caller, session, "seed-2", dispatched=action())
+    assert ids(alice, session) == ["seed-2"]
+    assert len(history.read(session, "full")) == 5
+
+
+@pytest.mark.rule("R119")
+def test_turns_are_read_in_pages_from_the_newest_back(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = alice.session(seed=SEED)
+    for number in (1, 2, 3):
+        start(alice, session, model.script([text(f"answer {number}")]), f"t{number}")
+        ends(session, f"t{number}")
+
+    def page(before: str | None, limit: int) -> tuple[list[str], bool]:
+        found = state.page(alice.caller, session, before, limit)
+        return [turn.id for turn in found.turns], found.older
+
+    assert page(None, 2) == (["t2", "t3"], True)
+    assert page("t2", 2) == (["seed-6", "t1"], True)
+    assert page("seed-6", 2) == (["seed-2"], False)
+    assert page("seed-2", 2) == ([], False)
+    assert page(None, 5) == (["seed-2", "seed-6", "t1", "t2", "t3"], False)
+    shown = state.read(alice.caller, session, turns=3)
+    assert ([turn.id for turn in shown.turns], shown.older) == (["t1", "t2", "t3"], True)
+    with pytest.raises(TurnUnknown):
+        page("nonsense", 2)
+
+
+# --- the state while a model speaks ---
+
+
+@pytest.mark.rule("R65")
+def test_the_state_has_what_the_model_has_said_so_far_and_its_number(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = make(alice)
+    start(alice, session, model.script([text("Half ", "an answer"), call("add_one", {"n": 1}), gate("hold")]))
+    model.wait_gate("hold")
+
+    def has_said_all() -> Any:
+        shown = state.read(alice.caller, session)
+        parts = [] if shown.live is None else shown.live.parts
+        return shown if len(parts) == 2 and parts[1].call is not None and parts[1].call.input == '{"n": 1}' else None
+
+    shown = wait_for(has_said_all, "all of it to be stored")
+    assert shown.live is not None
+    assert (shown.live.parts[0].text, shown.live.usage, shown.summary.state) == ("Half an answer", None, "working")
+    view = shown.live.parts[1].call
+    assert (view.status, view.name) == ("streaming", "add_one")
+    turns.cancel_turn(alice.caller, session, "t1", dispatched=action())
+    model.open_gate("hold")
+    after = state.read(alice.caller, session)
+    assert after.seq > shown.seq
+    ended = after.turns[0].parts[1].call
+    assert ended is not None
+    assert (ended.status, ended.how, ended.has_input) == ("ended", "skipped", False)
+    assert after.turns[0].parts[0].text == "Half an answer"
+
+
+@pytest.mark.rule("R149")
+def test_parts_of_a_dead_run_stay_and_the_next_run_goes_on_beside_them(
+    alice: World, start_worker: Any, model: ModelServer
+) -> None:
+    session = make(alice)
+    accepted = start(alice, session, model.script([text("said by the second")]))
+    claimed = claim_one("the first")
+    assert claimed is not None
+    begun = [
+        Happening(Kind.STEP_STARTED, {"turn": "t1", "step": 1}),
+        Happening(Kind.TEXT_OPENED, {"turn": "t1", "step": 1, "part": "1.0"}),
+        Happening(Kind.CALL_OPENED, {"turn": "t1", "step": 1, "part": "1.1", "call": "c1", "name": "add_one"}),
+        Happening(Kind.CALL_ARGUMENTS, {"turn": "t1", "call": "c1", "delta": '{"n"'}),
+    ]
+    with journal.transaction() as tx:
+        for happening in begun:
+            tx.append(NewEvent(session.tenant_id, session.pk, happening, fence=claimed.fence))
+    lease_is_over(accepted)
+    before = state.read(alice.caller, session).live
+    assert before is not None
+    taken = turns.take_over("the second")
+    assert isinstance(taken, turns.Claimed)
+    after = state.read(alice.caller, session).live
+    assert after is not None
+    assert [(part.id, part.kind) for part in after.parts] == [("1.0", "text"), ("1.1", "call")]
+    view = after.parts[1].call
+    assert view is not None
+    assert (view.status, view.input) == ("streaming", '{"n"')
+    assert (before.usage, after.usage) == (None, (0, 0, 0))
+    lease_is_over(accepted)
+    start_worker()
+    ends(session, "t1")
+    parts = state.read(alice.caller, session).turns[0].parts
+    assert [(part.id, part.kind, part.text) for part in parts] == [
+        ("1.0", "text", ""),
+        ("1.1", "call", ""),
+        ("2.0", "text", "said by the second"),
+    ]
+    assert [payload["step"] for _, payload in events(session, "step_done")] == [1, 2]
+
+
+def test_of_a_cut_and_a_start_at_once_each_is_whole(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = talked(alice, model, 2)
+    outcomes = at_once(
+        lambda: truncating.truncate(alice.caller, session, "t1", dispatched=action()),
+        lambda: start(alice, session, model.script([text("answer 3")]), "t3"),
+    )
+    assert outcomes == ["done", "done"]
+    ends(session, "t3", "done", "cancelled")
+    assert ids(alice, session) in (["t1"], ["t1", "t3"])
+    kept = Message.objects.filter(session=session, cut_at=None, role="user").count()
+    assert kept == len(ids(alice, session))

@@ -1,0 +1,82 @@
+"""What clients that watch a session do, and what becomes of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connection
+
+from agents_app import exact_json
+from sessions_app.core import turns
+from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
+from sessions_app.core.records import history
+from sessions_app.core.sessions import inbox
+from sessions_app.core.sessions.inbox import UserMessage
+from sessions_app.models import Session, ToolCall, Turn
+from tests.cast import make_session_of_client
+from tests.core.conftest import World, wait_for
+from tests.core.dispatching import action
+
+OPEN_FILE = {"name": "open_file", "title": "Open a file", "description": "Opens a file"}
+
+
+def make(world: World, **given: Any) -> Session:
+    return make_session_of_client(world.caller, uri=given.pop("uri", "sailor:/one"), agent="sailor", **given)
+
+
+def start(world: World, session: Session, message: str, turn: str = "t1", **given: Any) -> turns.Accepted:
+    said = UserMessage(message)
+    return turns.start(world.caller, session, content=message, turn_id=turn, said=said, alone=True, dispatched=action(), **given)
+
+
+def state_of(session: Session, turn: str) -> str:
+    return Turn.objects.values_list("state", flat=True).get(session=session, public_id=turn)
+
+
+def ends(session: Session, turn: str, *states: str) -> Turn:
+    wanted = states or ("done",)
+
+    def reached() -> Turn | None:
+        return Turn.objects.filter(session=session, public_id=turn, state__in=wanted).first()
+
+    found: Turn = wait_for(reached, f"turn {turn} in {wanted}")
+    return found
+
+
+def waiting_call(session: Session, name: str, state: str = "pending") -> ToolCall:
+    found: ToolCall = wait_for(
+        lambda: ToolCall.objects.filter(session=session, name=name, state=state).first(), f"a {state} call of {name}"
+    )
+    return found
+
+
+def said(session: Session) -> list[tuple[str, Any]]:
+    return [(line.role, exact_json.loads(line.content)) for line in history.read(session, "full")]
+
+
+def at_once(*calls: Callable[[], Any]) -> list[str]:
+    """What becomes of calls that are made at the same moment."""
+    barrier, outcomes = threading.Barrier(len(calls)), []
+
+    def run(one: Callable[[], Any]) -> None:
+        try:
+            barrier.wait(90)
+            one()
+            outcomes.append("done")
+        except (NotPossible, TurnAlreadyRunning) as error:
+            outcomes.append(type(error).__name__)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(one,)) for one in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    return sorted(outcomes)
+
+
+def put(world: World, session: Session, message: str, id: str = "m1", kind: Any = "queued") -> None:  # noqa: A002 - AHP's word
+    inbox.put(world.caller, session, kind, id, UserMessage(message), dispatched=action())

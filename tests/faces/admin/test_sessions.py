@@ -1,0 +1,438 @@
+"""Sessions in the admin: found among many, read as conversations, never changed."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agents_app import exact_json, registry
+from agents_app.spec import AgentSpec, OptionSpec
+from sessions_app.admin.paging import REACH
+from sessions_app.core.tenancy import tenants
+from sessions_app.models import (
+    AuditRecord,
+    CallRunner,
+    CallState,
+    Compaction,
+    Message,
+    OptionValue,
+    Origin,
+    Session,
+    Tenant,
+    Turn,
+    TurnState,
+)
+from tests.faces.admin.conversations import (
+    START,
+    call,
+    call_block,
+    make_session,
+    make_turn,
+    say,
+    text_block,
+    with_a_tool,
+)
+from tests.faces.admin.pages import html, url
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def transcript(operator: Client, session: Session, **query: Any) -> str:
+    return html(operator.get(url("session", "change", session), query))
+
+
+def listed(operator: Client, **query: Any) -> set[str]:
+    page = html(operator.get(url("session", "changelist"), query))
+    return {public_id for public_id in Session.objects.values_list("public_id", flat=True) if public_id in page}
+
+
+# --- the list ---
+
+
+def test_the_list_says_what_each_session_is_doing(eve: Client, acme: Tenant) -> None:
+    busy, idle = make_session(acme), make_session(acme)
+    make_turn(busy)
+    make_turn(busy, TurnState.WAITING)
+    page = html(eve.get(url("session", "changelist")))
+    assert busy.public_id in page
+    assert idle.public_id in page
+    row = page[page.index(busy.public_id) :]
+    assert "waiting" in row[: row.index("</tr>")]
+    assert '<td class="field-turns">2</td>' in row[: row.index("</tr>")]
+
+
+def test_the_list_is_narrowed_by_tenant_agent_state_and_day(eve: Client, acme: Tenant) -> None:
+    globex, _ = tenants.create("globex")
+    one = make_session(acme)
+    two = make_session(globex, agent_name="writer", created_at=START + timedelta(days=2))
+    make_turn(two, TurnState.RUNNING)
+    for query in (
+        {"tenant": "acme"},
+        {"agent": "demo"},
+        {"state": "idle"},
+        {"until": START.date().isoformat()},
+        {"tenant": "acme", "agent": "demo", "state": "idle"},
+    ):
+        assert listed(eve, **query) == {one.public_id}, query
+    for query in (
+        {"tenant": "globex"},
+        {"agent": "writer"},
+        {"state": "running"},
+        {"since": (START + timedelta(days=1)).date().isoformat()},
+    ):
+        assert listed(eve, **query) == {two.public_id}, query
+    assert listed(eve, state="queued") == set()
+    assert listed(eve, tenant="nobody") == set()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"since": "yesterday"}, {"until": "9999-12-31"}, {"state": "x"}, {"tenant": "\0"}, {"q": "\0"}, {"p": "x"}, {"p": "9"}],
+)
+def test_nonsense_in_the_address_breaks_nothing(eve: Client, acme: Tenant, query: dict[str, str]) -> None:
+    make_session(acme)
+    assert eve.get(url("session", "changelist"), query).status_code in (200, 302)
+
+
+def test_a_session_is_found_by_its_id_the_start_of_it_or_a_turns_id(eve: Client, acme: Tenant) -> None:
+    wanted, _ = make_session(acme, public_id="sess_wanted1"), make_session(acme, public_id="sess_other1")
+    turn = make_turn(wanted)
+    assert listed(eve, q="sess_wanted1") == {"sess_wanted1"}
+    assert listed(eve, q=" sess_wan ") == {"sess_wanted1"}
+    assert listed(eve, q=turn.public_id) == {"sess_wanted1"}
+    assert listed(eve, q="wanted1") == set()
+    assert listed(eve, q="sess_%") == set()
+
+
+def test_deleted_sessions_are_neither_listed_nor_read(eve: Client, acme: Tenant) -> None:
+    gone = make_session(acme, deleted_at=START)
+    assert gone.public_id not in html(eve.get(url("session", "changelist")))
+    assert eve.get(url("session", "change", gone), follow=True).status_code == 404
+    assert not AuditRecord.objects.filter(action="transcript_read").exists()
+
+
+def test_a_long_list_is_never_counted_to_its_end(eve: Client, acme: Tenant) -> None:
+    Session.objects.bulk_create(
+        Session(tenant=acme, public_id=f"sess_{n}", agent_name="demo", created_at=START, modified_at=START)
+        for n in range(REACH + 50)
+    )
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        page = html(eve.get(url("session", "changelist")))
+    assert f"more than {REACH}" in page
+    counts = [query["sql"] for query in queries if "count(*)" in query["sql"].lower() and "sessions_app_session" in query["sql"]]
+    assert all(f"LIMIT {REACH + 1}" in sql for sql in counts if "sessions_app_turn" not in sql), counts
+    assert len(queries) < 15
+    last = html(eve.get(url("session", "changelist"), {"p": REACH // 50}))
+    assert "sess_50<" in last
+
+
+# --- the transcript ---
+
+
+def test_a_transcript_reads_as_a_conversation(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    say(session, "system", "Be brief.")
+    turn = with_a_tool(session)
+    page = transcript(eve, session)
+    told = ["Be brief.", "What is 6 times 7?", "I should calculate.", "Let me see.", "calculator", "6*7", "42", "It is 42."]
+    places = [page.index(text, page.index("ah-talk")) for text in told]
+    assert places == sorted(places)
+    assert turn.public_id in page
+    for fact in (
+        "seed",
+        "done",
+        "decided by client",
+        "4.2 s",
+        "1.5 s",
+        "step 2",
+        "634 tokens in, 26 out",
+        "2 runs",
+        "run by the server",
+    ):
+        assert fact in page, fact
+    thinking = page.index("I should calculate.")
+    assert "<details" in page[thinking - 200 : thinking]
+    # The tool's message stands with its call and not once more.
+    assert page.count(">42<") == 1
+
+
+def test_calls_say_what_they_wait_for_and_why_they_were_denied(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session, TurnState.WAITING)
+    say(session, "user", "Do it", turn)
+    blocks = [call_block(name, name, {}) for name in ("mail", "open", "wipe", "gone")]
+    say(session, "assistant", blocks, turn, step=1)
+    waiting = {"state": CallState.PENDING, "decided_by": "", "started_at": None, "finished_at": None, "stored": False}
+    call(session, turn, "mail", "mail", **waiting)
+    call(session, turn, "open", "open", runner=CallRunner.CLIENT, **waiting)
+    call(
+        session,
+        turn,
+        "wipe",
+        "wipe",
+        state=CallState.DENIED,
+        reason="never do that",
+        decided_by="client",
+        result='"Tool call denied"',
+    )
+    call(session, turn, "gone", "gone", failed=True, result='"Tool execution failed: no luck"')
+    page = transcript(eve, session)
+    for text in (
+        "waits for a permission",
+        "waits for the client&#x27;s result",
+        "never do that",
+        "Tool call denied",
+        "failed",
+        "no luck",
+        "waiting for the client",
+    ):
+        assert text in page, text
+
+
+def test_the_times_of_a_call_are_shown_in_the_order_in_which_they_were(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session)
+    say(session, "assistant", [call_block(name, name, {}) for name in ("ours", "theirs", "kept")], turn, step=1)
+    call(session, turn, "ours", "ours", decided_at=START + timedelta(seconds=0.5))
+    # A client's own result is looked at after its tool has ended.
+    looked_at = {"runner": CallRunner.CLIENT, "started_at": None, "decided_at": START + timedelta(minutes=5)}
+    call(session, turn, "theirs", "theirs", **looked_at)
+    call(session, turn, "kept", "kept", **{**looked_at, "state": CallState.DENIED})
+    page = re.sub(r"<[^>]*>", "", transcript(eve, session))
+    shown = [
+        re.findall(r"[\d:.]+ ([a-z ]+?)(?= →| (?:ours|theirs|kept))", line) for line in page.splitlines() if " asked →" in line
+    ]
+    assert shown == [
+        ["asked", "decided", "begun", "finished"],
+        ["asked", "finished", "result released"],
+        ["asked", "finished", "result withheld"],
+    ]
+
+
+def test_an_ended_turn_says_how_it_ended(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    for state, given in (
+        (TurnState.ERROR, {"error": "provider_unavailable", "takeovers": 1}),
+        (TurnState.CANCELLED, {"provider_closed_at": START + timedelta(seconds=5)}),
+        (TurnState.DONE, {"stop_reason": "max_tokens"}),
+        (TurnState.RUNNING, {}),
+    ):
+        say(session, "user", "hello", make_turn(session, state, **given))
+    facts = {"kind": "unavailable", "provider": "openai-chat", "status": 429, "code": "rate_limit_exceeded"}
+    failures = [
+        {**facts, "attempts": 3, "after_output": False, "retry_after": 20},
+        {"kind": "broken_stream", "provider": "anthropic", "attempts": 1, "after_output": True},
+        {"kind": "internal", "exception": "KeyError"},
+    ]
+    for failure in failures:
+        given = {"error": "provider_failed", "failure": exact_json.dumps(failure)}
+        say(session, "user", "hello", make_turn(session, TurnState.ERROR, **given))
+    page = transcript(eve, session)
+    for text in (
+        "openai-chat: not available (status 429, rate_limit_exceeded); nothing had arrived yet; asked 3 times;"
+        " it wants to be asked again after 20 s.",
+        "anthropic: the answer broke off or could not be read; part of the message had arrived; asked 1 time.",
+        "The server failed with KeyError",
+    ):
+        assert text in page, text
+    for text in ("provider_unavailable", "taken over 1 time", "connection was closed", "token limit", "is going on"):
+        assert text in page, text
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "tool"])
+def test_what_people_and_models_wrote_is_shown_as_text(eve: Client, acme: Tenant, role: str) -> None:
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'>"
+    session = make_session(acme, agent_name=evil, client_tools=f'[{{"name": "{evil[:8]}"}}]')
+    OptionValue.objects.create(tenant=acme, session=session, name=evil, value=evil, position=1)
+    turn = make_turn(session, TurnState.ERROR, error=evil[:60])
+    content: Any = evil if role == "system" else [text_block(evil), {"type": "image", "url": f"https://x/{evil}"}, {"type": evil}]
+    if role == "assistant":
+        content += [{"type": "thinking", "thinking": evil}, call_block(evil, evil, {evil: evil})]
+        call(session, turn, evil, evil, decided_by=evil[:90], reason=evil, result='"' + evil.replace('"', '\\"') + '"')
+    say(session, role, content, turn, tool_call_id=evil if role == "tool" else None)
+    response = eve.get(url("session", "change", session))
+    page = html(response)
+    assert "<script>" not in page
+    assert "<img src=x" not in page
+    assert "script-src 'self'" in response["Content-Security-Policy"]
+    assert "default-src 'none'" in response["Content-Security-Policy"]
+
+
+def test_only_small_inline_pictures_are_loaded(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    urls = [
+        PIXEL,
+        "https://tracker.example/pixel.png",
+        "data:image/svg+xml;base64,PHN2Zz48L3N2Zz4=",
+        "data:text/html;base64,PHNjcmlwdD4=",
+        "data:image/png;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==",
+        "javascript:alert(1)",
+        "data:image/png;base64," + "A" * 190_000,
+    ]
+    say(session, "user", [{"type": "image", "url": address} for address in urls])
+    page = transcript(eve, session)
+    assert page.count("<img ") == 1
+    assert f'src="{PIXEL}"' in unescape(page)
+    assert "https://tracker.example/pixel.png" in page
+    assert 'href="https://tracker' not in page
+    assert 'href="javascript' not in page
+
+
+def test_secret_options_are_masked_also_those_that_became_secret_later(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    stored: dict[str, dict[str, Any]] = {
+        "language": {"value": "German"},
+        "sealed": {"sealed": b"canary-1"},
+        "became": {"value": "canary-2"},
+    }
+    for position, (name, values) in enumerate(stored.items()):
+        OptionValue.objects.create(tenant=acme, session=session, name=name, position=position, **values)
+    spec = AgentSpec(name="demo", model="demo:guide", options=(OptionSpec("secret", "became", default=""),))
+    with registry.use([spec]):
+        page = transcript(eve, session)
+    assert "German" in page
+    assert page.count("***") == 2
+    assert "canary" not in page
+
+
+def test_what_a_provider_wants_back_unread_is_not_shown(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    say(session, "assistant", "hello", make_turn(session), provider_data='{"signature": "canary"}')
+    assert "canary" not in transcript(eve, session)
+
+
+def test_a_long_conversation_comes_in_pages_and_a_turn_may_span_them(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session)
+    Message.objects.bulk_create(
+        Message(
+            tenant=acme,
+            session=session,
+            turn=turn,
+            position=n,
+            role="user",
+            content=f'"line {n}."',
+            origin=Origin.CLIENT,
+            created_at=START,
+        )
+        for n in range(1, 251)
+    )
+    first, last = transcript(eve, session), transcript(eve, session, page=3)
+    assert "Page 1 of 3, 250 messages" in first
+    assert "line 100." in first
+    assert "line 101." not in first
+    assert "line 250." in last
+    assert "goes on from the page before" in last
+    assert "goes on from the page before" not in first
+    assert "Page 3 of 3" in transcript(eve, session, page=99)
+    assert "Page 1 of 3" in transcript(eve, session, page="x")
+
+
+def test_reading_costs_the_same_number_of_queries_however_long_it_is(eve: Client, acme: Tenant) -> None:
+    short, long = make_session(acme), make_session(acme)
+    with_a_tool(short)
+    for n in range(8):
+        turn = make_turn(long)
+        say(long, "assistant", [call_block(f"c{n}", "add", {})], turn)
+        call(long, turn, f"c{n}", "add")
+        say(long, "tool", "1", turn, tool_call_id=f"c{n}")
+    with CaptureQueriesContext(connection) as few:
+        transcript(eve, short)
+    with CaptureQueriesContext(connection) as many:
+        transcript(eve, long)
+    assert len(many) == len(few) < 20
+
+
+def test_a_very_long_text_is_cut_and_shown_whole_when_asked_for(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    say(session, "user", "a" * 30_000 + "the end")
+    say(session, "user", "b" * 300_000 + "the end")
+    page = transcript(eve, session)
+    assert "the end" not in page
+    assert "more letters" in page
+    assert "too long to show here" in page
+    assert "the end" in transcript(eve, session, message=1)
+    whole = transcript(eve, session, message=2)
+    assert "the end" in whole
+    assert "aaaa" not in whole
+    assert eve.get(url("session", "change", session), {"message": 3}).status_code == 404
+
+
+def test_a_result_whose_call_is_on_the_page_before_stands_alone_with_its_tools_name(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = with_a_tool(session)
+    result = Message.objects.get(session=session, role="tool")
+    page = transcript(eve, session, message=result.position)
+    assert "tool: calculator" in page
+    assert turn.public_id in page
+
+
+def test_cut_messages_closing_notes_and_compactions_are_marked(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session)
+    say(session, "user", "one", turn)
+    say(session, "assistant", "two", turn, cut_at=START)
+    say(session, "tool", "closed", turn, tool_call_id="x", origin=Origin.NOTE)
+    Compaction.objects.create(tenant=acme, session=session, covers_through=1, created_at=START)
+    page = transcript(eve, session)
+    for text in ("cut away", "closing note", "the model no longer gets what is above"):
+        assert text in page, text
+
+
+def test_a_summary_is_shown_where_it_stands(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    say(session, "user", "one", make_turn(session))
+    summary = "Summary of the conversation so far:\n\n<b>Ropes</b>"
+    Compaction.objects.create(tenant=acme, session=session, covers_through=1, summary=summary, created_at=START)
+    page = transcript(eve, session)
+    assert "no longer gets what is above, but this" in page
+    assert "so far:<br><br>&lt;b&gt;Ropes&lt;/b&gt;" in page
+
+
+def test_each_reading_is_in_the_audit(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    say(session, "user", "hello")
+    transcript(eve, session)
+    transcript(eve, session, message=1)
+    rows = AuditRecord.objects.filter(action="transcript_read").order_by("id")
+    assert [(row.actor, row.address, row.target, row.tenant_id, row.detail) for row in rows] == [
+        ("admin:eve", "10.0.0.9", f"session {session.public_id}", acme.pk, "messages, page 1 of 1"),
+        ("admin:eve", "10.0.0.9", f"session {session.public_id}", acme.pk, "message 1"),
+    ]
+
+
+def test_nothing_of_a_session_can_be_added_edited_or_deleted(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    with_a_tool(session)
+    before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, Turn)]
+    eve.post(url("session", "change", session), {"agent_name": "other", "public_id": "sess_x"})
+    assert eve.post(url("session", "delete", session), {"post": "yes"}).status_code == 403
+    assert eve.get(url("session", "add")).status_code == 403
+    eve.post(url("session", "changelist"), {"action": "delete_selected", "_selected_action": [session.pk], "post": "yes"})
+    assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, Turn)] == before
+
+
+def test_who_may_not_see_sessions_reads_none(acme: Tenant, reader: Client) -> None:
+    from django.contrib.auth.models import User
+
+    session = make_session(acme)
+    User.objects.get(username="reader").user_permissions.filter(codename="view_session").delete()
+    User.objects.get(username="reader").user_permissions.clear()
+    assert reader.get(url("session", "changelist")).status_code == 403
+    assert reader.get(url("session", "change", session)).status_code == 404
+    assert not AuditRecord.objects.filter(action="transcript_read").exists()
+
+
+def test_a_session_without_a_word_can_be_read_too(eve: Client, acme: Tenant) -> None:
+    assert "Nothing has been said yet." in transcript(eve, make_session(acme))

@@ -1,0 +1,39 @@
+"""A host in this very process: the product's sockets over the test's database, without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from channels.layers import channel_layers
+from django.db import connection
+
+from agenthost.sockets import SocketGuard
+from agenthost.websocket import WebSocket
+from sessions_app.ahp.consumer import Consumer
+from sessions_app.core.base import database
+from sessions_app.core.log.broadcast.layer import ChannelLayer
+from tests.serving import serving
+
+
+@pytest.fixture
+def _own_layer() -> Iterator[None]:
+    """No Redis, and nobody else's announcements, unless a test brings them."""
+    before = channel_layers.backends.get("default")
+    with closing(ChannelLayer(None)) as layer:
+        channel_layers.set("default", layer)
+        yield
+    if before is None:
+        channel_layers.backends.pop("default", None)
+    else:
+        channel_layers.set("default", before)
+
+
+@pytest.fixture
+def host(transactional_db: None, scripted_agents: None, _own_layer: None) -> Iterator[str]:
+    """Its URL."""
+    with serving(SocketGuard({"/ahp": Consumer.as_asgi()}), ws=WebSocket, ws_per_message_deflate=False) as port:
+        yield f"ws://127.0.0.1:{port}/ahp"
+    database.shut_down()
+    connection.close()

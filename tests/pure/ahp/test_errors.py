@@ -1,0 +1,59 @@
+"""Every error of the core has words in AHP, as an answer and as a reason."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from django.db import OperationalError
+
+from sessions_app.ahp import errors as face
+from sessions_app.ahp import jsonrpc
+from sessions_app.ahp.dispatch import reasons
+from sessions_app.core.base import errors
+from tests.pure.aap.test_problems import read_only
+
+
+def _all(base: type[errors.DomainError]) -> set[type[errors.DomainError]]:
+    below = set(base.__subclasses__())
+    return below.union(*(_all(each) for each in below)) if below else below
+
+
+@pytest.mark.rule("R32")
+def test_every_domain_error_has_a_code_or_is_another_faces() -> None:
+    ours = {error for error in _all(errors.DomainError) if error.__module__.startswith("sessions_app.")}
+    assert ours == set(face.TABLE) | face.OF_ANOTHER_FACE
+    assert not set(face.TABLE) & face.OF_ANOTHER_FACE
+
+
+@pytest.mark.rule("R83")
+def test_every_domain_error_of_a_dispatch_has_a_reason() -> None:
+    dealt_with = {errors.SessionNotFound, errors.NotReady, errors.AnswersFull}
+    assert set(reasons.TABLE) | dealt_with == set(face.TABLE)
+
+
+@pytest.mark.rule("R28")
+def test_what_was_not_foreseen_is_in_the_log_and_told_briefly(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        told = face.told(ValueError("select secret from /srv"))
+    assert told.code == jsonrpc.INTERNAL_ERROR
+    assert "secret" not in told.message
+    assert "select secret" in caplog.text
+    reference = told.message.split()[-1].rstrip(".")
+    assert reference in caplog.text
+
+
+@pytest.mark.parametrize("error", [OperationalError("connection to 10.0.0.1 refused"), read_only()])
+def test_a_database_that_is_away_is_no_bug(error: Exception) -> None:
+    told = face.told(error)
+    assert told.code == jsonrpc.INTERNAL_ERROR
+    assert "10.0" not in told.message
+    assert "right now" in told.message
+
+
+@pytest.mark.rule("R27", "R29")
+def test_faults_of_an_input_name_their_places() -> None:
+    fault = errors.Fault(("tools", 0, "name"), "is taken")
+    told = face.told(errors.InvalidInput([fault]))
+    assert (told.code, told.message) == (-32602, "tools.0.name: is taken")
+    assert reasons.of(errors.InvalidInput([fault])) == "tools.0.name: is taken"

@@ -1,0 +1,391 @@
+"""Each check of manage.py doctor, made to fail for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from django.db import connection
+from django.utils import timezone
+from pytest_django import Settings
+
+from agenthost import reach
+from agenthost.doctor import agents, database, machine, redis, work
+from agenthost.doctor.examination import examine, of_settings
+from agenthost.doctor.findings import Finding, line
+from agents_app import registry
+from agents_app.spec import AgentSpec, McpSpec, OptionSpec
+from ops.services import Redis, free_port
+from sessions_app.core.records import installation, live_workers
+from sessions_app.core.worker import housekeeping
+from sessions_app.models import InstallationMark
+from tests.fakes import steps
+from tests.fakes.mcp_server import serving
+from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def bad(found: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.state != "ok"]
+
+
+def the_bad(found: Iterable[Finding]) -> Finding:
+    (finding,) = bad(found)
+    return finding
+
+
+@pytest.fixture
+def _postgres(on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("about Postgres")
+
+
+def test_the_example_in_the_documentation_has_the_lines_that_a_sound_schema_gets() -> None:
+    example = (ROOT / "docs/doctor.md").read_text().split("```")[1]
+    (shown,) = [each for each in example.splitlines() if each.split()[1:2] == ["schema"]]
+    assert shown in [line(finding) for finding in database.belonging()]
+
+
+# Settings --------------------------------------------------------------------------------------------
+
+
+def test_what_a_system_check_refuses_is_a_fault_with_its_hint(settings: Settings) -> None:
+    settings.AGENTHOST_KEY_RING = []
+    (finding,) = [each for each in of_settings() if each.state == "fail"]
+    assert "AGENTHOST_KEY_RING is not set" in finding.detail
+    assert "openssl rand" in finding.fix
+
+
+def test_production_without_its_host_names_is_a_fault(settings: Settings) -> None:
+    settings.AGENTHOST_MODE, settings.ALLOWED_HOSTS = "production", []
+    assert any("AGENTHOST_ALLOWED_HOSTS is not set" in each.detail for each in of_settings() if each.state == "fail")
+
+
+# The database ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_postgres_is_described() -> None:
+    first = next(database.look())
+    assert first.state == "ok"
+    assert first.detail.startswith("Postgres ")
+    assert reach.address() in first.detail
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_postgres_that_is_away_is_one_fault_and_the_other_checks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+    monkeypatch.setitem(connection.settings_dict, "PORT", str(free_port()))
+    monkeypatch.setitem(connection.settings_dict, "PASSWORD", "hush-hush")
+    found = list(examine(connect=False))
+    (fault,) = [each for each in found if each.check == "database"]
+    assert fault.state == "fail"
+    assert "Start Postgres" in fault.detail
+    assert {"settings", "redis", "agents", "disk"} <= {each.check for each in found}
+    assert not {"schema", "workers"} & {each.check for each in found}
+    assert "hush-hush" not in repr(found)
+
+
+@pytest.fixture
+def patient(on_postgres: bool) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection with a role that may do nothing yet; ``reset role`` makes it the administrator's."""
+    if not on_postgres:
+        pytest.skip("about Postgres")
+    with closing(reach.connect()) as made:
+        made.execute("create role doctor_patient")
+        made.execute("set role doctor_patient")
+        try:
+            yield made
+        finally:
+            made.execute("reset role")
+            made.execute("drop owned by doctor_patient")
+            made.execute("drop role doctor_patient")
+
+
+def grant(made: psycopg.Connection[tuple[Any, ...]], rights: LiteralString) -> None:
+    made.execute("reset role")
+    made.execute(f"grant {rights} to doctor_patient")
+    made.execute("set role doctor_patient")
+
+
+def test_a_role_without_rights_on_the_tables_is_a_fault(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
+    fault = the_bad(database.rights(patient, "doctor_patient"))
+    assert fault.state == "fail"
+    assert "may not read and write sessions_app_turn" in fault.detail
+    grant(patient, "all on sessions_app_turn")
+    assert bad(database.rights(patient, "doctor_patient")) == []
+
+
+def test_a_role_that_may_rewrite_the_audit_is_a_warning(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
+    grant(patient, "all on sessions_app_turn, sessions_app_auditrecord")
+    assert the_bad(database.rights(patient, "doctor_patient")).detail == "The role doctor_patient may rewrite the audit."
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_settings_that_lose_data_are_named() -> None:
+    with closing(reach.connect()) as made:
+        name = made.info.dbname
+        made.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
+    try:
+        with closing(reach.connect()) as made:
+            found = [each.detail for each in bad(database.parameters(made))]
+    finally:
+        with closing(reach.connect()) as made:
+            made.execute(f'alter database "{name}" reset synchronous_commit'.encode())
+    assert any(detail.startswith("synchronous_commit is off") for detail in found)
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_database_that_is_not_utf8_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(reach.connect()) as administrator:
+        administrator.execute("create database doctor_ascii encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'")
+        try:
+            monkeypatch.setitem(connection.settings_dict, "NAME", "doctor_ascii")
+            with closing(reach.connect()) as made:
+                found = [each.detail for each in bad(database.parameters(made))]
+        finally:
+            administrator.execute("drop database doctor_ascii")
+    assert "The database's encoding is SQL_ASCII; texts need UTF8." in found
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_server_that_is_too_old_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "OLDEST_POSTGRES", 99)
+    with closing(reach.connect()) as made:
+        assert any(each.fix == "Upgrade it to 99 or newer." for each in bad(database.of_postgres(made)))
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_more_connections_than_the_server_allows_are_a_fault(settings: Settings) -> None:
+    with closing(reach.connect()) as made:
+        settings.AGENTHOST_DATABASE_POOL_MAX = 10_000
+        fault = the_bad(database.connections(made))
+    assert fault.state == "fail"
+    assert "AGENTHOST_DATABASE_POOL_MAX" in fault.fix
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_read_only_server_is_a_fault() -> None:
+    with closing(reach.connect()) as made:
+        made.execute("set default_transaction_read_only = on")
+        assert any("read-only" in each.detail for each in bad(database.of_postgres(made)))
+
+
+def test_a_sqlite_file_with_a_damaged_page_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute("create table django_migrations (text)")
+        made.executemany("insert into django_migrations values (?)", [("x" * 2000,)] * 50)
+    (whole,) = database.of_sqlite(path)
+    assert (whole.state, "without damage" in whole.detail) == ("ok", True)
+    content = bytearray(path.read_bytes())
+    content[3 * 4096 : 4 * 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+    fault = the_bad(database.of_sqlite(path))
+    assert fault.state == "fail"
+    assert "is damaged" in fault.detail
+    assert "restore a backup" in fault.fix
+
+
+def test_keys_of_another_database_are_faults(settings: Settings) -> None:
+    installation.make_marks()
+    assert bad(database.belonging()) == []
+    settings.AGENTHOST_KEY_RING, settings.SECRET_KEY = [os.urandom(32)], "another"
+    assert [each.check for each in bad(database.belonging())] == ["keys", "keys"]
+
+
+def test_a_missing_migration_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = installation.shipped()
+    monkeypatch.setattr(installation, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
+    assert the_bad(database.belonging()).fix == "Run: ops/entrypoint migrate"
+
+
+# Redis -----------------------------------------------------------------------------------------------
+
+
+def test_a_redis_that_answers_is_described(own_redis: Redis) -> None:
+    (finding,) = redis.of_redis(own_redis.url())
+    assert finding.state == "ok"
+    assert f"127.0.0.1:{own_redis.port}" in finding.detail
+
+
+def test_a_redis_that_is_away_or_refuses_the_password_is_a_fault(own_redis: Redis) -> None:
+    refused = the_bad(redis.of_redis(f"redis://:hush-hush@127.0.0.1:{own_redis.port}/0"))
+    assert "refuses the user or password" in refused.detail
+    own_redis.stop()
+    away = the_bad(redis.of_redis(own_redis.url()))
+    assert "does not answer" in away.detail
+    assert "Start Redis" in away.fix
+    assert "hush-hush" not in repr(refused) + repr(away)
+
+
+def test_a_redis_that_hangs_is_a_fault_in_time(own_redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis, "_SECONDS", 0.3)
+    assert own_redis.pid is not None
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    try:
+        assert "does not answer" in the_bad(redis.of_redis(own_redis.url())).detail
+    finally:
+        os.kill(own_redis.pid, signal.SIGCONT)
+
+
+def test_a_user_that_may_not_publish_is_a_fault(own_redis: Redis) -> None:
+    with redis.client(own_redis.url()) as made:
+        made.execute_command("ACL", "SETUSER", "quiet", "on", ">pw", "allkeys", "allchannels", "+@all", "-publish")
+    fault = the_bad(redis.of_redis(f"redis://quiet:pw@127.0.0.1:{own_redis.port}/0"))
+    assert "PUBLISH" in fault.fix
+
+
+def test_a_redis_that_is_old_or_slow_is_named(own_redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis, "SLOW_MS", -1.0)
+    assert the_bad(redis.of_redis(own_redis.url())).state == "warning"
+    monkeypatch.setattr(redis, "OLDEST", 99)
+    assert the_bad(redis.of_redis(own_redis.url())).fix == "Upgrade it to 99 or newer."
+
+
+def test_a_broker_of_its_own_that_is_away_is_a_fault(own_redis: Redis, settings: Settings) -> None:
+    settings.AGENTHOST_REDIS_URL = own_redis.url()
+    settings.AGENTHOST_BROKER_URL = own_redis.url(1)
+    assert [each.check for each in redis.look()] == ["redis", "broker"]
+    assert bad(redis.look()) == []
+    port = free_port()
+    settings.AGENTHOST_BROKER_URL = f"redis://:hush-hush@127.0.0.1:{port}/0"
+    fault = the_bad(redis.look())
+    assert (fault.check, fault.detail.partition(" does")[0]) == ("broker", f"The broker at 127.0.0.1:{port}")
+    assert "hush" not in repr(fault)
+
+
+def test_a_cluster_without_a_redis_is_a_fault(settings: Settings) -> None:
+    settings.AGENTHOST_REDIS_URL = None
+    settings.AGENTHOST_MODE = "production"
+    assert the_bad(redis.look()).fix == "Set REDIS_URL."
+    settings.AGENTHOST_MODE = "embedded"
+    assert bad(redis.look()) == []
+
+
+# Agents ----------------------------------------------------------------------------------------------
+
+
+def test_a_broken_agents_file_is_a_fault_with_its_path(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "agents.toml"
+    path.write_text('[[agents]]\nname = "a"\nmodel = 7\n')
+    settings.AGENTHOST_AGENTS_FILE = path
+    monkeypatch.setattr(registry, "_agents", None)
+    found = bad(agents.look(connect=False))
+    assert found
+    assert all(str(path) in each.detail for each in found)
+
+
+def test_an_agent_without_a_key_is_a_fault_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents_app.providers.credentials._defaults", {})
+    fault = the_bad(agents.of_providers([AgentSpec("a", "anthropic:claude")], connect=False))
+    assert fault.detail == "a: anthropic: no key."
+    assert fault.fix == "Set ANTHROPIC_API_KEY, or api_key in the agents file."
+
+
+def test_an_agent_whose_sessions_bring_the_key_is_none() -> None:
+    own = AgentSpec("a", "anthropic:claude", api_key="{token}", options=(OptionSpec("secret", "token"),))
+    for connect in (False, True):
+        (finding,) = agents.of_providers([own], connect=connect)
+        assert (finding.state, finding.detail) == ("ok", "a: anthropic: needs each session's own token")
+
+
+def test_a_provider_is_asked_with_the_key_and_its_refusal_is_shown_without_it(model: ModelServer) -> None:
+    spec = AgentSpec("a", "openai-chat:gpt-test", base_url=model.url, api_key="sk-hush-hush")
+    model.enqueue([steps.text("Hello")])
+    assert bad(agents.of_providers([spec], connect=True)) == []
+    assert model.requests[-1].api_key == "sk-hush-hush"
+    model.enqueue([steps.status(401, code="invalid_api_key")])
+    fault = the_bad(agents.of_providers([spec], connect=True))
+    assert "401" in fault.detail
+    assert "hush" not in repr(fault)
+
+
+def test_a_provider_that_cannot_be_reached_is_a_fault() -> None:
+    spec = AgentSpec("a", "openai-chat:gpt-test", base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="k")
+    assert the_bad(agents.of_providers([spec], connect=True)).state == "fail"
+
+
+def test_nobody_is_asked_without_connect(model: ModelServer) -> None:
+    spec = AgentSpec("a", "openai-chat:gpt-test", base_url=model.url, api_key="k", mcp=(McpSpec("s", "http://127.0.0.1:9/mcp"),))
+    assert bad(agents.of_providers([spec], connect=False)) == []
+    (server,) = agents.of_servers([spec], connect=False)
+    assert "not asked" in server.detail
+    assert model.requests == []
+
+
+def test_an_mcp_server_is_asked_and_one_that_is_away_is_a_fault() -> None:
+    with serving() as server:
+        spec = AgentSpec("a", "demo:", mcp=(McpSpec("harbour", server.url),))
+        assert bad(agents.of_servers([spec], connect=True)) == []
+    fault = the_bad(agents.of_servers([spec], connect=True))
+    assert fault.detail.startswith("a/harbour: ")
+
+
+# The machine -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_postgres")
+def test_a_clock_that_is_off_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bad(machine.clock()) == []
+    real = time.time
+    monkeypatch.setattr(machine, "now", lambda: real() - 60)
+    found = bad(machine.clock())
+    assert [each.state for each in found] == ["fail", "fail"]
+    assert "behind that of the database" in found[0].detail
+
+
+def test_a_disk_that_is_nearly_full_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert machine.free_space("data", tmp_path).detail.endswith(f"free for data ({tmp_path})")
+    free = shutil.disk_usage(tmp_path).free
+    monkeypatch.setattr(machine, "FEW_BYTES", free + 1)
+    monkeypatch.setattr(machine, "LEAST_BYTES", 0)
+    assert machine.free_space("data", tmp_path).state == "warning"
+    monkeypatch.setattr(machine, "LEAST_BYTES", free * 2)
+    assert machine.free_space("data", tmp_path).state == "fail"
+
+
+# Processes -------------------------------------------------------------------------------------------
+
+
+def test_a_deployment_without_a_worker_is_a_fault(settings: Settings) -> None:
+    settings.AGENTHOST_MODE = "production"
+    assert (work.workers().state, work.workers().fix) == ("fail", "Start one: ops/entrypoint worker")
+    live_workers.announce("worker-1")
+    assert work.workers().state == "ok"
+
+
+def test_a_beat_that_does_nothing_is_noticed_by_what_it_should_have_started(settings: Settings) -> None:
+    settings.AGENTHOST_MODE = "production"
+    assert work.beat().fix == "Start one: ops/entrypoint beat"
+    housekeeping.run()
+    assert work.beat().state == "ok"
+    InstallationMark.objects.filter(name="housekeeping").update(updated_at=timezone.now() - timedelta(hours=2))
+    assert work.beat().detail == "The last housekeeping was 120 minutes ago."
+
+
+# All of it -------------------------------------------------------------------------------------------
+
+
+def test_a_check_that_breaks_is_a_finding_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Iterator[Finding]:
+        raise RuntimeError("postgres://user:hush-hush@db/x")
+
+    monkeypatch.setattr(machine, "disk", broken)
+    found = list(examine(connect=False))
+    assert [each.state for each in found if each.check == "disk"] == ["fail"]
+    assert found[-1].check in ("workers", "beat")
