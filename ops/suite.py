@@ -1,7 +1,9 @@
-"""Runs the test suite twice: all of it on Postgres and Redis, then the parts for both databases on SQLite without Redis."""
+"""Runs the tests: all on Postgres and Redis, then core and faces again on SQLite without Redis; or the fast part alone."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -14,12 +16,15 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from ops import services, surroundings
+from ops import kept_services, services, surroundings
 
 ROOT = Path(__file__).resolve().parent.parent
-# It only names the test database.
-KEPT = "AGENTHOST_TEST_DATABASE_SUFFIX"
+# Part of the test database's name.
+SUFFIX = "AGENTHOST_TEST_DATABASE_SUFFIX"
 NO_TESTS = 5
+# These need no servers; `--fast` without arguments runs the pure tests and the core's.
+WITHOUT_SERVERS = ("tests/pure", "tests/network")
+FAST = ("tests/pure", "tests/core")
 
 
 class Interrupted(Exception):
@@ -31,7 +36,7 @@ def say(text: str) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**surroundings.inherited(KEPT), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
+    return {**surroundings.inherited(SUFFIX), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
 
 
 def check_given(database_url: str) -> None:
@@ -101,33 +106,74 @@ class Runs:
         return bad[0] if bad else (1 if failed else 0)
 
 
+def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> None:
+    variables = environment(home)
+    database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+    if database_url:
+        check_given(database_url)
+    else:
+        postgres = services.Postgres(home)
+        stack.callback(postgres.stop)
+        postgres.start()
+        database_url = postgres.url()
+    if not redis_url:
+        redis = services.Redis(home)
+        stack.callback(redis.stop)
+        redis.start()
+        redis_url = redis.url()
+    on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
+    first = runs.run("all tests, on Postgres and Redis", arguments, on_servers)
+    if first != NO_TESTS:
+        runs.run("tests/core and tests/faces, on SQLite", [*arguments, "--only-both-databases"], variables)
+
+
+def run_fast(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> None:
+    """One run on servers that are kept for the next one, with a database that is made anew only when migrations changed."""
+    variables = environment(home)
+    if not needs_servers(arguments):
+        runs.run("without servers", arguments, variables)
+        return
+    only_user = stack.enter_context((ROOT / "var" / "test-fast.lock").open("w"))
+    try:
+        fcntl.flock(only_user, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise services.ServiceMissingError(
+            "another `ops/test --fast` is using the kept servers; wait, or run without --fast"
+        ) from None
+    database_url, redis_url = kept_services.obtain()
+    kept = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, SUFFIX: schema_digest()}
+    runs.run("on the kept Postgres and Redis (ops/test --stop ends them)", ["--reuse-db", *arguments], {**variables, **kept})
+
+
+def needs_servers(arguments: list[str]) -> bool:
+    """False if all the files and folders among ``arguments`` are of tests that use no database."""
+    paths = [argument for argument in arguments if (ROOT / argument.partition("::")[0]).exists()]
+    return not paths or not all(path.removeprefix("./").startswith(WITHOUT_SERVERS) for path in paths)
+
+
+def schema_digest() -> str:
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "sessions_app" / "migrations").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def main() -> int:
     arguments = sys.argv[1:]
-    everything = "--all" in arguments
-    arguments = chosen([argument for argument in arguments if argument != "--all"], everything=everything)
+    if "--stop" in arguments:
+        say("the kept servers are stopped." if kept_services.stop() else "no servers are kept.")
+        return 0
+    everything, fast = "--all" in arguments, "--fast" in arguments
+    arguments = [argument for argument in arguments if argument not in ("--all", "--fast")]
+    if fast and not any((ROOT / argument.partition("::")[0]).exists() for argument in arguments):
+        arguments += FAST
+    arguments = chosen(arguments, everything=everything)
     started = time.monotonic()
     with ExitStack() as stack:
         home = stack.enter_context(services.folder())
         runs = Runs(home)
         try:
-            variables = environment(home)
-            database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
-            if database_url:
-                check_given(database_url)
-            else:
-                postgres = services.Postgres(home)
-                stack.callback(postgres.stop)
-                postgres.start()
-                database_url = postgres.url()
-            if not redis_url:
-                redis = services.Redis(home)
-                stack.callback(redis.stop)
-                redis.start()
-                redis_url = redis.url()
-            on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
-            first = runs.run("the suite on Postgres and Redis", arguments, on_servers)
-            if first != NO_TESTS:
-                runs.run("the parts for both databases, on SQLite", [*arguments, "--only-both-databases"], variables)
+            (run_fast if fast else run_all)(runs, home, arguments, stack)
         except services.ServiceMissingError as error:
             say(f"{error}.")
             return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 import sys
 import time
@@ -145,23 +146,32 @@ def crossings() -> list[str]:
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """SQLite's test database goes to this run's own directory, so runs beside each other do not meet.
-
-    On Postgres the worker's number and AGENTHOST_TEST_DATABASE_SUFFIX keep them apart.
-    """
+    """Names of test databases: SQLite's are files of this run; Postgres's end with AGENTHOST_TEST_DATABASE_SUFFIX, if set."""
     from django.conf import settings
 
+    suffix = os.environ.get("AGENTHOST_TEST_DATABASE_SUFFIX", "")
     for database in settings.DATABASES.values():
         if database["ENGINE"].endswith("sqlite3"):
             database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+        elif suffix:
+            named = database.setdefault("TEST", {}).get("NAME") or f"test_{database['NAME']}"
+            database["TEST"]["NAME"] = f"{named}_{suffix}"
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
+def django_db_setup(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> Iterator[None]:
     """A database in use cannot be dropped: the journal's barrier keeps a connection of its own, and a
     thread that served a test's last request may not have given its back yet."""
-    yield
+    from django.core.management import call_command
     from django.db import connection
+
+    if request.config.getoption("--reuse-db"):
+        # A run that was killed may have left rows.
+        with django_db_blocker.unblock():
+            call_command("flush", interactive=False, verbosity=0)
+    yield
 
     from sessions_app.core.log import journal
 
