@@ -33,7 +33,7 @@ from agents_app.fair.slots import FairSlots
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.aap.views import Streamed
-from sessions_app.ahp.consumer import Consumer
+from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import byte_budget, database, log_context
 from sessions_app.core.base.errors import DomainError, NotReady
 from sessions_app.core.tenancy import admission

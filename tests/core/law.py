@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agents_app import exact_json
-from sessions_app.ahp.projection.v0_1.actions import action_of
-from sessions_app.ahp.projection.v0_1.sessions import state_of
-from sessions_app.ahp.reducers.v0_1 import reduce_session
+from sessions_app.ahp.versions.v0_1.projection.actions import action_of
+from sessions_app.ahp.versions.v0_1.projection.sessions import state_of
+from sessions_app.ahp.versions.v0_1.reducers import reduce_session
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import SessionNotFound
 from sessions_app.core.log import journal

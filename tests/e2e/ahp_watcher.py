@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sessions_app.ahp.client import Client, State
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.client.client import Client, State
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.server import Server
 from tests.faces.ahp.audit import Audit
 

@@ -13,9 +13,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from sessions_app.ahp.client import Client, Disconnected
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.client.client import Client, Disconnected
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.ahp_watcher import Watcher, url_of, watching
 from tests.e2e.server import Server
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.client import Disconnected
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.client.client import Disconnected
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.ahp_scenes import made, new_uri, over, refused, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
 from tests.e2e.server import Server

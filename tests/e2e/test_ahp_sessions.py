@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.ahp_scenes import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, url_of, watching
 from tests.e2e.client import Client as Application

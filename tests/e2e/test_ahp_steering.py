@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.jsonrpc import RPCError
+from sessions_app.ahp.transport.jsonrpc import RPCError
 from tests.e2e.ahp_scenes import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.server import Server

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from sessions_app.ahp.client import Client as AhpClient
+from sessions_app.ahp.client.client import Client as AhpClient
 from tests.e2e import server as servers
 from tests.e2e.ahp_watcher import url_of
 from tests.e2e.client import Client, turn_body

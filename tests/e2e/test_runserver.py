@@ -16,7 +16,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
 from tests.e2e.ahp_scenes import made, said, text_of
 from tests.e2e.ahp_watcher import watching

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.ahp_scenes import made
 from tests.e2e.ahp_watcher import watching, without_clock
 from tests.fakes.model_server import ModelServer

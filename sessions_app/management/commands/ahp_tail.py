@@ -13,9 +13,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from sessions_app.ahp.client import Client, Disconnected
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.transcript import Transcript
+from sessions_app.ahp.client.client import Client, Disconnected
+from sessions_app.ahp.client.transcript import Transcript
+from sessions_app.ahp.transport.jsonrpc import RPCError
 
 _PAUSE = 1.0
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from agenthost.sockets import SocketGuard
 from agenthost.websocket import WebSocket
-from sessions_app.ahp.consumer import Consumer
+from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import database
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from tests.serving import serving

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from agents_app import exact_json
-from sessions_app.ahp import jsonrpc
-from sessions_app.ahp.jsonrpc import INTERNAL_ERROR, RPCError
-from sessions_app.ahp.wire.v0_1 import commands, envelopes
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.jsonrpc import INTERNAL_ERROR, RPCError
+from sessions_app.ahp.versions.v0_1.wire import commands, envelopes
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.cast import Cast
 from tests.e2e.ahp_watcher import Watcher
 from tests.faces.ahp.generated import fitting, spoiled

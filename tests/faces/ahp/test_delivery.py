@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from sessions_app.ahp import snapshots
-from sessions_app.ahp.client import Disconnected
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.client.client import Disconnected
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1 import snapshots
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.log import broadcast
 from sessions_app.core.records import session_changes

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.cast import Cast
 from tests.e2e.ahp_watcher import Watcher
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.bulletin import Bulletin
-from sessions_app.ahp.client import Disconnected
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.client.client import Disconnected
+from sessions_app.ahp.tenant.notifications import Bulletin
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.log.feed.tenant import TenantFeed
 from sessions_app.core.records import session_changes

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sessions_app.ahp import consumer, jsonrpc
-from sessions_app.ahp.client import Client, Disconnected
-from sessions_app.ahp.connection import Connection
-from sessions_app.ahp.switchboard import Switchboard
+from sessions_app.ahp.client.client import Client, Disconnected
+from sessions_app.ahp.tenant.switchboard import Switchboard
+from sessions_app.ahp.transport import consumer, jsonrpc
+from sessions_app.ahp.transport.connection import Connection
 from sessions_app.core import turns
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Limits

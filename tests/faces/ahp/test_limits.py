@@ -15,15 +15,17 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from agenthost.edge import bodies
-from sessions_app.ahp import attendance, jsonrpc, snapshots
-from sessions_app.ahp.allowance import Allowance
-from sessions_app.ahp.client import Client, Disconnected
-from sessions_app.ahp.commands import handshake
-from sessions_app.ahp.connection import Connection
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.snapshots import Target
-from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.client.client import Client, Disconnected
+from sessions_app.ahp.tenant import presence
+from sessions_app.ahp.tenant.switchboard import Switchboard
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.connection import Connection
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.transport.rate_limit import Allowance
+from sessions_app.ahp.versions.v0_1 import snapshots
+from sessions_app.ahp.versions.v0_1.commands import handshake
+from sessions_app.ahp.versions.v0_1.snapshots import Target
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import byte_budget, database, draining, prepared
 from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.records import addresses, session_changes
@@ -190,7 +192,7 @@ async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_th
 
     monkeypatch.setattr(connections, "connected", connected)
     monkeypatch.setattr(connections, "renew", renew)
-    monkeypatch.setattr(attendance, "_RENEWALS", 1500)
+    monkeypatch.setattr(presence, "_RENEWALS", 1500)
     try:
         for _ in range(3):
             assert await asyncio.to_thread(renewed.acquire, timeout=20)
@@ -294,7 +296,7 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
     await maker.initialize()
     uris = [await made(maker, "echo") for _ in range(20)]
     begun, over, ended, left = (threading.Event() for _ in range(4))
-    read, gone, asked_for = snapshots.read_all, attendance.gone, 0
+    read, gone, asked_for = snapshots.read_all, presence.gone, 0
 
     def slow(caller: Caller, targets: Sequence[Target]) -> Any:
         nonlocal asked_for
@@ -311,7 +313,7 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
         await gone(connection)
 
     monkeypatch.setattr(snapshots, "read_all", slow)
-    monkeypatch.setattr(attendance, "gone", told)
+    monkeypatch.setattr(presence, "gone", told)
     leaver = Client(host, cast.alice.key, "leaver")
     await leaver.open()
     asked = asyncio.create_task(leaver.initialize(*uris))

@@ -16,9 +16,9 @@ from django.db.models.functions import Now
 
 from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec
-from sessions_app.ahp import attendance
-from sessions_app.ahp.switchboard import Switchboard
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp.tenant import presence
+from sessions_app.ahp.tenant.switchboard import Switchboard
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log import feed, journal
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "_RENEWALS", 300)
+    monkeypatch.setattr(presence, "_RENEWALS", 300)
 
 
 _one_process = threading.RLock()
@@ -346,8 +346,8 @@ async def test_no_secret_of_an_agent_is_in_what_is_published(host: str, cast: Ca
     await client.close()
 
 
-def _watch_of(*tenants: int) -> attendance._Watch:
-    watch = attendance._Watch()
+def _watch_of(*tenants: int) -> presence._Watch:
+    watch = presence._Watch()
     for tenant in tenants:
         watch._boards[Switchboard(tenant)] = 1
     return watch
@@ -406,7 +406,7 @@ async def test_presence_and_listings_are_looked_after_though_the_other_fails(
         return lost
 
     monkeypatch.setattr(connections, "renew", fails if broken == "presence" else renews)
-    monkeypatch.setattr(attendance, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(presence, "_RETRY_SECONDS", 0.05)
     client = await _opened(host, cast.alice.key)
     if broken == "listings":
         monkeypatch.setattr(agent_listings, "outdated", fails)

@@ -8,10 +8,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from sessions_app.ahp import commands, registry
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1 import envelopes
-from sessions_app.ahp.wire.v0_1.state import ROOT
+from sessions_app.ahp import version as registry
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1 import commands
+from sessions_app.ahp.versions.v0_1.wire import envelopes
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.tenancy import keys
 from sessions_app.models import ClientPresence, SessionClient

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agents_app import exact_json
-from sessions_app.ahp import jsonrpc
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.v0_1 import errors
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire import errors
 from tests.faces.ahp.audit import Audit
 
 READY = {"type": "session/ready", "session": "echo:/1"}

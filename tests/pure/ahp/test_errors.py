@@ -7,9 +7,9 @@ import logging
 import pytest
 from django.db import OperationalError
 
-from sessions_app.ahp import errors as face
-from sessions_app.ahp import jsonrpc
-from sessions_app.ahp.dispatch import reasons
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.versions.v0_1 import errors as face
+from sessions_app.ahp.versions.v0_1.dispatch import reasons
 from sessions_app.core.base import errors
 from tests.pure.aap.test_problems import read_only
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents_app import exact_json
-from sessions_app.ahp import jsonrpc
-from sessions_app.ahp.jsonrpc import Invalid, Notification, Request, Response, RPCError
-from sessions_app.ahp.wire.shapes import Misfit
-from sessions_app.ahp.wire.v0_1.commands import COMMANDS
+from sessions_app.ahp.shapes import Misfit
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response, RPCError
+from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS
 from tests.faces.ahp.generated import JSON
 
 

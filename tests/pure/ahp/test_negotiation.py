@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.ahp import negotiation
-from sessions_app.ahp.wire.v0_1 import errors
+from sessions_app.ahp.versions.v0_1 import negotiation
+from sessions_app.ahp.versions.v0_1.wire import errors
 
 
 @pytest.mark.rule("R42")

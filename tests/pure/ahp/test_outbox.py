@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.ahp.outbox import Outbox, Unsent
+from sessions_app.ahp.transport.outbox import Outbox, Unsent
 
 
 def _outbox(most: int = 100_000) -> Outbox:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.tally import Tally
+from sessions_app.ahp.tenant.session_counts import Tally
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Caller
 

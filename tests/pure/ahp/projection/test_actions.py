@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agents_app import exact_json
-from sessions_app.ahp.projection.v0_1 import actions
-from sessions_app.ahp.wire.v0_1.envelopes import envelope_faults
+from sessions_app.ahp.versions.v0_1.projection import actions
+from sessions_app.ahp.versions.v0_1.wire.envelopes import envelope_faults
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log.journal.types import Event
 

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from sessions_app.ahp.reducers import v0_1
-from sessions_app.ahp.wire.shapes import Shape
-from sessions_app.ahp.wire.v0_1.state import RootState
+from sessions_app.ahp.shapes import Shape
+from sessions_app.ahp.versions.v0_1 import reducers as v0_1
+from sessions_app.ahp.versions.v0_1.wire.state import RootState
 
 ROOT_STATE: Shape[RootState] = Shape(RootState)
 AGENT = {"provider": "echo", "displayName": "Echo", "description": "", "models": []}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.reducers import v0_1
+from sessions_app.ahp.versions.v0_1 import reducers as v0_1
 from tests.pure.ahp.reducers.scenes import (
     SESSION,
     SESSION_STATE,

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 import pytest
 
-from sessions_app.ahp import jsonrpc
-from sessions_app.ahp.wire.shapes import is_number, members, variants
-from sessions_app.ahp.wire.v0_1 import commands, envelopes, errors
+from sessions_app.ahp.shapes import is_number, members, variants
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.versions.v0_1.wire import commands, envelopes, errors
 from tests.paths import ROOT
 
 SCHEMAS = ROOT.parent / "shared" / "ahp" / "schema"
@@ -25,7 +25,7 @@ FILES = ("state", "actions", "commands", "notifications", "errors")
 pytestmark = pytest.mark.skipif(not SCHEMAS.exists(), reason="the protocol's schemas are not beside this checkout")
 
 MODULES = [
-    importlib.import_module(f"sessions_app.ahp.wire.v0_1.{name}")
+    importlib.import_module(f"sessions_app.ahp.versions.v0_1.wire.{name}")
     for name in (
         *("enumerations", "messages", "tools", "questions", "config", "terminals", "state"),
         *("actions", "envelopes", "commands", "notifications", "errors"),

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pytest
 
 from agents_app import exact_json
-from sessions_app.ahp.wire.shapes import MOST_FAULTS, Misfit, NonEmpty, Number, Shape
+from sessions_app.ahp.shapes import MOST_FAULTS, Misfit, NonEmpty, Number, Shape
 
 
 class Leaf(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.ahp.wire import uris
+from sessions_app.ahp import uris
 
 
 @pytest.mark.rule("R60")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessions_app.ahp.jsonrpc import RPCError
-from sessions_app.ahp.wire.shapes import Misfit, Shape
-from sessions_app.ahp.wire.v0_1 import commands, envelopes, errors, notifications, state, terminals
-from sessions_app.ahp.wire.v0_1.enumerations import SessionStatus
+from sessions_app.ahp.shapes import Misfit, Shape
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire import commands, envelopes, errors, notifications, state, terminals
+from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
 from tests.faces.ahp.generated import JSON, fitting, spoiled
 
 SESSION = "echo:/1"

@@ -1,0 +1,323 @@
+"""A client of AHP 0.1: connects, mirrors states, dispatches ahead of the host's word, comes back.
+
+It keeps for each resource the state that the host has confirmed, folded by the protocol's reducers, and the actions it
+has dispatched and not heard of yet; what it shows is the one with the other applied. Free of Django: it knows a host
+by its URL alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from agents_app import exact_json
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.negotiation import CURRENT
+from sessions_app.ahp.versions.v0_1.reducers import reduce
+from sessions_app.ahp.versions.v0_1.wire.envelopes import resource
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
+
+State = dict[str, Any]
+Envelope = dict[str, Any]
+
+
+class Disconnected(Exception):
+    """The connection is over. ``code``: what it was closed with."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+        super().__init__(f"the connection is over ({code})")
+
+
+@dataclass
+class Mirror:
+    """A resource as this client knows it."""
+
+    confirmed: State
+    from_seq: int
+    ahead: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    """What was dispatched and not heard of yet, by the client's own number."""
+
+    @property
+    def shown(self) -> State:
+        """With what was dispatched applied already."""
+        state = self.confirmed
+        for _seq, action in self.ahead:
+            state = reduce(state, action, _now())
+        return state
+
+
+class Client:
+    """One client. ``seen``: every envelope, in the order it came; ``heard``: every notification."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        client_id: str,
+        *,
+        on_frame: Callable[[str], None] | None = None,
+        on_envelope: Callable[[Envelope], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self.url, self.client_id = url, client_id
+        self.mirrors: dict[str, Mirror] = {}
+        self.seen: list[Envelope] = []
+        self.heard: list[dict[str, Any]] = []
+        self.last_seq = 0
+        self.closed_with: int | None = None
+        self.broken: Exception | None = None
+        """What made this client give up; None: nothing did."""
+        self._key = key
+        self._options = options
+        self._on_frame, self._on_envelope = on_frame, on_envelope
+        self._socket: ClientConnection | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._asked: dict[int, tuple[str, asyncio.Future[Any]]] = {}
+        self._ids = itertools.count(1)
+        self._seqs = itertools.count(1)
+        self._changed = asyncio.Event()
+
+    # --- the connection ---
+
+    async def open(self) -> None:
+        """The socket alone; a handshake is next."""
+        headers = {"Authorization": f"Bearer {self._key}"}
+        options = {"additional_headers": headers, "max_size": None, "compression": None, "proxy": None, **self._options}
+        self._socket = await connect(self.url, **options)
+        self.closed_with = None
+        self._listening = asyncio.create_task(self._listen(self._socket))
+
+    async def initialize(self, *subscriptions: str) -> dict[str, Any]:
+        params: dict[str, Any] = {"protocolVersions": [CURRENT], "clientId": self.client_id}
+        if subscriptions:
+            params["initialSubscriptions"] = list(subscriptions)
+        result: dict[str, Any] = await self.request("initialize", params)
+        return result
+
+    async def reconnect(self) -> str:
+        """Back after the connection was lost, with everything that was missed. How the host answered: replay or snapshot."""
+        await self.close()
+        await self.open()
+        params = {"clientId": self.client_id, "lastSeenServerSeq": self.last_seq, "subscriptions": list(self.mirrors)}
+        result = await self.request("reconnect", params)
+        return str(result["type"])
+
+    async def close(self) -> None:
+        if self._socket is not None:
+            await self._socket.close()
+        await self._ended()
+
+    def cut(self) -> None:
+        """Drop the connection without a word, as a network does."""
+        assert self._socket is not None
+        self._socket.transport.abort()
+
+    async def _ended(self) -> None:
+        if self._listening is not None:
+            with suppress(asyncio.CancelledError):
+                await self._listening
+
+    @property
+    def is_connected(self) -> bool:
+        return self._listening is not None and not self._listening.done()
+
+    # --- asking and saying ---
+
+    async def send(self, frame: str | bytes) -> None:
+        """A frame as it is."""
+        assert self._socket is not None
+        await self._socket.send(frame)
+
+    def ask(self, method: str, params: Mapping[str, Any] | None = None) -> asyncio.Future[Any]:
+        """Send a request without waiting for its answer, which is the future's result, or its RPCError."""
+        id_ = next(self._ids)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[id_] = method, answer
+        frame = {"jsonrpc": "2.0", "id": id_, "method": method, **({} if params is None else {"params": dict(params)})}
+        answer.add_done_callback(lambda _: self._asked.pop(id_, None))
+        sending = asyncio.ensure_future(self.send(jsonrpc.encode(frame)))
+        sending.add_done_callback(lambda done: None if done.cancelled() else _fail(answer, done.exception()))
+        return answer
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        return await self.ask(method, params)
+
+    async def subscribe(self, uri: str) -> State:
+        await self.request("subscribe", {"resource": uri})
+        return self.mirrors[uri].confirmed
+
+    async def unsubscribe(self, uri: str) -> None:
+        self.mirrors.pop(uri, None)
+        await self.notify("unsubscribe", {"resource": uri})
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self.send(jsonrpc.notification(method, dict(params)))
+
+    async def dispatch(self, action: Mapping[str, Any]) -> int:
+        """Say it and show it at once; the number it will be echoed with."""
+        seq = next(self._seqs)
+        mirror = self.mirrors.get(resource(action) or "")
+        if mirror is not None:
+            mirror.ahead.append((seq, dict(action)))
+        await self.notify("dispatchAction", {"clientSeq": seq, "action": dict(action)})
+        return seq
+
+    # --- waiting ---
+
+    async def until(self, condition: Callable[[], Any], seconds: float | None = 30.0) -> Any:
+        """What ``condition`` answers once that is true; it is asked after every frame. Disconnected if none will come."""
+        async with asyncio.timeout(seconds):
+            while True:
+                self._changed.clear()
+                if found := condition():
+                    return found
+                if not self.is_connected:
+                    raise self.broken or Disconnected(self.closed_with)
+                await self._changed.wait()
+
+    async def echo(self, seq: int, seconds: float = 30.0) -> Envelope:
+        """The envelope that answers a dispatch."""
+        found: Envelope = await self.until(lambda: self._echo_of(seq), seconds)
+        return found
+
+    def _echo_of(self, seq: int) -> Envelope | None:
+        own = {"clientId": self.client_id, "clientSeq": seq}
+        return next((each for each in reversed(self.seen) if each.get("origin") == own), None)
+
+    async def ended(self, seconds: float = 30.0) -> int | None:
+        """The code that the host closed with, once it has."""
+        assert self._listening is not None
+        await asyncio.wait_for(asyncio.shield(self._listening), seconds)
+        return self.closed_with
+
+    def state(self, uri: str) -> State:
+        return self.mirrors[uri].confirmed
+
+    def compare(self, uri: str, folded: State, told: State) -> None:
+        """A resource that was subscribed already was subscribed again: what was folded here, and what the host says it is.
+
+        The two are of the same moment. For whoever wants to judge one by the other.
+        """
+
+    # --- what comes ---
+
+    async def _listen(self, socket: ClientConnection) -> None:
+        try:
+            async for frame in socket:
+                assert isinstance(frame, str)
+                if self._on_frame is not None:
+                    self._on_frame(frame)
+                self._take(exact_json.loads(frame))
+                self._changed.set()
+        except ConnectionClosed:
+            pass
+        except Exception as error:
+            # What comes cannot be understood: whoever waits is to know why.
+            self.broken = error
+            await socket.close()
+        finally:
+            self.closed_with = socket.close_code
+            for _method, answer in list(self._asked.values()):
+                _fail(answer, self.broken or Disconnected(self.closed_with))
+            self._changed.set()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        method = message.get("method")
+        if method == "action":
+            self._take_envelope(message["params"])
+        elif method == "notification":
+            self.heard.append(message["params"]["notification"])
+        elif "id" in message and method is None:
+            self._take_answer(message)
+
+    def _take_answer(self, message: dict[str, Any]) -> None:
+        method, answer = self._asked.get(message["id"], ("", None))
+        if answer is None or answer.done():
+            return
+        if "error" in message:
+            error = message["error"]
+            answer.set_exception(RPCError(error["code"], error["message"], error.get("data")))
+            return
+        result = message["result"]
+        match method:
+            case "initialize":
+                self._take_snapshots(result["snapshots"])
+                self.last_seq = max(self.last_seq, result["serverSeq"])
+            case "subscribe":
+                snapshot = result["snapshot"]
+                if (mirror := self.mirrors.get(snapshot["resource"])) is not None:
+                    self.compare(snapshot["resource"], mirror.confirmed, snapshot["state"])
+                self._take_snapshots([snapshot])
+            case "reconnect":
+                self._take_missed(result)
+        answer.set_result(result)
+
+    def _take_missed(self, result: dict[str, Any]) -> None:
+        if result["type"] == "replay":
+            for uri in result["missing"]:
+                self.mirrors.pop(uri, None)
+            for envelope in result["actions"]:
+                self._take_envelope(envelope)
+        else:
+            # The counter may have begun anew: what was seen before says nothing about it.
+            self.last_seq = 0
+            ahead = {uri: mirror.ahead for uri, mirror in self.mirrors.items()}
+            self.mirrors.clear()
+            self._take_snapshots(result["snapshots"])
+            for uri, mirror in self.mirrors.items():
+                mirror.ahead = ahead.get(uri, [])
+
+    def _take_snapshots(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
+        for snapshot in snapshots:
+            before = self.mirrors.get(snapshot["resource"])
+            ahead = before.ahead if before is not None else []
+            self.mirrors[snapshot["resource"]] = Mirror(snapshot["state"], snapshot["fromSeq"], ahead)
+            self.last_seq = max(self.last_seq, snapshot["fromSeq"])
+
+    def _take_envelope(self, envelope: Envelope) -> None:
+        self.seen.append(envelope)
+        if self._on_envelope is not None:
+            self._on_envelope(envelope)
+        self.last_seq = max(self.last_seq, envelope["serverSeq"])
+        action = envelope["action"]
+        uri = resource(action) or ""
+        mirror = self.mirrors.get(uri)
+        origin = envelope.get("origin")
+        if mirror is None:
+            return
+        if origin is not None and origin["clientId"] == self.client_id:
+            mirror.ahead = [each for each in mirror.ahead if each[0] != origin["clientSeq"]]
+        if "rejectionReason" not in envelope:
+            mirror.confirmed = reduce(mirror.confirmed, action, _now())
+            mirror.from_seq = envelope["serverSeq"]
+
+
+@asynccontextmanager
+async def connected(url: str, key: str, client_id: str, *subscriptions: str, **options: Any) -> AsyncIterator[Client]:
+    """A client that has shaken hands, and is subscribed to the root if to nothing else."""
+    client = Client(url, key, client_id, **options)
+    await client.open()
+    try:
+        await client.initialize(*(subscriptions or (ROOT,)))
+        yield client
+    finally:
+        await client.close()
+
+
+def _fail(answer: asyncio.Future[Any], error: BaseException | None) -> None:
+    if error is not None and not answer.done():
+        answer.set_exception(error)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

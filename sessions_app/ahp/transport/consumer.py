@@ -1,0 +1,200 @@
+"""The socket: decides the upgrade, passes frames to the connection and from it, closes.
+
+One task reads, one answers, one writes. The writer waits for the peer; nobody waits for the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from channels.consumer import AsyncConsumer
+from django.conf import settings
+from django.db import Error as DatabaseError
+
+from sessions_app.ahp.tenant import presence
+from sessions_app.ahp.tenant.switchboard import board_of
+from sessions_app.ahp.transport import upgrade
+from sessions_app.ahp.transport.connection import Connection
+from sessions_app.ahp.versions.v0_1 import commands  # noqa: F401 - commands register themselves
+from sessions_app.core.base import database, draining, log_context
+from sessions_app.core.base.caller import READ
+from sessions_app.core.base.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
+from sessions_app.core.tenancy import admission, key_watch, quotas
+from sessions_app.core.tenancy.key_watch import Slot
+from sessions_app.core.tenancy.quotas import Quota
+
+log = logging.getLogger(__name__)
+
+BINARY = 1003
+KEY_ENDED = 1008
+TOO_BIG = 1009
+FAILED = 1011
+_CLOSING_SECONDS = 5.0
+"""How long a peer that does not read may keep its connection once it is to be closed."""
+
+_DONE = "agenthost.done"
+"""Called when a message was answered: until then the server counts it."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Refused(Exception):
+    """The upgrade is answered with this status (R3)."""
+
+    def __init__(self, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
+        self.status, self.detail, self.headers = status, detail, headers
+        super().__init__(detail)
+
+
+class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
+    """Of one connection. It takes no channel layer: what happens comes through the switchboard."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        message = await receive()
+        if message["type"] != "websocket.connect":
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await _admit(scope, stack)
+            except Refused as refused:
+                await _refuse(scope, send, refused)
+                return
+            log_context.bind(tenant=connection.caller.tenant)
+            await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol_of(scope)})
+            await _converse(connection, receive, send)
+
+
+async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Connection:
+    """The connection, at the switchboard of its tenant for as long as the stack is open."""
+    if draining.begun():
+        raise Refused(503, "This server is going away.", (b"retry-after", b"1"))
+    raw, address = upgrade.key_of(scope), scope.get("agenthost", {}).get("address", "")
+    try:
+        if raw is None:
+            raise NotAuthenticated
+        caller = await admission.authenticate(raw, address, settings.AGENTHOST_DATABASE_POOL_WAIT)
+        if not caller.may(READ):
+            raise Refused(403, f"This key lacks the scope {READ}.")
+        if "agenthost" in scope:
+            # The server counts the messages that it holds for each tenant.
+            scope["agenthost"]["owner"] = caller.tenant
+        board = await stack.enter_async_context(board_of(caller.tenant))
+        key = stack.enter_context(key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, caller)))
+        connection = Connection(key, board)
+        key.on_end(partial(connection.close, KEY_ENDED))
+        stack.push_async_callback(presence.gone, connection)
+        stack.callback(board.remove, connection)
+        stack.callback(connection.outbox.end)
+        await board.add(connection)
+    except NotAuthenticated:
+        await admission.delay_refusal(address)
+        raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
+    except TooManyWrongKeys as error:
+        raise Refused(429, f"{error}.".capitalize(), (b"retry-after", b"%d" % error.retry_after)) from None
+    except QuotaExceeded as full:
+        whose = "key" if full.of_key else "tenant"
+        detail = f"This {whose} may have {full.limit} connections open at once, not more."
+        raise Refused(429, detail, (b"retry-after", b"%d" % full.retry_after)) from None
+    except (DatabaseError, NotReady, TimeoutError) as error:
+        if not isinstance(error, TimeoutError) and not database.is_away(error):
+            raise
+        raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
+    return connection
+
+
+async def _refuse(scope: MutableMapping[str, Any], send: Send, refused: Refused) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        # A server that can only say no in general.
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    body = json.dumps({"status": refused.status, "detail": refused.detail}).encode()
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body)), *refused.headers]
+    await send({"type": "websocket.http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _converse(connection: Connection, receive: Receive, send: Send) -> None:
+    """Until either side is gone."""
+    reading = asyncio.create_task(_read(connection, receive))
+    working = asyncio.create_task(_work(connection))
+    writing = asyncio.create_task(_write(connection, send))
+    closing = asyncio.create_task(connection.closing())
+    tasks = [reading, working, writing, closing]
+    try:
+        await asyncio.wait([reading, writing, closing], return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done() and not writing.done():
+            # A peer that does not read may keep the writer from its last words.
+            await asyncio.wait([reading, writing], timeout=_CLOSING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not writing.done():
+            return
+        if not reading.done():
+            # Ours to close: the peer has a moment to agree, or to read what it was sent.
+            await asyncio.wait([reading], timeout=_CLOSING_SECONDS)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None and not _is_disconnect(error):
+                log.error("a connection failed", exc_info=error)
+
+
+async def _read(connection: Connection, receive: Receive) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        text = message.get("text")
+        if connection.close_code is not None:
+            continue
+        if text is None:
+            connection.close(BINARY)
+        elif _is_too_big(text, connection):
+            connection.close(TOO_BIG)
+        else:
+            await connection.take(text, message.get(_DONE, _nothing))
+
+
+def _is_too_big(text: str, connection: Connection) -> bool:
+    """By the limits that key and tenant have now."""
+    limit = quotas.largest_request(connection.caller)
+    most = settings.AGENTHOST_AHP_MAX_FRAME_BYTES if limit is None else min(limit, settings.AGENTHOST_AHP_MAX_FRAME_BYTES)
+    return len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most
+
+
+async def _work(connection: Connection) -> None:
+    try:
+        await connection.work()
+    except Exception:
+        # Whatever it is, the peer must not wait for answers that nobody gives.
+        log.exception("a connection failed")
+        connection.close(FAILED)
+
+
+async def _write(connection: Connection, send: Send) -> None:
+    """How long a peer may keep this from the end is bounded by ``_converse``."""
+    while True:
+        text = await connection.next()
+        if isinstance(text, int):
+            await send({"type": "websocket.close", "code": text})
+            return
+        await send({"type": "websocket.send", "text": text})
+        # It may be large, and nothing may come for hours.
+        del text
+
+
+def _nothing() -> None:
+    pass
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    """What servers raise when the peer is gone."""
+    return isinstance(error, OSError) or type(error).__name__ == "ClientDisconnected"

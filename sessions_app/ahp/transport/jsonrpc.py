@@ -1,0 +1,214 @@
+"""JSON-RPC 2.0 as AHP uses it: text frames to messages and back (R20-R29).
+
+Pure. ``parse`` answers what a frame is; it never raises. Answers are text, ready to be sent. What a method takes, and who may
+call it when, is not known here.
+
+A frame that nobody can answer is an ``Invalid``: send ``error_response(invalid.id, invalid.error)`` and go on, nothing else is
+disturbed (R31). Numbers keep the way they were written, ids included.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from agents_app import exact_json
+from agents_app.exact_json import LongNumber
+from sessions_app.ahp.shapes import Misfit
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+MAX_LEVELS = 100
+"""How deep a frame may be nested: as deep as the other protocol's bodies, and far from where an interpreter gives up."""
+
+Id = int | float | LongNumber | str
+
+
+class RPCError(Exception):
+    """The answer to a request that cannot be done: ``{code, message, data?}`` (R29).
+
+    ``message`` is shown to people at the other end; it tells nothing of this host's insides (R28).
+    """
+
+    def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
+        assert message, "an error says what is wrong"
+        self.code, self.message, self.data = code, message, data
+        super().__init__(f"{code} {message}")
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.data is not None:
+            value["data"] = self.data
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """To be answered once, with this id. ``params`` are as they came, None if there are none; nothing is checked about them."""
+
+    id: Id
+    method: str
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """Never answered, whatever is wrong with it (R22)."""
+
+    method: str
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A peer's answer: ``error`` None means ``result`` holds. ``id`` None: the peer could not read the id of what we sent."""
+
+    id: Id | None
+    result: Any = None
+    error: RPCError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A frame that is no message: the error to answer, and the id to answer it with."""
+
+    id: Id | None
+    error: RPCError
+
+
+Message = Request | Notification | Response | Invalid
+
+
+def parse(text: str) -> Message:
+    excess = exact_json.excess(text, members=exact_json.MAX_MEMBERS, levels=MAX_LEVELS)
+    if excess == "members":
+        return Invalid(None, _invalid(f"The frame has more than {exact_json.MAX_MEMBERS:,} members in its lists and objects."))
+    if excess == "unclosed":
+        return _unreadable("The frame is not JSON.")
+    try:
+        value = exact_json.loads(text)
+    except exact_json.NotJSON as error:
+        deep = isinstance(error.__cause__, RecursionError)
+        return _unreadable("The frame is nested too deep to be read." if deep else "The frame is not JSON.")
+    if isinstance(value, list):
+        return Invalid(None, _invalid("A frame is one message, not an array of them."))
+    if not isinstance(value, dict):
+        return Invalid(None, _invalid("A message must be a JSON object."))
+    message = _message(value)
+    return message if excess is None else _without_depths(message)
+
+
+def _unreadable(why: str) -> Invalid:
+    return Invalid(None, RPCError(PARSE_ERROR, why))
+
+
+def _without_depths(message: Message) -> Message:
+    if isinstance(message, Request):
+        return Invalid(message.id, RPCError(INVALID_PARAMS, f"params are nested more than {MAX_LEVELS} levels deep."))
+    # A notification is never answered: it is one whose params do not fit.
+    return Notification(message.method, None) if isinstance(message, Notification) else message
+
+
+def _message(value: dict[str, Any]) -> Message:
+    named = value.get("id")
+    id_ = named if _is_id(named) else None
+    if value.get("jsonrpc") != "2.0":
+        return Invalid(id_, _invalid('A message must have the member jsonrpc: "2.0".'))
+    if "method" not in value:
+        return _response(value, id_)
+    method = value["method"]
+    if not isinstance(method, str):
+        return Invalid(id_, _invalid("method must be a string."))
+    if "id" not in value:
+        return Notification(method, value.get("params"))
+    if id_ is None:
+        return Invalid(None, _invalid("id must be a number or a string; a notification has none."))
+    return Request(id_, method, value.get("params"))
+
+
+def _response(value: dict[str, Any], id_: Id | None) -> Message:
+    answers = [member for member in ("result", "error") if member in value]
+    if not answers:
+        return Invalid(id_, _invalid("A message must have a method, or a result or error."))
+    if len(answers) > 1:
+        return Invalid(id_, _invalid("A response has a result or an error, not both."))
+    if "id" not in value or (id_ is None and value["id"] is not None):
+        return Invalid(None, _invalid("A response must have the id of its request."))
+    if answers == ["result"]:
+        return Response(id_, value["result"])
+    error = value["error"]
+    if not isinstance(error, dict) or type(error.get("code")) is not int or not isinstance(error.get("message"), str):
+        return Invalid(id_, _invalid("error must be an object with an integer code and a message."))
+    data = error.get("data")
+    return Response(id_, None, RPCError(error["code"], error["message"] or "?", data if isinstance(data, dict) else None))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int | float | LongNumber | str) and not isinstance(value, bool)
+
+
+# --- errors that the framing itself knows ---
+
+
+def _invalid(message: str) -> RPCError:
+    return RPCError(INVALID_REQUEST, message)
+
+
+def invalid_request(message: str) -> RPCError:
+    """A message in its wrong place: before the handshake, or a second handshake (R40, R47)."""
+    return RPCError(INVALID_REQUEST, message)
+
+
+def method_not_found() -> RPCError:
+    return RPCError(METHOD_NOT_FOUND, "There is no such method.")
+
+
+def invalid_params(fault: Misfit | str) -> RPCError:
+    """R27: from the reading of the params, or from a sentence of one's own."""
+    return RPCError(INVALID_PARAMS, fault.describe("params") if isinstance(fault, Misfit) else fault)
+
+
+def internal_error(reference: str = "") -> RPCError:
+    """R28: ``reference`` is what the log can be searched for; nothing else of the failure is told."""
+    return RPCError(INTERNAL_ERROR, f"The host failed; its log has more under {reference}." if reference else "The host failed.")
+
+
+# --- what is sent ---
+
+
+def response(id_: Id, result: Any) -> str:
+    return encode({"jsonrpc": "2.0", "id": id_, "result": result})
+
+
+def error_response(id_: Id | None, error: RPCError) -> str:
+    return encode({"jsonrpc": "2.0", "id": id_, "error": error.to_json()})
+
+
+def request(id_: Id, method: str, params: dict[str, Any]) -> str:
+    return encode({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+
+
+def notification(method: str, params: dict[str, Any]) -> str:
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def notification_of(method: str, params: str) -> str:
+    """The same with params that are JSON text already: one encoding serves every connection."""
+    return f'{{"jsonrpc":"2.0","method":"{method}","params":{params}}}'
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def encode(value: Any) -> str:
+    """JSON text that UTF-8 can carry: half of a pair, which a client may well send in an id, stays an escape."""
+    text = exact_json.dumps(value)
+    if text.isascii() or _LONE_SURROGATE.search(text) is None:
+        return text
+    # Such a character can stand only inside a JSON string, where the escape means the same.
+    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

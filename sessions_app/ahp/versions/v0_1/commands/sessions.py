@@ -1,0 +1,114 @@
+"""Sessions: made, disposed of, listed; their turns (R110-R119)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sessions_app.ahp import uris
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.versions.v0_1.projection import agents as agent_words
+from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.projection.sessions import summary_of, turn_of
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
+from sessions_app.core.base import content
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import AgentUnknown
+from sessions_app.core.records import addresses, clients
+from sessions_app.core.sessions import creating, deleting, entries, state
+from sessions_app.core.tenancy import agents
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.transport.connection import Connection
+
+_TURNS = 50
+_MOST_TURNS = 200
+
+
+async def create(connection: Connection, params: Any) -> None:
+    given = params.get("activeClient")
+    if given is not None and given["clientId"] != connection.client:
+        raise jsonrpc.invalid_params("params.activeClient.clientId is not this client's own")
+    if faults := content.unstorable(params, ("params",)):
+        raise jsonrpc.invalid_params(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
+    await connection.in_database(_create, connection.caller, params)
+
+
+def _create(caller: Caller, params: Any) -> None:
+    uri: str = params["session"]
+    scheme = uris.scheme(uri)
+    if scheme is None or uri == ROOT:
+        raise jsonrpc.invalid_params("params.session is not a URI with a scheme and a path that a session can have")
+    directory = params.get("workingDirectory")
+    if directory is not None and uris.scheme(directory) is None:
+        raise jsonrpc.invalid_params("params.workingDirectory is not a URI with a scheme and a path")
+    fork = None
+    if (source := params.get("fork")) is not None:
+        fork = creating.Fork(addresses.find(caller, source["session"]), source["turnId"])
+    agent = params.get("provider")
+    if agent is None and fork is None:
+        agent = _agent_named_by(caller, scheme)
+    model = params.get("model")
+    if model is not None and model.get("config"):
+        raise jsonrpc.invalid_params("params.model.config: this model takes no configuration")
+    options, approval = agent_words.split(params.get("config", {}))
+    if approval not in (None, "ask", "auto"):
+        raise jsonrpc.invalid_params(f"params.config.{values.APPROVAL} must be ask or auto")
+    wanted = creating.WantedByClient(
+        uri=uri,
+        agent=agent,
+        model=None if model is None else model["id"],
+        options=options,
+        approval=approval,
+        client=entry_of(params.get("activeClient")),
+        directory=directory,
+        fork=fork,
+    )
+    creating.create(caller, wanted)
+
+
+def _agent_named_by(caller: Caller, scheme: str) -> str:
+    """The provider that a URI's scheme names; where there is one alone, that one (R111)."""
+    names = [spec.name for spec in agents.visible(caller)]
+    if scheme in names:
+        return scheme
+    if len(names) == 1:
+        return names[0]
+    raise AgentUnknown(scheme)
+
+
+def entry_of(given: Any) -> clients.Entry | None:
+    """An active client as the core keeps it."""
+    if given is None:
+        return None
+    tools = [values.tool_from(tool) for tool in given["tools"]]
+    return clients.Entry(given["clientId"], given.get("displayName"), tools, given.get("customizations"))
+
+
+async def dispose(connection: Connection, params: Any) -> None:
+    await connection.in_database(_dispose, connection.caller, params["session"])
+
+
+def _dispose(caller: Caller, uri: str) -> None:
+    deleting.delete(caller, addresses.find(caller, uri))
+
+
+async def listed(connection: Connection, _params: Any) -> Any:
+    return {"items": await connection.in_database(_listed, connection.caller)}
+
+
+def _listed(caller: Caller) -> list[dict[str, Any]]:
+    return [summary_of(summary) for summary in entries.listed(caller)]
+
+
+async def fetch_turns(connection: Connection, params: Any) -> Any:
+    limit = params.get("limit", _TURNS)
+    if limit <= 0:
+        raise jsonrpc.invalid_params("params.limit must be positive")
+    return await connection.in_database(
+        _turns, connection.caller, params["session"], params.get("before"), min(limit, _MOST_TURNS)
+    )
+
+
+def _turns(caller: Caller, uri: str, before: str | None, limit: int) -> dict[str, Any]:
+    page = state.page(caller, addresses.find(caller, uri), before, limit)
+    return {"turns": [turn_of(turn) for turn in page.turns], "hasMore": page.older}

@@ -1,0 +1,389 @@
+"""An event of a session as an action of AHP 0.1: at most one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agents_app import exact_json
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.projection.agents import agent_info
+from sessions_app.core.base.events import Kind
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.tenancy import agent_listings
+
+PROTOCOL = "ahp/0.1"
+
+Payload = Mapping[str, Any]
+Made = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An envelope for one connection alone. ``line``: whose key it was; None: a previous release did not say."""
+
+    connection: str
+    client: str
+    line: int | None
+    envelope: str
+
+
+def action_of(event: Event, uri: str) -> dict[str, Any] | None:
+    """What changes in the session at this URI; None if nothing that this version knows."""
+    made = _made(event)
+    return None if made is None else _action(made[0], uri, made[1])
+
+
+def envelope_of(event: Event, uri: str) -> str | None:
+    """The same, in its envelope, as JSON text."""
+    make = _ACTIONS.get(event.kind)
+    if make is None:
+        return None
+    payload = exact_json.loads(event.data)
+    origin = payload.get("origin")
+    if origin is None:
+        made = make(payload)
+        if made is None:
+            return None
+        return jsonrpc.encode({"action": _action(made[0], uri, made[1]), "serverSeq": event.seq})
+    action: Mapping[str, Any]
+    if origin["protocol"] == PROTOCOL:
+        if make(payload) is None:
+            return None
+        action = origin["said"]
+    else:
+        made = make(payload)
+        if made is None:
+            return None
+        action = _action(made[0], uri, made[1])
+    return jsonrpc.encode({"action": action, "serverSeq": event.seq, "origin": _origin(origin)})
+
+
+def root_envelope_of(event: Event, key_agents: Collection[str] | None, sessions: int | None = None) -> str | None:
+    """What changes in the root, as JSON text. ``key_agents``: those that a key may use of its tenant's; None: all.
+
+    ``sessions``: for a limited key, the number of sessions that exist for it, if that has changed.
+    """
+    action: dict[str, Any]
+    if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
+        count = exact_json.loads(event.data)["count"] if key_agents is None else sessions
+        if count is None:
+            return None
+        action = {"type": "root/activeSessionsChanged", "activeSessions": count}
+    elif event.kind == Kind.AGENTS_CHANGED:
+        told = exact_json.loads(event.data)
+        # The previous release does not say of which agents it tells.
+        if key_agents is not None and not any(name in key_agents for name in told.get("reshown", key_agents)):
+            return None
+        cards = agent_listings.visible(told["agents"], key_agents)
+        action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
+    else:
+        return None
+    return jsonrpc.encode({"action": action, "serverSeq": event.seq})
+
+
+def agents_redefined(event: Event) -> frozenset[str]:
+    """The agents whose sessions look otherwise after this event in a way that no action can tell (R70)."""
+    if event.kind != Kind.AGENTS_CHANGED:
+        return frozenset()
+    return frozenset(exact_json.loads(event.data)["changed"])
+
+
+def rejection_of(event: Event) -> Rejection | None:
+    """A refusal, if that is what the event tells, of an action in this version's words."""
+    if event.kind != Kind.DISPATCH_REFUSED:
+        return None
+    payload = exact_json.loads(event.data)
+    origin = payload["origin"]
+    if origin["protocol"] != PROTOCOL:
+        return None
+    envelope = {
+        "action": origin["said"],
+        "serverSeq": event.seq,
+        "origin": _origin(origin),
+        "rejectionReason": payload["reason"],
+    }
+    return Rejection(payload["connection"], origin["client"], payload.get("line"), jsonrpc.encode(envelope))
+
+
+def _origin(origin: Payload) -> dict[str, Any]:
+    return {"clientId": origin["client"], "clientSeq": origin["seq"]}
+
+
+def _made(event: Event) -> Made | None:
+    make = _ACTIONS.get(event.kind)
+    return None if make is None else make(exact_json.loads(event.data))
+
+
+def _action(word: str, uri: str, members: dict[str, Any]) -> dict[str, Any]:
+    return {"type": f"session/{word}", "session": uri, **members}
+
+
+# --- the session itself ---
+
+
+def _title(payload: Payload) -> Made:
+    return "titleChanged", {"title": payload["title"]}
+
+
+def _read(payload: Payload) -> Made:
+    return "isReadChanged", {"isRead": payload["read"]}
+
+
+def _archived(payload: Payload) -> Made:
+    return "isArchivedChanged", {"isArchived": payload["archived"]}
+
+
+def _model(payload: Payload) -> Made:
+    return "modelChanged", {"model": values.model_selection(payload["model"], payload.get("config"))}
+
+
+def _settings(payload: Payload) -> Made:
+    members: dict[str, Any] = {"config": values.config_values(payload["options"], payload.get("approval"))}
+    if payload.get("replace"):
+        members["replace"] = True
+    return "configChanged", members
+
+
+def _server_tools(payload: Payload) -> Made:
+    return "serverToolsChanged", {"tools": [values.tool_definition(tool) for tool in payload["tools"]]}
+
+
+def _customizations(payload: Payload) -> Made:
+    return "customizationsChanged", {"customizations": [values.customization(each) for each in payload["customizations"]]}
+
+
+def _customization(payload: Payload) -> Made:
+    return "customizationToggled", {"uri": payload["uri"], "enabled": payload["enabled"]}
+
+
+def _activity(payload: Payload) -> Made:
+    return "activityChanged", {} if payload["activity"] is None else {"activity": payload["activity"]}
+
+
+def _cut(payload: Payload) -> Made:
+    return "truncated", {} if payload["turn"] is None else {"turnId": payload["turn"]}
+
+
+# --- clients and what they send ---
+
+
+def _joined(payload: Payload) -> Made:
+    return "activeClientChanged", {"activeClient": values.active_client(payload["client"])}
+
+
+def _left(_payload: Payload) -> Made:
+    return "activeClientChanged", {"activeClient": None}
+
+
+def _client_tools(payload: Payload) -> Made:
+    return "activeClientToolsChanged", {"tools": [values.tool_definition(tool) for tool in payload["tools"]]}
+
+
+def _pending(payload: Payload) -> Made:
+    message = values.user_message(payload["message"])
+    return "pendingMessageSet", {"kind": payload["kind"], "id": payload["id"], "userMessage": message}
+
+
+def _not_pending(payload: Payload) -> Made:
+    return "pendingMessageRemoved", {"kind": payload["kind"], "id": payload["id"]}
+
+
+def _reordered(payload: Payload) -> Made:
+    return "queuedMessagesReordered", {"order": payload["order"]}
+
+
+# --- a turn ---
+
+
+def _turn_started(payload: Payload) -> Made:
+    members = {"turnId": payload["turn"], "userMessage": values.user_message(payload["message"])}
+    if payload.get("queued") is not None:
+        members["queuedMessageId"] = payload["queued"]
+    return "turnStarted", members
+
+
+def _turn_ended(payload: Payload) -> Made:
+    return "turnComplete", {"turnId": payload["turn"]}
+
+
+def _turn_failed(payload: Payload) -> Made:
+    return "error", {"turnId": payload["turn"], "error": values.error_info(payload["error"])}
+
+
+def _turn_cancelled(payload: Payload) -> Made | None:
+    return None if payload["cause"] == "cut" else ("turnCancelled", {"turnId": payload["turn"]})
+
+
+def _text_opened(payload: Payload) -> Made:
+    return "responsePart", {"turnId": payload["turn"], "part": {"kind": "markdown", "id": payload["part"], "content": ""}}
+
+
+def _thinking_opened(payload: Payload) -> Made:
+    return "responsePart", {"turnId": payload["turn"], "part": {"kind": "reasoning", "id": payload["part"], "content": ""}}
+
+
+def _text(payload: Payload) -> Made:
+    return "delta", {"turnId": payload["turn"], "partId": payload["part"], "content": payload["delta"]}
+
+
+def _thinking(payload: Payload) -> Made:
+    return "reasoning", {"turnId": payload["turn"], "partId": payload["part"], "content": payload["delta"]}
+
+
+def _usage(payload: Payload) -> Made:
+    return "usage", {"turnId": payload["turn"], "usage": values.usage(payload["usage"])}
+
+
+# --- tool calls ---
+
+
+def _of_call(payload: Payload) -> dict[str, Any]:
+    return {"turnId": payload["turn"], "toolCallId": payload["call"]}
+
+
+def _call_opened(payload: Payload) -> Made:
+    return "toolCallStart", {"turnId": payload["turn"], **values.call_base(payload)}
+
+
+def _call_arguments(payload: Payload) -> Made:
+    return "toolCallDelta", {**_of_call(payload), "content": payload["delta"]}
+
+
+def _call_ready(payload: Payload) -> Made:
+    # An earlier release wrote the parsed input alone.
+    text = payload["arguments"] if "arguments" in payload else exact_json.dumps(payload["input"])
+    members = {**_of_call(payload), "invocationMessage": values.invocation(payload), "toolInput": text}
+    if payload["asks"]:
+        members |= values.confirmation_of(payload)
+    else:
+        members["confirmed"] = payload.get("why") or "not-needed"
+    return "toolCallReady", members
+
+
+def _call_granted(payload: Payload) -> Made:
+    members = {**_of_call(payload), "approved": True, "confirmed": payload.get("why") or "user-action"}
+    if payload.get("input") is not None:
+        members["editedToolInput"] = payload["input"]
+    if payload.get("option") is not None:
+        members["selectedOptionId"] = payload["option"]
+    return "toolCallConfirmed", members
+
+
+def _call_denied(payload: Payload) -> Made | None:
+    if payload.get("closing"):
+        return None
+    members = {**_of_call(payload), "approved": False, "reason": payload.get("how") or "denied"}
+    if payload["reason"]:
+        members["reasonMessage"] = payload["reason"]
+    if payload.get("suggestion") is not None:
+        members["userSuggestion"] = values.user_message(payload["suggestion"])
+    if payload.get("option") is not None:
+        members["selectedOptionId"] = payload["option"]
+    return "toolCallConfirmed", members
+
+
+def _call_finished(payload: Payload) -> Made:
+    result = values.tool_result(payload["content"], failed=payload["failed"], outcome=payload.get("outcome"))
+    members = {**_of_call(payload), "result": result}
+    if payload.get("reviewed"):
+        members["requiresResultConfirmation"] = True
+    return "toolCallComplete", members
+
+
+def _call_content(payload: Payload) -> Made:
+    return "toolCallContentChanged", {**_of_call(payload), "content": payload["content"]}
+
+
+def _call_result(payload: Payload) -> Made:
+    return "toolCallResultConfirmed", {**_of_call(payload), "approved": payload["approved"]}
+
+
+# --- forms ---
+
+
+def _form_opened(payload: Payload) -> Made:
+    return "inputRequested", {"request": payload["form"]}
+
+
+def _form_answer(payload: Payload) -> Made:
+    members = {"requestId": payload["form"], "questionId": payload["question"]}
+    if payload["answer"] is not None:
+        members["answer"] = payload["answer"]
+    return "inputAnswerChanged", members
+
+
+def _form_closed(payload: Payload) -> Made:
+    members = {"requestId": payload["form"], "response": payload["response"]}
+    if payload["answers"]:
+        members["answers"] = payload["answers"]
+    return "inputCompleted", members
+
+
+_ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
+    Kind.TITLE_CHANGED: _title,
+    Kind.READ_CHANGED: _read,
+    Kind.ARCHIVED_CHANGED: _archived,
+    Kind.MODEL_CHANGED: _model,
+    Kind.SETTINGS_CHANGED: _settings,
+    Kind.SERVER_TOOLS_CHANGED: _server_tools,
+    Kind.CUSTOMIZATIONS_CHANGED: _customizations,
+    Kind.CUSTOMIZATION_TOGGLED: _customization,
+    Kind.ACTIVITY_CHANGED: _activity,
+    Kind.HISTORY_CUT: _cut,
+    Kind.CLIENT_JOINED: _joined,
+    Kind.CLIENT_LEFT: _left,
+    Kind.CLIENT_TOOLS_CHANGED: _client_tools,
+    Kind.MESSAGE_PENDING: _pending,
+    Kind.MESSAGE_NOT_PENDING: _not_pending,
+    Kind.MESSAGES_REORDERED: _reordered,
+    Kind.TURN_STARTED: _turn_started,
+    Kind.TURN_ENDED: _turn_ended,
+    Kind.TURN_FAILED: _turn_failed,
+    Kind.TURN_CANCELLED: _turn_cancelled,
+    Kind.TEXT_OPENED: _text_opened,
+    Kind.THINKING_OPENED: _thinking_opened,
+    Kind.TEXT_DELTA: _text,
+    Kind.THINKING_DELTA: _thinking,
+    Kind.STEP_DONE: _usage,
+    Kind.CALL_OPENED: _call_opened,
+    Kind.CALL_ARGUMENTS: _call_arguments,
+    Kind.CALL_READY: _call_ready,
+    Kind.CALL_GRANTED: _call_granted,
+    Kind.CALL_DENIED: _call_denied,
+    Kind.CALL_FINISHED: _call_finished,
+    Kind.CALL_CONTENT_CHANGED: _call_content,
+    Kind.CALL_RESULT_CONFIRMED: _call_result,
+    Kind.FORM_OPENED: _form_opened,
+    Kind.FORM_ANSWER_CHANGED: _form_answer,
+    Kind.FORM_CLOSED: _form_closed,
+}
+
+_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
+SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
+"""What this version has no action for (notifications included)."""
+
+
+CHANGES: Mapping[str, frozenset[str]] = {
+    Kind.TITLE_CHANGED: frozenset({"title", "modifiedAt"}),
+    Kind.READ_CHANGED: frozenset({"status"}),
+    Kind.ARCHIVED_CHANGED: frozenset({"status"}),
+    Kind.MODEL_CHANGED: frozenset({"model", "modifiedAt"}),
+    Kind.SETTINGS_CHANGED: frozenset({"modifiedAt"}),
+    Kind.ACTIVITY_CHANGED: frozenset({"activity"}),
+    Kind.HISTORY_CUT: frozenset({"status", "modifiedAt"}),
+    Kind.TURN_STARTED: frozenset({"status", "modifiedAt"}),
+    Kind.TURN_ENDED: frozenset({"status", "modifiedAt"}),
+    Kind.TURN_FAILED: frozenset({"status", "modifiedAt"}),
+    Kind.TURN_CANCELLED: frozenset({"status", "modifiedAt"}),
+    Kind.CALL_READY: frozenset({"status"}),
+    Kind.CALL_GRANTED: frozenset({"status"}),
+    Kind.CALL_DENIED: frozenset({"status"}),
+    Kind.CALL_FINISHED: frozenset({"status"}),
+    Kind.CALL_RESULT_CONFIRMED: frozenset({"status"}),
+    Kind.FORM_OPENED: frozenset({"status", "modifiedAt"}),
+    Kind.FORM_CLOSED: frozenset({"status", "modifiedAt"}),
+}
+"""The members of a session's summary that a kind of event may change (R262)."""

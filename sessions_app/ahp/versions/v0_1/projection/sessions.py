@@ -1,0 +1,154 @@
+"""A session's state and summary in AHP 0.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from agents_app.spec import AgentSpec
+from sessions_app.ahp.versions.v0_1.projection import agents as words
+from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
+from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.sessions.state import CallView, FormView, Part, SessionState, TurnView
+from sessions_app.core.tenancy import agents
+
+_ACTIVITY: Mapping[str, SessionStatus] = {
+    "idle": SessionStatus.IDLE,
+    "failed": SessionStatus.ERROR,
+    "working": SessionStatus.IN_PROGRESS,
+    "waiting": SessionStatus.INPUT_NEEDED,
+}
+
+
+def milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def status_of(state: str, *, read: bool, archived: bool) -> int:
+    status = _ACTIVITY[state]
+    if read:
+        status |= SessionStatus.READ
+    if archived:
+        status |= SessionStatus.ARCHIVED
+    return int(status)
+
+
+def summary_of(summary: Summary) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "resource": summary.uri,
+        "provider": summary.agent,
+        "title": summary.title,
+        "status": status_of(summary.state, read=summary.read, archived=summary.archived),
+        "createdAt": milliseconds(summary.created_at),
+        "modifiedAt": milliseconds(summary.modified_at),
+    }
+    if summary.activity is not None:
+        shown["activity"] = summary.activity
+    if summary.model is not None:
+        shown["model"] = {"id": summary.model}
+    if summary.directory is not None:
+        shown["workingDirectory"] = summary.directory
+    return shown
+
+
+def state_of(state: SessionState, spec: AgentSpec | None) -> dict[str, Any]:
+    """``spec`` None: the operator has taken the agent away; what was said can still be read."""
+    shown: dict[str, Any] = {
+        "summary": summary_of(state.summary),
+        "lifecycle": "ready",
+        "serverTools": [values.tool_definition(tool) for tool in state.server_tools],
+        "turns": [turn_of(turn) for turn in state.turns],
+        "customizations": [values.customization(each) for each in state.customizations],
+    }
+    if spec is not None:
+        options = {name: value for name, value in state.options.items() if name != agents.MODEL or not agents.has_models(spec)}
+        shown["config"] = {
+            "schema": words.config_schema(spec),
+            "values": values.config_values(options, state.approval or None),
+        }
+    if state.client is not None:
+        shown["activeClient"] = values.active_client(state.client)
+    if state.live is not None:
+        shown["activeTurn"] = _turn(state.live)
+    if state.steering is not None:
+        shown["steeringMessage"] = values.pending_message(state.steering["id"], state.steering["message"])
+    if state.queued:
+        shown["queuedMessages"] = [values.pending_message(each["id"], each["message"]) for each in state.queued]
+    if state.forms:
+        shown["inputRequests"] = [_request(form) for form in state.forms]
+    return shown
+
+
+def _request(form: FormView) -> dict[str, Any]:
+    return {**form.document, "answers": form.answers} if form.answers else dict(form.document)
+
+
+# --- turns ---
+
+
+def turn_of(turn: TurnView) -> dict[str, Any]:
+    """A turn that has ended."""
+    shown = {**_turn(turn), "state": turn.ending}
+    if turn.ending == "error":
+        shown["error"] = values.error_info(turn.error)
+    return shown
+
+
+def _turn(turn: TurnView) -> dict[str, Any]:
+    if turn.attachments is not None:
+        message: dict[str, Any] = {"text": turn.text, "attachments": turn.attachments}
+    else:
+        message = values.user_message(None if turn.content is None else {"content": turn.content})
+    shown: dict[str, Any] = {
+        "id": turn.id,
+        "userMessage": message,
+        "responseParts": [_part(part) for part in turn.parts],
+    }
+    if turn.usage is not None:
+        tokens = dict(zip(("input_tokens", "output_tokens", "cache_read_tokens"), turn.usage, strict=True))
+        shown["usage"] = values.usage(tokens)
+    return shown
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if part.call is not None:
+        return {"kind": "toolCall", "toolCall": _call(part.call)}
+    return {"kind": "markdown" if part.kind == "text" else "reasoning", "id": part.id, "content": part.text}
+
+
+def _call(call: CallView) -> dict[str, Any]:
+    named = {"call": call.id, "name": call.name, "title": call.title, "client": call.client}
+    base = values.call_base(named)
+    if call.status == "streaming":
+        streaming = {**base, "status": "streaming"}
+        return {**streaming, "partialInput": call.input} if call.has_input else streaming
+    if call.status == "ended" and not call.has_input:
+        # Given up while the model still wrote it.
+        return {**base, "status": "cancelled", "reason": "skipped", "invocationMessage": ""}
+    base = {**base, "invocationMessage": values.invocation(named), "toolInput": call.input}
+    chosen = values.selected(call.option)
+    if call.status == "asking":
+        return {**base, "status": "pending-confirmation", **values.confirmation_of(named)}
+    if call.status == "ended":
+        return {**base, "status": "cancelled", **_ending(call, chosen)}
+    ran = {**base, "confirmed": call.why, **chosen}
+    if call.status == "running":
+        return {**ran, "status": "running"} if call.shown is None else {**ran, "status": "running", "content": call.shown}
+    result = values.tool_result(call.content if call.content is not None else "", failed=call.failed, outcome=call.outcome)
+    return {**ran, **result, "status": "pending-result-confirmation" if call.status == "reviewing" else "completed"}
+
+
+def _ending(call: CallView, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"reason": call.how or "skipped"}
+    if call.how == "result-denied":
+        return {**shown, **chosen}
+    if call.reason is not None:
+        shown["reasonMessage"] = call.reason
+    if call.suggestion is not None:
+        shown["userSuggestion"] = values.user_message(call.suggestion)
+    # What was chosen when it was still to run counts no longer once its turn's end has closed it.
+    if chosen and chosen["selectedOption"]["kind"] == "deny":
+        shown |= chosen
+    return shown
