@@ -33,6 +33,7 @@ from agents_app.fair.slots import FairSlots
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.aap.views import Streamed
+from sessions_app.ahp import versions
 from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import byte_budget, database, log_context
 from sessions_app.core.base.errors import DomainError, NotReady
@@ -295,5 +296,9 @@ async def live(_scope: Scope, receive: Receive, send: Send) -> None:
 
 
 application = ProtocolTypeRouter(
-    {"http": Guard(ByAudience(), judge), "websocket": SocketGuard({"/ahp": Consumer.as_asgi()}), "lifespan": live}
+    {
+        "http": Guard(ByAudience(), judge),
+        "websocket": SocketGuard({"/ahp": Consumer.as_asgi(versions=versions.served())}),
+        "lifespan": live,
+    }
 )

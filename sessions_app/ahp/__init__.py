@@ -1,10 +1,10 @@
 """AHP: many clients on one live session, over WebSockets.
 
-Pure, and free of Django and the core: ``wire`` (what travels), ``reducers`` (what actions make of states), ``jsonrpc``
-(frames), ``negotiation`` (versions), ``upgrade`` (who asks), ``outbox`` (what waits to be sent), ``client`` and ``transcript``
-(the other end). Pure, made of the core's values: ``projection`` (events and states in the protocol's words).
+``transport`` sockets, frames, queues · ``tenant`` delivery to one tenant's connections in a process · ``version`` what a version
+of the protocol is · ``versions`` the table of versions, and each of them · ``client`` a client library · ``shapes`` checks of
+JSON values · ``uris``.
 
-From the socket inwards: ``consumer`` (frames in and out) > ``connection`` (order, answers) > ``commands`` and ``dispatch`` (one
-core call each) and ``snapshots``. From the core outwards: ``switchboard`` (a tenant's events to whom they concern) and
-``bulletin`` (notifications). ``attendance`` looks after keys and presence.
+Nothing outside ``versions`` knows a single version; ``agenthost.routing`` gives the consumer their table. From the socket
+inwards: ``transport.consumer`` > ``transport.connection`` > a version's commands > one core call. From the core outwards: the
+tenant's feed > ``tenant.switchboard`` > a version's projection, once for each version > ``transport.outbox`` of each connection.
 """

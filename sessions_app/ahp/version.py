@@ -1,59 +1,187 @@
-"""Which function answers which command, by method and version of the protocol."""
+"""What a version of AHP is: one value with everything that differs between versions.
+
+The transport and a tenant's switchboard serve any ``Version``; a connection has one. ``versions/`` has the versions and their
+table. The protocols below are implemented by modules of a version.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from sessions_app.ahp.shapes import Shape
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from sessions_app.ahp.shapes import Shape
     from sessions_app.ahp.transport.connection import Connection
+    from sessions_app.ahp.transport.jsonrpc import Request, RPCError
+    from sessions_app.core.base.caller import Caller
+    from sessions_app.core.base.errors import DomainError
+    from sessions_app.core.log.journal.types import Event
+    from sessions_app.core.sessions.entries import Summary
+    from sessions_app.models import Session
 
 
 @dataclass(frozen=True, slots=True)
-class AsOf:
-    """A result that tells of resources at numbers: it stands among the actions where they say.
+class Channel:
+    """A URI with a state behind it, to which connections subscribe.
 
-    ``floors``: for each resource's key, the number up to which the result tells of it. ``known``: those that the
-    connection was subscribed to before.
+    ``key``: the journal's key for its events: the session's row id, or minus the tenant's for the root. Several channels may
+    have the same key. ``kind``: the version's own name for what it is. ``agent``: the session's; "" for the root.
     """
 
-    result: str = field(repr=False)
-    """JSON text: states are large, and are encoded by the thread that has read them."""
-    floors: Mapping[int, int]
-    known: frozenset[int] = frozenset()
-
-
-Answer = Callable[["Connection", Any], Awaitable[Any]]
+    key: int
+    uri: str
+    kind: str
+    agent: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
-    """``answer`` gets checked params. ``holds``: its result is an ``AsOf``, so actions are held back while it runs.
-    ``opens``: it is a handshake. ``bare``: it may come without params. ``changes``: it needs the right to write (R9)."""
+class Resource:
+    """A channel that exists for a caller. ``session``: None for the root."""
+
+    channel: Channel
+    session: Session | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A channel's state at a position of the tenant's journal. ``text``: JSON, as the version sends it."""
+
+    seq: int
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionedResult:
+    """A command's result that contains states: it is sent between the actions before and after these positions.
+
+    ``positions``: for each channel, the number up to which the result includes its events. ``followed``: the channels to which
+    the connection was subscribed before.
+    """
+
+    text: str = field(repr=False)
+    """JSON text: states are large, so the thread that reads them encodes them."""
+    positions: Mapping[Channel, int]
+    followed: frozenset[Channel] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A request that clients may send. ``answer`` gets checked params and returns the result.
+
+    ``with_states``: the result is a ``PositionedResult``; actions are delayed while it is made. ``is_handshake``: comes first
+    on a connection, and only there. ``anytime``: allowed before the handshake too. ``params_optional``: may be sent without
+    params. ``needs_write``: needs the scope ``sessions:write`` (R9).
+    """
 
     params: Shape[Any]
-    answer: Answer
-    holds: bool = False
-    opens: bool = False
-    bare: bool = False
-    changes: bool = False
+    answer: Callable[[Connection, Any], Awaitable[Any]]
+    with_states: bool = False
+    is_handshake: bool = False
+    anytime: bool = False
+    params_optional: bool = False
+    needs_write: bool = False
 
 
-_HANDLERS: dict[tuple[str, str], Handler] = {}
+@dataclass(frozen=True, slots=True)
+class ClientNotification:
+    """A notification that clients may send. ``limited``: counts against the dispatches per second of a connection."""
+
+    params: Shape[Any]
+    take: Callable[[Connection, Any], Awaitable[None]]
+    limited: bool = False
 
 
-def register(version: str, method: str, handler: Handler) -> None:
-    """``version`` is a line of compatible ones, such as "0.1"."""
-    assert (method, version) not in _HANDLERS
-    _HANDLERS[method, version] = handler
+class Snapshots(Protocol):
+    """Finds channels and reads their states. Synchronous: runs in a thread."""
+
+    def find_all(self, caller: Caller, uris: Sequence[str], /) -> tuple[list[Resource], list[str]]:
+        """The resources with these URIs, each once and in order, and the URIs that do not exist."""
+
+    def read(self, caller: Caller, resource: Resource, /) -> Snapshot:
+        """SessionNotFound if the session was deleted meanwhile."""
 
 
-def find(version: str, method: str) -> Handler | None:
-    return _HANDLERS.get((method, version))
+class Projection(Protocol):
+    """Encodes events as envelopes: the params of an ``action`` notification, as JSON text. Pure."""
+
+    def envelopes(self, event: Event, channels: Collection[Channel], /) -> Iterable[tuple[Channel, str]]:
+        """An event of a session, for those of these channels that it changes: at most one envelope for each."""
+
+    def root_envelope(self, event: Event, key_agents: Collection[str] | None, sessions: int | None, /) -> str | None:
+        """An event of the tenant, for subscribers of the root; None if it does not change the root.
+
+        ``key_agents``: the agents that a limited key may use; None: all. ``sessions``: for a limited key, the number of its
+        sessions, if that has changed.
+        """
+
+    def rejection(self, event: Event, /) -> str | None:
+        """The refusal of a dispatched action, for the client that sent it; None if it was sent in another version."""
 
 
-def methods(version: str) -> frozenset[str]:
-    return frozenset(method for method, known in _HANDLERS if known == version)
+class SummaryNotifications(Protocol):
+    """Encodes changes to the list of sessions as whole frames, which are not numbered and never replayed."""
+
+    def concerns(self, connection: Connection, /) -> bool:
+        """Whether this connection gets notifications."""
+
+    def added(self, summary: Summary, /) -> str | None: ...
+
+    def changed(self, before: Summary | None, after: Summary, fields: Collection[str], /) -> str | None:
+        """``fields``: of the summary, those that may have changed. ``before``: None if it is not known."""
+
+    def removed(self, event: Event, /) -> str | None:
+        """From the event ``session_deleted``."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Version:
+    """``name``: for logs. ``listed``: what a client is told that offers no version of this host.
+
+    ``choose``: of the versions that a client offers, the one to answer; None if this is none of them. ``recognises``: whether
+    a handshake that offers no versions (a ``reconnect``) comes from a client of this version. ``errors``: how domain errors
+    are answered.
+    """
+
+    name: str
+    listed: tuple[str, ...]
+    choose: Callable[[Sequence[str]], str | None]
+    recognises: Callable[[Request], bool] = lambda _request: False
+    commands: Mapping[str, Command]
+    client_notifications: Mapping[str, ClientNotification]
+    errors: Mapping[type[DomainError], Callable[[Any], RPCError]]
+    snapshots: Snapshots
+    projection: Projection
+    summary_notifications: SummaryNotifications
+
+    def __repr__(self) -> str:
+        return f"Version({self.name})"
+
+
+class Versions:
+    """The versions that a host serves, in order of preference.
+
+    ``default``: for requests before a handshake, and for handshakes that fit no version.
+    """
+
+    def __init__(self, *preferred: Version, default: Version) -> None:
+        assert default in preferred
+        self.all = preferred
+        self.default = default
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        return tuple(name for version in self.all for name in version.listed)
+
+    def of_handshake(self, request: Request) -> Version:
+        """The first version of the table that the client offers, whatever the client's own order."""
+        offered = _offered(request.params)
+        for version in self.all:
+            if version.choose(offered) is not None or version.recognises(request):
+                return version
+        return self.default
+
+
+def _offered(params: Any) -> list[str]:
+    offered = params.get("protocolVersions") if isinstance(params, dict) else None
+    return [each for each in offered if isinstance(each, str)] if isinstance(offered, list) else []

@@ -43,9 +43,9 @@ class Watcher(Client):
         if "error" in message:
             self.codes.add(message["error"]["code"])
 
-    def compare(self, uri: str, folded: State, told: State) -> None:
+    def compare(self, uri: str, folded: State, received: State) -> None:
         self.judged += 1
-        found = differences(without_clock(folded), without_clock(told))
+        found = differences(without_clock(folded), without_clock(received))
         assert not found, f"the law is broken for {uri}: {'; '.join(found[:5])}"
 
     def all_answered(self) -> None:

@@ -1,8 +1,7 @@
-"""A client of AHP 0.1: connects, mirrors states, dispatches ahead of the host's word, comes back.
+"""An AHP client: connects, mirrors states, dispatches actions, reconnects.
 
-It keeps for each resource the state that the host has confirmed, folded by the protocol's reducers, and the actions it
-has dispatched and not heard of yet; what it shows is the one with the other applied. Free of Django: it knows a host
-by its URL alone.
+For each channel it keeps the state that the host has confirmed, made by the protocol's reducers, and its own actions that the
+host has not confirmed yet. It shows the state with these actions applied.
 """
 
 from __future__ import annotations
@@ -19,45 +18,44 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from agents_app import exact_json
+from sessions_app.ahp.client.version import ClientVersion
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.jsonrpc import RPCError
-from sessions_app.ahp.versions.v0_1.negotiation import CURRENT
-from sessions_app.ahp.versions.v0_1.reducers import reduce
-from sessions_app.ahp.versions.v0_1.wire.envelopes import resource
-from sessions_app.ahp.versions.v0_1.wire.state import ROOT
+from sessions_app.ahp.versions.for_clients import CURRENT
 
 State = dict[str, Any]
 Envelope = dict[str, Any]
 
 
 class Disconnected(Exception):
-    """The connection is over. ``code``: what it was closed with."""
+    """The connection has ended. ``code``: its closing code."""
 
     def __init__(self, code: int | None) -> None:
         self.code = code
-        super().__init__(f"the connection is over ({code})")
+        super().__init__(f"the connection has ended ({code})")
 
 
 @dataclass
 class Mirror:
-    """A resource as this client knows it."""
+    """A channel as this client knows it."""
 
     confirmed: State
     from_seq: int
+    version: ClientVersion
     ahead: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    """What was dispatched and not heard of yet, by the client's own number."""
+    """Dispatched actions that the host has not echoed yet, with the client's numbers."""
 
     @property
     def shown(self) -> State:
-        """With what was dispatched applied already."""
+        """The confirmed state with the dispatched actions applied."""
         state = self.confirmed
         for _seq, action in self.ahead:
-            state = reduce(state, action, _now())
+            state = self.version.reduce(state, action, _now())
         return state
 
 
 class Client:
-    """One client. ``seen``: every envelope, in the order it came; ``heard``: every notification."""
+    """One client. ``seen``: all envelopes, in the order received; ``heard``: all notifications."""
 
     def __init__(
         self,
@@ -67,16 +65,17 @@ class Client:
         *,
         on_frame: Callable[[str], None] | None = None,
         on_envelope: Callable[[Envelope], None] | None = None,
+        version: ClientVersion = CURRENT,
         **options: Any,
     ) -> None:
-        self.url, self.client_id = url, client_id
+        self.url, self.client_id, self.version = url, client_id, version
         self.mirrors: dict[str, Mirror] = {}
         self.seen: list[Envelope] = []
         self.heard: list[dict[str, Any]] = []
         self.last_seq = 0
         self.closed_with: int | None = None
         self.broken: Exception | None = None
-        """What made this client give up; None: nothing did."""
+        """The error because of which the client closed the connection."""
         self._key = key
         self._options = options
         self._on_frame, self._on_envelope = on_frame, on_envelope
@@ -90,7 +89,7 @@ class Client:
     # --- the connection ---
 
     async def open(self) -> None:
-        """The socket alone; a handshake is next."""
+        """Open the socket, without a handshake."""
         headers = {"Authorization": f"Bearer {self._key}"}
         options = {"additional_headers": headers, "max_size": None, "compression": None, "proxy": None, **self._options}
         self._socket = await connect(self.url, **options)
@@ -98,14 +97,14 @@ class Client:
         self._listening = asyncio.create_task(self._listen(self._socket))
 
     async def initialize(self, *subscriptions: str) -> dict[str, Any]:
-        params: dict[str, Any] = {"protocolVersions": [CURRENT], "clientId": self.client_id}
+        params: dict[str, Any] = {"protocolVersions": list(self.version.offers), "clientId": self.client_id}
         if subscriptions:
             params["initialSubscriptions"] = list(subscriptions)
         result: dict[str, Any] = await self.request("initialize", params)
         return result
 
     async def reconnect(self) -> str:
-        """Back after the connection was lost, with everything that was missed. How the host answered: replay or snapshot."""
+        """Open a new connection and get the events that were missed. Returns the kind of answer: replay or snapshot."""
         await self.close()
         await self.open()
         params = {"clientId": self.client_id, "lastSeenServerSeq": self.last_seq, "subscriptions": list(self.mirrors)}
@@ -118,7 +117,7 @@ class Client:
         await self._ended()
 
     def cut(self) -> None:
-        """Drop the connection without a word, as a network does."""
+        """Drop the connection without closing it, as a network failure does."""
         assert self._socket is not None
         self._socket.transport.abort()
 
@@ -131,10 +130,10 @@ class Client:
     def is_connected(self) -> bool:
         return self._listening is not None and not self._listening.done()
 
-    # --- asking and saying ---
+    # --- sending ---
 
     async def send(self, frame: str | bytes) -> None:
-        """A frame as it is."""
+        """Send a frame as it is."""
         assert self._socket is not None
         await self._socket.send(frame)
 
@@ -164,9 +163,9 @@ class Client:
         await self.send(jsonrpc.notification(method, dict(params)))
 
     async def dispatch(self, action: Mapping[str, Any]) -> int:
-        """Say it and show it at once; the number it will be echoed with."""
+        """Send an action and apply it to the shown state. Returns the number that its echo will have."""
         seq = next(self._seqs)
-        mirror = self.mirrors.get(resource(action) or "")
+        mirror = self.mirrors.get(self.version.channel_of({"action": action}) or "")
         if mirror is not None:
             mirror.ahead.append((seq, dict(action)))
         await self.notify("dispatchAction", {"clientSeq": seq, "action": dict(action)})
@@ -175,7 +174,7 @@ class Client:
     # --- waiting ---
 
     async def until(self, condition: Callable[[], Any], seconds: float | None = 30.0) -> Any:
-        """What ``condition`` answers once that is true; it is asked after every frame. Disconnected if none will come."""
+        """Wait until ``condition`` is true, and return its value; it is called after every frame."""
         async with asyncio.timeout(seconds):
             while True:
                 self._changed.clear()
@@ -186,7 +185,7 @@ class Client:
                 await self._changed.wait()
 
     async def echo(self, seq: int, seconds: float = 30.0) -> Envelope:
-        """The envelope that answers a dispatch."""
+        """Wait for the echo or rejection of a dispatched action."""
         found: Envelope = await self.until(lambda: self._echo_of(seq), seconds)
         return found
 
@@ -195,7 +194,7 @@ class Client:
         return next((each for each in reversed(self.seen) if each.get("origin") == own), None)
 
     async def ended(self, seconds: float = 30.0) -> int | None:
-        """The code that the host closed with, once it has."""
+        """Wait until the connection is closed, and return the closing code."""
         assert self._listening is not None
         await asyncio.wait_for(asyncio.shield(self._listening), seconds)
         return self.closed_with
@@ -203,13 +202,13 @@ class Client:
     def state(self, uri: str) -> State:
         return self.mirrors[uri].confirmed
 
-    def compare(self, uri: str, folded: State, told: State) -> None:
-        """A resource that was subscribed already was subscribed again: what was folded here, and what the host says it is.
+    def compare(self, uri: str, folded: State, received: State) -> None:
+        """Called when a channel is subscribed to again: the state made by reducers here, and the host's snapshot.
 
-        The two are of the same moment. For whoever wants to judge one by the other.
+        Both are of the same position, so tests can compare them.
         """
 
-    # --- what comes ---
+    # --- receiving ---
 
     async def _listen(self, socket: ClientConnection) -> None:
         try:
@@ -222,7 +221,7 @@ class Client:
         except ConnectionClosed:
             pass
         except Exception as error:
-            # What comes cannot be understood: whoever waits is to know why.
+            # An invalid frame: tasks that wait for something get this error.
             self.broken = error
             await socket.close()
         finally:
@@ -269,7 +268,7 @@ class Client:
             for envelope in result["actions"]:
                 self._take_envelope(envelope)
         else:
-            # The counter may have begun anew: what was seen before says nothing about it.
+            # The host's counter may be lower than before, after a crash of its database.
             self.last_seq = 0
             ahead = {uri: mirror.ahead for uri, mirror in self.mirrors.items()}
             self.mirrors.clear()
@@ -281,7 +280,7 @@ class Client:
         for snapshot in snapshots:
             before = self.mirrors.get(snapshot["resource"])
             ahead = before.ahead if before is not None else []
-            self.mirrors[snapshot["resource"]] = Mirror(snapshot["state"], snapshot["fromSeq"], ahead)
+            self.mirrors[snapshot["resource"]] = Mirror(snapshot["state"], snapshot["fromSeq"], self.version, ahead)
             self.last_seq = max(self.last_seq, snapshot["fromSeq"])
 
     def _take_envelope(self, envelope: Envelope) -> None:
@@ -290,7 +289,7 @@ class Client:
             self._on_envelope(envelope)
         self.last_seq = max(self.last_seq, envelope["serverSeq"])
         action = envelope["action"]
-        uri = resource(action) or ""
+        uri = self.version.channel_of(envelope) or ""
         mirror = self.mirrors.get(uri)
         origin = envelope.get("origin")
         if mirror is None:
@@ -298,17 +297,17 @@ class Client:
         if origin is not None and origin["clientId"] == self.client_id:
             mirror.ahead = [each for each in mirror.ahead if each[0] != origin["clientSeq"]]
         if "rejectionReason" not in envelope:
-            mirror.confirmed = reduce(mirror.confirmed, action, _now())
+            mirror.confirmed = self.version.reduce(mirror.confirmed, action, _now())
             mirror.from_seq = envelope["serverSeq"]
 
 
 @asynccontextmanager
 async def connected(url: str, key: str, client_id: str, *subscriptions: str, **options: Any) -> AsyncIterator[Client]:
-    """A client that has shaken hands, and is subscribed to the root if to nothing else."""
+    """A client after its handshake, subscribed to the root unless ``subscriptions`` are named."""
     client = Client(url, key, client_id, **options)
     await client.open()
     try:
-        await client.initialize(*(subscriptions or (ROOT,)))
+        await client.initialize(*(subscriptions or (client.version.root,)))
         yield client
     finally:
         await client.close()

@@ -1,4 +1,4 @@
-"""A session as text for a terminal: a state first, then what the actions add. Pure, but for whom it is told to."""
+"""A session as text for a terminal: its state first, then the changes that actions make."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LONGEST_INPUT = 200
 
 
 class Transcript:
-    """``say`` is given pieces of text; joined they are the transcript."""
+    """``write`` gets pieces of text; joined they are the transcript."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self._open: str | None = None
         self._kinds: dict[str, str] = {}
         self._names: dict[str, str] = {}
@@ -28,17 +28,17 @@ class Transcript:
         if "activeTurn" in state:
             self._turn(state["activeTurn"])
 
-    def end(self, why: str) -> None:
-        self._line(f"== {why}")
+    def end(self, reason: str) -> None:
+        self._line(f"== {reason}")
 
     def take(self, envelope: Mapping[str, Any]) -> None:
-        """What an action adds. A refused one changes nothing."""
+        """Write the change of one action. Rejected actions change nothing."""
         if "rejectionReason" in envelope:
             return
         action = envelope["action"]
-        tell = _TELLERS.get(action["type"])
-        if tell is not None:
-            tell(self, action)
+        write = _WRITERS.get(action["type"])
+        if write is not None:
+            write(self, action)
 
     # --- turns ---
 
@@ -66,17 +66,17 @@ class Transcript:
             self._close()
             self._open = part
             if self._kinds.get(part) == "reasoning":
-                self._say("(thinking) ")
-        self._say(_printable(text))
+                self._write("(thinking) ")
+        self._write(_printable(text))
 
     def _line(self, text: str) -> None:
         self._close()
-        self._say(_printable(text.rstrip()) + "\n")
+        self._write(_printable(text.rstrip()) + "\n")
 
     def _close(self) -> None:
         if self._open is not None:
             self._open = None
-            self._say("\n")
+            self._write("\n")
 
     # --- actions ---
 
@@ -125,7 +125,7 @@ class Transcript:
             self._line(f"? {question['message']}")
 
 
-_TELLERS: Mapping[str, Callable[[Transcript, Mapping[str, Any]], None]] = {
+_WRITERS: Mapping[str, Callable[[Transcript, Mapping[str, Any]], None]] = {
     "session/turnStarted": Transcript._started,
     "session/responsePart": Transcript._response_part,
     "session/delta": Transcript._delta,
@@ -148,5 +148,5 @@ def _short(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Whatever a model or a tool says, it moves no cursor and changes no title."""
+    """Text of models and tools without control characters, which could move the cursor or change the title."""
     return _CONTROL.sub("�", text)

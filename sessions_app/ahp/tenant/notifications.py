@@ -1,7 +1,7 @@
-"""Notifications: what every connection of a tenant is told about the sessions that exist for its key (R260-R263, R9).
+"""Notifications about a tenant's list of sessions, for every connection that may see the session (R260-R263, R9).
 
-Changes of summaries are gathered for a moment and read together, so that a turn costs two notifications and a busy
-tenant one query at a time. The state that stands last always gets out.
+Changes are gathered for a moment and read in one query, so that a turn costs two notifications and a busy tenant one query at a
+time. The latest state is always sent. Each change is encoded once for each version that connections of the tenant use.
 """
 
 from __future__ import annotations
@@ -10,63 +10,93 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.db import Error as DatabaseError
 
 from agents_app import exact_json
-from sessions_app.ahp.transport import jsonrpc
-from sessions_app.ahp.versions.v0_1.projection import actions
-from sessions_app.ahp.versions.v0_1.projection.sessions import summary_of
 from sessions_app.core.base import database, supervision
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.sessions import entries
 
+if TYPE_CHECKING:
+    from sessions_app.ahp.version import SummaryNotifications, Version
+
 log = logging.getLogger(__name__)
 
 _PAUSE = 0.3
 """Seconds for which changes are gathered."""
 _RETRY = 1.0
-_MANY = 200
-_KNOWN = 2000
-"""How many sessions' summaries are remembered, to tell what has changed from what was only touched."""
+_MAX_READ = 200
+_MAX_KNOWN = 2000
+"""Number of sessions whose last summary is kept, to leave out members that have not changed."""
+
+_STATE = frozenset({"state", "read", "archived"})
+_STATE_AND_TIME = _STATE | {"modified_at"}
+CHANGES: Mapping[str, frozenset[str]] = {
+    Kind.TITLE_CHANGED: frozenset({"title", "modified_at"}),
+    Kind.READ_CHANGED: _STATE,
+    Kind.ARCHIVED_CHANGED: _STATE,
+    Kind.MODEL_CHANGED: frozenset({"model", "modified_at"}),
+    Kind.SETTINGS_CHANGED: frozenset({"modified_at"}),
+    Kind.ACTIVITY_CHANGED: frozenset({"activity"}),
+    Kind.HISTORY_CUT: _STATE_AND_TIME,
+    Kind.TURN_STARTED: _STATE_AND_TIME,
+    Kind.TURN_ENDED: _STATE_AND_TIME,
+    Kind.TURN_FAILED: _STATE_AND_TIME,
+    Kind.TURN_CANCELLED: _STATE_AND_TIME,
+    Kind.CALL_READY: _STATE,
+    Kind.CALL_GRANTED: _STATE,
+    Kind.CALL_DENIED: _STATE,
+    Kind.CALL_FINISHED: _STATE,
+    Kind.CALL_RESULT_CONFIRMED: _STATE,
+    Kind.FORM_OPENED: _STATE_AND_TIME,
+    Kind.FORM_CLOSED: _STATE_AND_TIME,
+}
+"""The fields of a session's summary that a kind of event may change."""
 
 
-class Bulletin:
-    """``publish`` is given each notification as text, and the agent of the session that it names; ``failed`` is called if
-    there will be no more."""
+class Notifications:
+    """``versions``: those of open connections. ``publish`` gets each notification as a frame of one version, and the agent of its
+    session; ``failed`` is called if there will be no more."""
 
-    def __init__(self, tenant: int, publish: Callable[[str, str], None], failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        tenant: int,
+        versions: Callable[[], Collection[Version]],
+        publish: Callable[[Version, str, str], None],
+        failed: Callable[[], None],
+    ) -> None:
         self._tenant = tenant
-        self._publish, self._failed = publish, failed
+        self._versions, self._publish, self._failed = versions, publish, failed
         self._added: dict[int, None] = {}
-        # Made and gone before anybody was told; their end is on its way.
-        self._unseen: set[int] = set()
+        # Created and deleted before a notification was sent; the event of their end is still to come.
+        self._unannounced: set[int] = set()
         self._changed: dict[int, set[str]] = {}
         self._redefined: set[str] = set()
-        self._known: OrderedDict[int, Mapping[str, Any]] = OrderedDict()
+        self._known: OrderedDict[int, entries.Summary] = OrderedDict()
         self._news = asyncio.Event()
         self._at_once = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
 
     def take(self, event: Event) -> None:
-        """In the tenant's order."""
+        """An event of a session, in the tenant's order."""
         if event.kind == Kind.SESSION_CREATED:
             self._added[event.session] = None
             self._at_once.set()
         elif event.kind == Kind.SESSION_DELETED:
             self._remove(event)
             return
-        elif event.kind in actions.CHANGES:
-            self._changed.setdefault(event.session, set()).update(actions.CHANGES[event.kind])
+        elif event.kind in CHANGES:
+            self._changed.setdefault(event.session, set()).update(CHANGES[event.kind])
         else:
             return
         self._wake()
 
     def redefined(self, agents: Collection[str]) -> None:
-        """What is shown of these agents has changed, and with it what their sessions use if nobody has chosen a model."""
+        """These agents have changed, and with them the model of their sessions for which no model was chosen."""
         self._redefined.update(agents)
         self._wake()
 
@@ -83,18 +113,19 @@ class Bulletin:
     def _remove(self, event: Event) -> None:
         self._changed.pop(event.session, None)
         self._known.pop(event.session, None)
-        if event.session in self._added or event.session in self._unseen:
-            # Nobody has heard of it, so nobody hears that it is gone (R263).
+        if event.session in self._added or event.session in self._unannounced:
+            # No client knows of it, so none is told that it is gone (R263).
             self._added.pop(event.session, None)
-            self._unseen.discard(event.session)
+            self._unannounced.discard(event.session)
             return
-        gone = exact_json.loads(event.data)
-        if gone.get("uri") is not None:
-            # The previous release does not name the agent.
-            self._tell(gone.get("agent", ""), {"type": "notify/sessionRemoved", "session": gone["uri"]})
+        # Events of the previous release have no agent.
+        agent = exact_json.loads(event.data).get("agent", "")
+        self._encode(agent, lambda encoder: encoder.removed(event))
 
-    def _tell(self, agent: str, notification: Mapping[str, Any]) -> None:
-        self._publish(jsonrpc.notification("notification", {"notification": notification}), agent)
+    def _encode(self, agent: str, encode: Callable[[SummaryNotifications], str | None]) -> None:
+        for version in self._versions():
+            if (text := encode(version.summary_notifications)) is not None:
+                self._publish(version, text, agent)
 
     async def _write(self) -> None:
         failing = False
@@ -114,11 +145,11 @@ class Bulletin:
                     for key in await database.run_for(self._tenant, entries.sessions_of, self._tenant, redefined):
                         self._changed.setdefault(key, set()).add("model")
                     redefined = set()
-                wanted = [*self._added, *(key for key in self._changed if key not in self._added)][:_MANY]
+                wanted = [*self._added, *(key for key in self._changed if key not in self._added)][:_MAX_READ]
                 found = await database.run_for(self._tenant, entries.of, self._tenant, wanted)
             except (DatabaseError, NotReady) as error:
                 if not failing:
-                    log.warning("summaries of tenant %s could not be read: %s", self._tenant, error)
+                    log.warning("session_summaries_not_read tenant=%s error=%s", self._tenant, error)
                 failing = True
                 self._redefined |= redefined
                 self._news.set()
@@ -126,32 +157,23 @@ class Bulletin:
                 continue
             failing = False
             for key in wanted:
-                self._tell_of(key, found.get(key))
+                self._publish_change(key, found.get(key))
             if self._added or self._changed:
                 self._news.set()
 
-    def _tell_of(self, key: int, found: entries.Summary | None) -> None:
+    def _publish_change(self, key: int, summary: entries.Summary | None) -> None:
         is_new = key in self._added
         self._added.pop(key, None)
-        touched = self._changed.pop(key, set())
-        if found is None:
+        fields = self._changed.pop(key, set())
+        if summary is None:
             if is_new:
-                self._unseen.add(key)
+                self._unannounced.add(key)
             return
-        summary = summary_of(found)
         before = self._known.pop(key, None)
         self._known[key] = summary
-        while len(self._known) > _KNOWN:
+        while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
         if is_new:
-            self._tell(found.agent, {"type": "notify/sessionAdded", "summary": summary})
-            return
-        changes = {
-            member: summary.get(member, "")
-            for member in sorted(touched)
-            if before is None or summary.get(member) != before.get(member)
-        }
-        # A member that is not there now was cleared; only the activity can be (R262).
-        changes = {member: value for member, value in changes.items() if member in summary or member == "activity"}
-        if changes:
-            self._tell(found.agent, {"type": "notify/sessionSummaryChanged", "session": found.uri, "changes": changes})
+            self._encode(summary.agent, lambda encoder: encoder.added(summary))
+        else:
+            self._encode(summary.agent, lambda encoder: encoder.changed(before, summary, fields))

@@ -1,6 +1,7 @@
-"""Presence of clients: renewed for all of a loop's connections at once.
+"""Presence of clients: stored at the handshake, renewed for all connections of an event loop at once.
 
-Also what their tenants are shown of the operator's agents: it changes without anybody asking.
+The same watch updates the agents that tenants with connections here are shown, because other processes and operators change
+them at any time.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
 _RENEWALS = 3
-"""How often presence is renewed in the time after which it would have ended."""
+"""Renewals within the time after which presence ends."""
 
 
 class _Watch:
-    """Of one loop. A few statements, whatever the number of connections; none while there are none."""
+    """The watch of one event loop: a few statements whatever the number of connections, none without connections."""
 
     def __init__(self) -> None:
         self._boards: dict[Switchboard, int] = {}
@@ -43,14 +44,14 @@ class _Watch:
         self._entering: dict[str, asyncio.Task[None]] = {}
         self._showing: dict[int, asyncio.Task[None]] = {}
 
-    def enter(self, board: Switchboard) -> None:
+    def add(self, board: Switchboard) -> None:
         self._boards[board] = self._boards.get(board, 0) + 1
         if not self._watching:
             # An error in one neither stops nor delays the other.
-            duties = (Duty("presence", self._renew), Duty("listings", self._look_at_listings))
+            duties = (Duty("presence", self._renew), Duty("listings", self._update_listings))
             self._watching = [supervision.task(self._watch(duty), f"{duty.name}-watch") for duty in duties]
 
-    def leave(self, board: Switchboard) -> None:
+    def remove(self, board: Switchboard) -> None:
         self._boards[board] -= 1
         if not self._boards[board]:
             del self._boards[board]
@@ -76,18 +77,18 @@ class _Watch:
         if not present:
             return
         for lost in await database.run(connections.renew, list(present)):
-            # Taken for gone while this process, or the database, stood still.
+            # Its presence ended while this process, or the database, did not respond.
             connection = present[lost]
             if connection.close_code is None and lost not in self._entering:
-                # Beside the watch: it may have to wait for its tenant's share, and the others' presence must not.
-                self._entering[lost] = asyncio.create_task(self._enter_anew(connection))
+                # In a task: it may have to wait for its tenant's share of threads, which must not delay other renewals.
+                self._entering[lost] = asyncio.create_task(self._enter_again(connection))
 
-    async def _look_at_listings(self) -> None:
-        """Another process may have brought other agents, an operator other rights: the tenants here are shown that."""
+    async def _update_listings(self) -> None:
+        """Another process may have published other agents, or an operator changed a tenant's rights."""
         await database.run(agent_listings.renew)
         outdated = await database.run(agent_listings.outdated, {board.tenant for board in self._boards})
         for tenant in outdated:
-            # Beside the watch, and each by itself: a tenant whose rows are locked keeps no other from being shown its agents.
+            # In a task for each: a tenant whose rows are locked delays no other.
             if tenant not in self._showing:
                 self._showing[tenant] = asyncio.create_task(self._show(tenant))
 
@@ -95,18 +96,18 @@ class _Watch:
         try:
             await database.run_for(tenant, agent_listings.show, tenant)
         except (DatabaseError, NotReady) as error:
-            log.warning("tenant %d could not be shown other agents, the next look tries again: %s", tenant, error)
+            log.warning("agents_not_updated tenant=%d error=%s; tried again at the next renewal", tenant, error)
         finally:
             del self._showing[tenant]
 
-    async def _enter_anew(self, connection: Connection) -> None:
+    async def _enter_again(self, connection: Connection) -> None:
         try:
-            await _connect(connection, connection.client, resumed=True)
+            await _store(connection, connection.client, resumed=True)
             if connection not in connection.switchboard.connections:
-                # It ended while it was entered.
-                await gone(connection)
+                # The connection ended meanwhile.
+                await leave(connection)
         except (DatabaseError, NotReady) as error:
-            log.warning("a connection could not be entered anew, the next look tries again: %s", error)
+            log.warning("presence_not_stored error=%s; tried again at the next renewal", error)
         finally:
             del self._entering[connection.id]
 
@@ -117,36 +118,36 @@ _watches_lock = threading.Lock()
 
 @asynccontextmanager
 async def watched(board: Switchboard) -> AsyncIterator[None]:
-    """The board's connections are looked after within the block."""
+    """The presence of the board's connections is renewed within the block."""
     with _watches_lock:
         watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
-    watch.enter(board)
+    watch.add(board)
     try:
         yield
     finally:
-        watch.leave(board)
+        watch.remove(board)
 
 
-async def came(connection: Connection, client: str, *, resumed: bool) -> None:
-    """The connection is this client's from now on. ``resumed``: it goes on where another one of the client's ended."""
-    # After a handshake that failed half way there may be another one.
-    await gone(connection)
-    await _connect(connection, client, resumed=resumed)
+async def enter(connection: Connection, client: str, *, resumed: bool) -> None:
+    """Store that the connection is this client's. ``resumed``: it continues an earlier connection of the client."""
+    # An earlier handshake of this connection may have failed half way, with another client id.
+    await leave(connection)
+    await _store(connection, client, resumed=resumed)
 
 
-async def _connect(connection: Connection, client: str, *, resumed: bool) -> None:
+async def _store(connection: Connection, client: str, *, resumed: bool) -> None:
     connection.life = await connection.in_database(
         connections.connected, connection.caller, client, connection.id, resumed=resumed
     )
     connection.client = client
 
 
-async def gone(connection: Connection) -> None:
-    """The connection is over. If nobody can be told now, the sweep finds out."""
+async def leave(connection: Connection) -> None:
+    """Store that the connection has ended. If that fails now, the sweep does it later."""
     if not connection.client:
         return
     try:
-        # With its tenant's share: it waits for the locks of the client's sessions.
+        # In the tenant's share of threads: it waits for the locks of the client's sessions.
         await connection.in_database(connections.disconnected, connection.caller, connection.client, connection.id)
     except (DatabaseError, NotReady) as error:
-        log.warning("the end of a connection could not be stored: %s", error)
+        log.warning("disconnect_not_stored error=%s; the sweep ends the presence later", error)

@@ -1,7 +1,7 @@
-"""Number of sessions that exist for keys limited to some agents: read once, then kept by the tenant's events.
+"""Number of sessions that a limited key may see: read once, then updated from the tenant's events.
 
-A tenant's own count is in its events. How many sessions some agents have is not, and counting rows at each event would
-be a query for each.
+Events contain the number of all sessions of a tenant, but not of those of some agents; counting rows at each event would be a
+query each time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.tenancy import agent_listings
 
 
-class Tally:
-    """Of one loop and one set of agents. Events are given in the tenant's order."""
+class SessionCount:
+    """The sessions of one set of agents, in one event loop. Events are passed in the tenant's order."""
 
     def __init__(self, agents: frozenset[str]) -> None:
         self._agents = agents
@@ -22,16 +22,16 @@ class Tally:
         self._count = 0
         self._early: list[tuple[int, int]] = []
         self._changed = False
-        self._beginning: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
-    async def begun(self, caller: Caller) -> None:
+    async def ready(self, caller: Caller) -> None:
         """Wait until the count was read; ``caller`` is limited to these agents. Reads it again if that failed."""
         if self._base < 0:
-            if self._beginning is None or self._beginning.done():
-                self._beginning = asyncio.create_task(self._begin(caller))
-            await asyncio.shield(self._beginning)
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(caller))
+            await asyncio.shield(self._reading)
 
-    async def _begin(self, caller: Caller) -> None:
+    async def _read(self, caller: Caller) -> None:
         # Events that arrive meanwhile are kept: the count may or may not include them.
         self._base, self._count = await database.run_for(caller.tenant, agent_listings.standing, caller)
         early, self._early = self._early, []
@@ -39,7 +39,7 @@ class Tally:
             self._add(seq, change)
 
     def take(self, seq: int, agent: str, change: int) -> None:
-        """A session of this agent was made or is gone."""
+        """A session of this agent was created (1) or deleted (-1)."""
         if agent not in self._agents:
             return
         if self._base < 0:
@@ -52,7 +52,7 @@ class Tally:
             self._count += change
             self._changed = True
 
-    def news(self) -> int | None:
-        """The number of sessions, if it has changed since this was asked last."""
+    def take_change(self) -> int | None:
+        """The number of sessions, if it has changed since the last call."""
         changed, self._changed = self._changed, False
         return self._count if changed and self._base >= 0 else None

@@ -1,8 +1,7 @@
-"""One tenant's connections in one process: what happens in the tenant goes to whoever it concerns.
+"""Delivers one tenant's events to the tenant's AHP connections in this process.
 
-It follows the tenant once, whatever the number of connections. An event that somebody is subscribed to is made into
-an envelope once, and the same text goes to everybody. Connections are only given things here; they are read and
-written in connection.py.
+The tenant's feed is read once, whatever the number of connections. An event with subscribers is encoded once for each version
+that they use, and all connections of that version get the same text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,11 +19,10 @@ from weakref import WeakKeyDictionary
 
 from agents_app import exact_json
 from sessions_app.ahp.tenant import presence
-from sessions_app.ahp.tenant.notifications import Bulletin
-from sessions_app.ahp.tenant.session_counts import Tally
+from sessions_app.ahp.tenant.notifications import Notifications
+from sessions_app.ahp.tenant.session_counts import SessionCount
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.outbox import Unsent
-from sessions_app.ahp.versions.v0_1.projection import actions
 from sessions_app.core.base import database
 from sessions_app.core.base.byte_budget import ANSWERS
 from sessions_app.core.base.events import Kind
@@ -35,41 +33,48 @@ from sessions_app.core.tenancy import agent_listings
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
-    from sessions_app.ahp.versions.v0_1.snapshots import Target
+    from sessions_app.ahp.version import Channel, Version
 
 log = logging.getLogger(__name__)
 
-LOST_PLACE = 1012
-"""Closing code for connections that know something which no action can put right: they come back and get snapshots."""
+RECONNECT = 1012
+"""Closing code for connections whose state no action can correct: their clients reconnect and get snapshots."""
 
 
 def root_key(tenant: int) -> int:
-    """The key of the tenant's root; sessions have their row's id. The journal numbers events by the same."""
+    """The journal's key for events of the tenant's root; a session's key is its row id."""
     return -tenant
 
 
+def agents_redefined(event: Event) -> frozenset[str]:
+    """Agents whose sessions have other states after this event, in a way that no action can express (R70)."""
+    if event.kind != Kind.AGENTS_CHANGED:
+        return frozenset()
+    return frozenset(exact_json.loads(event.data)["changed"])
+
+
 class Switchboard:
-    """Lives in one loop, while its tenant has connections there."""
+    """Belongs to one event loop; exists while its tenant has connections there."""
 
     def __init__(self, tenant: int) -> None:
         self.tenant = tenant
         self._connections: dict[str, Connection] = {}
-        self._subscribers: dict[int, dict[Connection, str]] = {}
+        self._subscribers: dict[int, dict[Version, dict[Channel, dict[Connection, None]]]] = {}
         self._agents: dict[int, str] = {}
         self._follower = TenantFollower(self._take, self._lost, self._fail)
         self.failed = False
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._bulletin = Bulletin(tenant, self._notify, self._fail)
-        self._tallies: dict[frozenset[str], Tally] = {}
+        self._notifications = Notifications(tenant, self._versions, self._notify, self._fail)
+        self._counts: dict[frozenset[str], SessionCount] = {}
         self._stack = AsyncExitStack()
-        self.unsent = Unsent(self._may_hold, partial(ANSWERS.give_back, tenant), self._make_room)
+        self.unsent = Unsent(self._reserve, partial(ANSWERS.give_back, tenant), self._make_room)
 
     async def open(self) -> None:
-        # Before anybody asks what was missed: another process may have shown this tenant other agents.
+        # Before any client asks what it missed: another process may have published other agents.
         await database.run_for(self.tenant, agent_listings.show, self.tenant)
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
-        self._stack.callback(self._bulletin.close)
+        self._stack.callback(self._notifications.close)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -85,40 +90,60 @@ class Switchboard:
         agents = connection.caller.key_agents
         if agents is None:
             return
-        tally = self._tallies.get(agents)
-        if tally is None:
-            tally = self._tallies[agents] = Tally(agents)
-        await tally.begun(connection.caller)
+        count = self._counts.get(agents)
+        if count is None:
+            count = self._counts[agents] = SessionCount(agents)
+        await count.ready(connection.caller)
 
     def remove(self, connection: Connection) -> None:
         self._connections.pop(connection.id, None)
-        for key in list(connection.subscriptions):
-            self.unsubscribe(key, connection)
+        for channel in list(connection.subscriptions):
+            self.unsubscribe(channel, connection)
         agents = connection.caller.key_agents
         if agents is not None and not any(each.caller.key_agents == agents for each in self._connections.values()):
-            self._tallies.pop(agents, None)
+            self._counts.pop(agents, None)
 
-    def subscribe(self, target: Target, connection: Connection) -> bool:
-        """The connection gets the envelopes of this resource from now on. False: it did already."""
-        subscribers = self._subscribers.setdefault(target.key, {})
+    def subscribe(self, channel: Channel, connection: Connection) -> bool:
+        """Deliver the channel's envelopes to the connection from now on. False if it was subscribed already."""
+        channels = self._subscribers.setdefault(channel.key, {}).setdefault(connection.version, {})
+        subscribers = channels.setdefault(channel, {})
         if connection in subscribers:
             return False
-        subscribers[connection] = target.uri
-        self._agents[target.key] = target.agent
-        connection.subscriptions[target.key] = target.uri
+        subscribers[connection] = None
+        self._agents[channel.key] = channel.agent
+        connection.subscriptions[channel] = None
         return True
 
-    def unsubscribe(self, key: int, connection: Connection) -> None:
-        connection.subscriptions.pop(key, None)
-        subscribers = self._subscribers.get(key)
-        if subscribers is not None:
-            subscribers.pop(connection, None)
-            if not subscribers:
-                del self._subscribers[key], self._agents[key]
+    def unsubscribe(self, channel: Channel, connection: Connection) -> None:
+        connection.subscriptions.pop(channel, None)
+        versions = self._subscribers.get(channel.key, {})
+        channels = versions.get(connection.version, {})
+        subscribers = channels.get(channel)
+        if subscribers is None:
+            return
+        subscribers.pop(connection, None)
+        if not subscribers:
+            del channels[channel]
+        if not channels:
+            del versions[connection.version]
+        if not versions:
+            del self._subscribers[channel.key], self._agents[channel.key]
 
-    # --- what is not sent yet ---
+    def _subscriptions(self, key: int) -> list[tuple[Channel, Connection]]:
+        """All subscriptions to channels of this session or root."""
+        return [
+            (channel, connection)
+            for channels in self._subscribers.get(key, {}).values()
+            for channel, subscribers in channels.items()
+            for connection in subscribers
+        ]
 
-    def _may_hold(self, size: int, only: bool) -> bool:
+    def _versions(self) -> set[Version]:
+        return {connection.version for connection in self._connections.values() if connection.is_open}
+
+    # --- memory for frames that are not sent yet ---
+
+    def _reserve(self, size: int, only: bool) -> bool:
         return ANSWERS.take(self.tenant, size, alone=only)
 
     def _make_room(self) -> None:
@@ -127,10 +152,10 @@ class Switchboard:
         if slowest is not None and slowest.outbox.size:
             slowest.outbox.overflow()
 
-    # --- the tenant's order ---
+    # --- events, in the tenant's order ---
 
     async def reached(self, seq: int) -> None:
-        """Until everything up to this number, which was seen in the journal, has been given out here."""
+        """Wait until all events up to this number, which was read from the journal, have been delivered here."""
         if self._follower.position >= seq:
             return
         self._follower.expect(seq)
@@ -141,111 +166,117 @@ class Switchboard:
     def _take(self, events: Sequence[Event], upto: int) -> None:
         for event in events:
             try:
-                self._take_one(event)
+                self._deliver(event)
             except Exception:
-                # What cannot be said to anybody must not keep the rest from everybody.
-                log.exception("event %s of tenant %s (%s) was not understood", event.seq, self.tenant, event.kind)
+                # An event that cannot be encoded must not stop the delivery of others.
+                log.exception("event_not_delivered seq=%s tenant=%s kind=%s", event.seq, self.tenant, event.kind)
                 self._close_subscribers(event.session)
         while self._waiting and self._waiting[0][0] <= upto:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():
                 future.set_result(None)
 
-    def _take_one(self, event: Event) -> None:
+    def _deliver(self, event: Event) -> None:
         if event.session == root_key(self.tenant):
-            self._take_of_tenant(event)
+            self._deliver_tenants_own(event)
             return
-        subscribers = self._subscribers.get(event.session)
-        if subscribers:
-            uri = next(iter(subscribers.values()))
-            envelope = actions.envelope_of(event, uri)
-            if envelope is not None:
-                text = jsonrpc.notification_of("action", envelope)
-                for connection in subscribers:
-                    _give(connection, event.seq, event.session, text)
+        for version, channels in self._subscribers.get(event.session, {}).items():
+            for channel, envelope in version.projection.envelopes(event, channels.keys()):
+                text = _action(envelope)
+                for connection in channels[channel]:
+                    _send(connection, event.seq, channel, text)
         if event.kind == Kind.SESSION_DELETED:
-            for connection in list(self._subscribers.get(event.session, ())):
-                self.unsubscribe(event.session, connection)
-        if self._tallies and event.kind in (Kind.SESSION_CREATED, Kind.SESSION_DELETED):
+            for channel, connection in self._subscriptions(event.session):
+                self.unsubscribe(channel, connection)
+        if self._counts and event.kind in (Kind.SESSION_CREATED, Kind.SESSION_DELETED):
             self._count(event)
-        self._bulletin.take(event)
+        self._notifications.take(event)
 
-    def _take_of_tenant(self, event: Event) -> None:
-        rejection = actions.rejection_of(event)
-        if rejection is not None:
-            connection = self._connections.get(rejection.connection)
-            if connection is not None:
-                _give(connection, event.seq, None, jsonrpc.notification_of("action", rejection.envelope))
+    def _deliver_tenants_own(self, event: Event) -> None:
+        """Events of the root, and refusals, each of which is addressed to one connection."""
+        if event.kind == Kind.DISPATCH_REFUSED:
+            connection = self._connections.get(exact_json.loads(event.data)["connection"])
+            if connection is not None and (envelope := connection.version.projection.rejection(event)) is not None:
+                _send(connection, event.seq, None, _action(envelope))
             return
-        self._redefine(actions.agents_redefined(event))
-        texts: dict[frozenset[str] | None, str | None] = {}
+        self._close_redefined(agents_redefined(event))
         is_count = event.kind == Kind.ACTIVE_SESSIONS_CHANGED
-        counts = {agents: tally.news() for agents, tally in self._tallies.items()} if is_count else {}
-        for connection in self._subscribers.get(event.session, ()):
-            agents = connection.caller.key_agents
-            if agents not in texts:
-                envelope = actions.root_envelope_of(event, agents, None if agents is None else counts.get(agents))
-                texts[agents] = None if envelope is None else jsonrpc.notification_of("action", envelope)
-            if (text := texts[agents]) is not None:
-                _give(connection, event.seq, event.session, text)
+        counts = {agents: count.take_change() for agents, count in self._counts.items()} if is_count else {}
+        texts: dict[tuple[Version, frozenset[str] | None], str | None] = {}
+        for channel, connection in self._subscriptions(event.session):
+            version, agents = connection.version, connection.caller.key_agents
+            if (version, agents) not in texts:
+                envelope = version.projection.root_envelope(event, agents, None if agents is None else counts.get(agents))
+                texts[version, agents] = None if envelope is None else _action(envelope)
+            if (text := texts[version, agents]) is not None:
+                _send(connection, event.seq, channel, text)
 
     def _count(self, event: Event) -> None:
         agent = exact_json.loads(event.data).get("agent")
         if agent is None:
             # An event of the previous release, without the agent: limited keys reconnect and count from scratch.
-            self._tallies.clear()
+            self._counts.clear()
             for connection in self.connections:
                 if connection.caller.key_agents is not None:
-                    connection.close(LOST_PLACE)
+                    connection.close(RECONNECT)
             return
-        for tally in self._tallies.values():
-            tally.take(event.seq, agent, 1 if event.kind == Kind.SESSION_CREATED else -1)
+        for count in self._counts.values():
+            count.take(event.seq, agent, 1 if event.kind == Kind.SESSION_CREATED else -1)
 
-    def _redefine(self, agents: frozenset[str]) -> None:
-        """Sessions of these agents look otherwise from now on; whoever watches one has to look anew."""
+    def _close_redefined(self, agents: frozenset[str]) -> None:
+        """Sessions of these agents have other states from now on: their subscribers need new snapshots."""
         if agents:
             for key in [key for key, agent in self._agents.items() if agent in agents]:
                 self._close_subscribers(key)
-            self._bulletin.redefined(agents)
+            self._notifications.redefined(agents)
 
-    def _notify(self, text: str, agent: str) -> None:
-        for connection in self._connections.values():
-            if connection.is_open and connection.caller.may_see(agent):
+    def _notify(self, version: Version, text: str, agent: str) -> None:
+        for connection in self._notified(version):
+            if connection.caller.may_see(agent):
                 connection.outbox.put_notice(text)
 
+    def _notified(self, version: Version) -> Iterator[Connection]:
+        for connection in self._connections.values():
+            if connection.is_open and connection.version is version and version.summary_notifications.concerns(connection):
+                yield connection
+
     def _close_subscribers(self, key: int) -> None:
-        for connection in list(self._subscribers.get(key, ())):
-            connection.close(LOST_PLACE)
+        for _, connection in self._subscriptions(key):
+            connection.close(RECONNECT)
 
     def _fail(self) -> None:
         """The feed or the notifications of this board have failed. Its connections reconnect, to a new board."""
         self.failed = True
         log.error("switchboard_failed tenant=%s; its connections are closed", self.tenant)
         for connection in self.connections:
-            connection.close(LOST_PLACE)
+            connection.close(RECONNECT)
 
     def _lost(self) -> None:
-        log.warning("a crash of the database took what tenant %s had been shown; its connections begin anew", self.tenant)
-        self._tallies.clear()
+        log.warning("events_lost tenant=%s: the database crashed; connections are closed and get snapshots", self.tenant)
+        self._counts.clear()
         for connection in self.connections:
-            connection.close(LOST_PLACE)
+            connection.close(RECONNECT)
 
 
-def _give(connection: Connection, seq: int, key: int | None, text: str) -> None:
-    """Nothing with a number follows what was not told: it comes when the connection is made anew."""
+def _action(envelope: str) -> str:
+    return jsonrpc.notification_of("action", envelope)
+
+
+def _send(connection: Connection, seq: int, channel: Channel | None, text: str) -> None:
+    """A connection that is being closed gets no more actions; its client gets them when it reconnects."""
     if connection.close_code is None:
-        connection.outbox.put_action(seq, key, text)
+        connection.outbox.put_action(seq, channel, text)
 
 
-class _Exchange:
-    """The switchboards of one loop."""
+class _Switchboards:
+    """The switchboards of one event loop."""
 
     def __init__(self) -> None:
         self._boards: dict[int, tuple[Switchboard, asyncio.Task[None]]] = {}
         self._users: dict[Switchboard, int] = {}
 
     @asynccontextmanager
-    async def board(self, tenant: int) -> AsyncIterator[Switchboard]:
+    async def of(self, tenant: int) -> AsyncIterator[Switchboard]:
         if tenant not in self._boards or self._boards[tenant][0].failed:
             board = Switchboard(tenant)
             self._boards[tenant] = board, asyncio.create_task(board.open())
@@ -265,15 +296,15 @@ class _Exchange:
                 await board.close()
 
 
-_exchanges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Exchange] = WeakKeyDictionary()
-_exchanges_lock = threading.Lock()
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Switchboards] = WeakKeyDictionary()
+_of_loops_lock = threading.Lock()
 
 
 @asynccontextmanager
 async def board_of(tenant: int) -> AsyncIterator[Switchboard]:
-    """The running loop's switchboard of the tenant, there within the block."""
+    """The tenant's switchboard in the running event loop, open within the block."""
     loop = asyncio.get_running_loop()
-    with _exchanges_lock:
-        exchange = _exchanges.setdefault(loop, _Exchange())
-    async with exchange.board(tenant) as board, presence.watched(board):
+    with _of_loops_lock:
+        boards = _of_loops.setdefault(loop, _Switchboards())
+    async with boards.of(tenant) as board, presence.watched(board):
         yield board

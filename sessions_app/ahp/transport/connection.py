@@ -1,7 +1,7 @@
-"""One client's connection: what it may do, what it asks, and in which order that happens.
+"""One client's connection: answers its requests in order and queues what is sent to it.
 
-It knows no socket: the consumer gives it frames and takes what is to be sent. Frames are answered one after the other,
-so their effects come in the order sent (R21, R84); a ping is answered at once (R52).
+It has no socket: the consumer passes frames in and sends the frames that come out. A frame is answered after the one before it,
+so frames take effect in the order in which they were sent (R21, R84); a ping is answered at once (R52).
 """
 
 from __future__ import annotations
@@ -14,103 +14,105 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 
-from sessions_app.ahp import version as registry
 from sessions_app.ahp.shapes import Misfit
 from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response
 from sessions_app.ahp.transport.outbox import Outbox
-from sessions_app.ahp.transport.rate_limit import Allowance
-from sessions_app.ahp.version import AsOf, Handler
-from sessions_app.ahp.versions.v0_1 import dispatch, errors
-from sessions_app.ahp.versions.v0_1.wire import commands as wire
+from sessions_app.ahp.transport.rate_limit import RateLimit
+from sessions_app.ahp.version import PositionedResult
 from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.tenancy.key_watch import Slot, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sessions_app.ahp.tenant.switchboard import Switchboard
+    from sessions_app.ahp.version import Channel, Command, Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-TOO_SLOW = NOT_NOW = 1013
+TOO_SLOW = TRY_AGAIN_LATER = 1013
 _LARGE = 32 * 1024
-"""Characters; a larger frame is taken apart in a thread, so that it stops nobody else."""
-_MOST_FRAMES = 64
-_MOST_WAITING = 1024 * 1024
-_VERSION_WITHOUT_ONE = "0.1"
+"""Characters. Larger frames are parsed in a thread, so that they do not block the loop."""
+_MAX_FRAMES = 64
+_MAX_WAITING = 1024 * 1024
+"""Characters of all received frames that are not answered yet."""
 
 
 class Connection:
-    """``key``: whose it is. ``close_code``: it is to be closed with this. ``client``: set by the handshake; "" before it."""
+    """``version``: chosen by the handshake, fixed once ``is_open``. ``client``: the client's id, "" before the handshake.
+    ``close_code``: set when the connection is to be closed. ``key``: the key that opened it."""
 
-    def __init__(self, key: Watched | Slot, switchboard: Switchboard) -> None:
+    def __init__(self, key: Watched | Slot, switchboard: Switchboard, versions: Versions) -> None:
         self.id = new_id("conn")
         self._key = key
         self.switchboard = switchboard
+        self.versions = versions
+        self.version = versions.default
+        self.is_open = False
         self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news, switchboard.unsent)
-        self.subscriptions: dict[int, str] = {}
+        self.subscriptions: dict[Channel, None] = {}
         self.client = ""
         self.life = ""
-        self.version = ""
         self.locale: str | None = None
         self.close_code: int | None = None
-        self._farewell: int | None = None
+        self._close_code_after_answer: int | None = None
         self._closing = asyncio.Event()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._frames: deque[tuple[str, Callable[[], object]]] = deque()
         self._waiting = 0
-        self._came = asyncio.Event()
-        self._allowance = Allowance(settings.AGENTHOST_AHP_DISPATCHES_PER_SECOND)
+        self._received = asyncio.Event()
+        self._rate_limit = RateLimit(settings.AGENTHOST_AHP_DISPATCHES_PER_SECOND)
 
     @property
     def caller(self) -> Caller:
-        """With the limits that the key has now."""
+        """With the key's current limits."""
         return self._key.caller
 
-    @property
-    def is_open(self) -> bool:
-        """The handshake is over."""
-        return bool(self.version)
+    def opened(self, locale: str | None = None) -> None:
+        """The handshake has succeeded."""
+        self.is_open = True
+        self.locale = locale
 
     async def in_database(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A core call, in a thread of the tenant's share, as a request of AAP has one (R385)."""
+        """A core call, in one of the tenant's share of threads, as for a request of AAP (R385)."""
         return await database.serve(self.caller.tenant, None, copy_context(), fn, *args, **kwargs)
 
     # --- frames in ---
 
-    async def take(self, frame: str, done: Callable[[], object] = lambda: None) -> None:
-        """One text frame. Returns when the next one may come: a peer that sends faster than it is served has to wait.
+    async def receive(self, frame: str, done: Callable[[], object] = lambda: None) -> None:
+        """Accept one text frame. Returns when the next may come: a client that sends faster than it is served has to wait.
 
         ``done`` is called when the frame is answered.
         """
         if _is_ping(frame):
-            await self._roomy()
+            await self._until_not_crowded()
             await self._answer(jsonrpc.parse(frame))
             done()
             return
-        while self._frames and (len(self._frames) >= _MOST_FRAMES or self._waiting > _MOST_WAITING) and not self._key.ended:
+        while self._frames and (len(self._frames) >= _MAX_FRAMES or self._waiting > _MAX_WAITING) and not self._key.ended:
             self._room.clear()
             await self._room.wait()
         self._frames.append((frame, done))
         self._waiting += len(frame)
-        self._came.set()
+        self._received.set()
 
     async def work(self) -> None:
-        """Answer frames, for as long as the connection and its key live: what still waits when the key ends is not done."""
+        """Answer frames until the connection or its key ends. Frames that wait when the key ends have no effect."""
         while True:
             while not self._frames:
-                self._came.clear()
-                await self._came.wait()
+                self._received.clear()
+                await self._received.wait()
             frame, done = self._frames.popleft()
             size = len(frame)
-            await self._roomy()
+            await self._until_not_crowded()
             if self._key.ended:
                 return
             message = await asyncio.to_thread(jsonrpc.parse, frame) if size > _LARGE else jsonrpc.parse(frame)
@@ -121,8 +123,8 @@ class Connection:
             self._room.set()
             done()
 
-    async def _roomy(self) -> None:
-        """Until the peer has read most of what it asked for."""
+    async def _until_not_crowded(self) -> None:
+        """Wait until the client has read most of what it asked for."""
         while self.outbox.is_crowded and self.close_code is None:
             self._room.clear()
             await self._room.wait()
@@ -134,104 +136,106 @@ class Connection:
             case Request():
                 await self._answer_request(message, large=large)
             case Notification():
-                await self._hear(message, large=large)
+                await self._take_notification(message, large=large)
             case Response():
-                pass  # Nothing was asked (R25).
+                pass  # The host sends no requests (R25).
 
     async def _answer_request(self, request: Request, *, large: bool) -> None:
-        with byte_budget.answering(self.caller.tenant) as room:
-            await self._answer_within(room, request, large=large)
+        with byte_budget.answering(self.caller.tenant) as reserved:
+            await self._answer_within(reserved, request, large=large)
 
-    async def _answer_within(self, room: byte_budget.AnswerBytes, request: Request, *, large: bool) -> None:
-        """``room``: for the answer until it is in the outbox, which counts it from then on."""
-        held = False
+    async def _answer_within(self, reserved: byte_budget.AnswerBytes, request: Request, *, large: bool) -> None:
+        """``reserved``: for the answer until it is in the outbox, which counts it from then on."""
+        version = self.version
+        holding = False
         try:
-            handler = self._handler(request.method)
-            if handler.changes:
+            if not self.is_open:
+                version = self.versions.of_handshake(request)
+            command = self._command(request.method, version.commands)
+            if command.is_handshake:
+                self.version = version
+            if command.needs_write:
                 self.caller.require(WRITE)
-            params = await self._params(handler, request.params, large=large)
-            if handler.holds:
+            params = await self._params(command, request.params, large=large)
+            if command.with_states:
                 self.outbox.hold()
-                held = True
-            result = await handler.answer(self, params)
-            if isinstance(result, AsOf):
-                text = f'{{"jsonrpc":"2.0","id":{jsonrpc.encode(request.id)},"result":{result.result}}}'
-                await self.switchboard.reached(max(result.floors.values(), default=0))
+                holding = True
+            result = await command.answer(self, params)
+            if isinstance(result, PositionedResult):
+                text = f'{{"jsonrpc":"2.0","id":{jsonrpc.encode(request.id)},"result":{result.text}}}'
+                await self.switchboard.reached(max(result.positions.values(), default=0))
                 if self.close_code is not None:
-                    return  # It tells what is beyond the place at which the connection ended.
-                room.end()
-                self.outbox.release(text, result.floors, result.known)
+                    return  # The result is newer than the last action that the connection was sent.
+                reserved.end()
+                self.outbox.release(text, result.positions, result.followed)
             else:
                 text = jsonrpc.response(request.id, result)
-                room.end()
-                self._put_answer(text, held=held)
-        except Exception as error:
-            told = errors.told(error)
-            self._put_answer(jsonrpc.error_response(request.id, told), held=held)
-        if self._farewell is not None:
-            self.close(self._farewell)
+                reserved.end()
+                self._put_answer(text, holding=holding)
+        except Exception as exception:
+            error = error_for(exception, version.errors)
+            self._put_answer(jsonrpc.error_response(request.id, error), holding=holding)
+        if self._close_code_after_answer is not None:
+            self.close(self._close_code_after_answer)
 
-    def _put_answer(self, text: str, *, held: bool) -> None:
-        if held:
+    def _put_answer(self, text: str, *, holding: bool) -> None:
+        if holding:
             self.outbox.release(text)
         else:
             self.outbox.put(text)
 
-    def _handler(self, method: str) -> Handler:
-        version = self.version or _VERSION_WITHOUT_ONE
-        handler = registry.find(version, method)
-        if method != "ping":
-            opens = handler is not None and handler.opens
-            if opens and self.is_open:
+    def _command(self, method: str, commands: Mapping[str, Command]) -> Command:
+        command = commands.get(method)
+        if command is None or not command.anytime:
+            is_handshake = command is not None and command.is_handshake
+            if is_handshake and self.is_open:
                 raise jsonrpc.invalid_request("This connection is set up already.")
-            if not opens and not self.is_open:
+            if not is_handshake and not self.is_open:
                 raise jsonrpc.invalid_request("The first request is initialize or reconnect.")
-        if handler is None:
+        if command is None:
             raise jsonrpc.method_not_found()
-        return handler
+        return command
 
     @staticmethod
-    async def _params(handler: Handler, params: Any, *, large: bool) -> Any:
-        if params is None and handler.bare:
+    async def _params(command: Command, params: Any, *, large: bool) -> Any:
+        if params is None and command.params_optional:
             params = {}
         try:
-            return await asyncio.to_thread(handler.params.read, params) if large else handler.params.read(params)
+            return await asyncio.to_thread(command.params.read, params) if large else command.params.read(params)
         except Misfit as misfit:
             raise jsonrpc.invalid_params(misfit) from None
 
-    async def _hear(self, notice: Notification, *, large: bool) -> None:
-        """A notification. Whatever is wrong with it, nobody is told (R22)."""
+    async def _take_notification(self, received: Notification, *, large: bool) -> None:
+        """Notifications are never answered, not even malformed ones (R22)."""
         if not self.is_open:
             return
-        shape = wire.NOTICES.get(notice.method)
-        if shape is None:
+        notification = self.version.client_notifications.get(received.method)
+        if notification is None:
             return
+        read = notification.params.read
         try:
-            params = await asyncio.to_thread(shape.read, notice.params) if large else shape.read(notice.params)
+            params = await asyncio.to_thread(read, received.params) if large else read(received.params)
         except Misfit:
             return
-        if notice.method == "unsubscribe":
-            self.unsubscribe(params["resource"])
-            return
-        await self._allowance.take()
-        if self._key.ended:
-            return
+        if notification.limited:
+            await self._rate_limit.take()
+            if self._key.ended:
+                return
         try:
-            await dispatch.take(self, params["clientSeq"], params["action"])
-        except Exception as error:
-            # Nothing was stored, and nothing can be said about it: the client comes back, and says it again.
-            errors.told(error)
-            self.close(NOT_NOW)
+            await notification.take(self, params)
+        except Exception as exception:
+            # Nothing was stored, not even a refusal: the client reconnects and sends it again.
+            error_for(exception, self.version.errors)
+            self.close(TRY_AGAIN_LATER)
 
     def unsubscribe(self, uri: str) -> None:
-        for key, subscribed in list(self.subscriptions.items()):
-            if subscribed == uri:
-                self.switchboard.unsubscribe(key, self)
+        for channel in [each for each in self.subscriptions if each.uri == uri]:
+            self.switchboard.unsubscribe(channel, self)
 
     # --- frames out ---
 
     async def next(self) -> str | int:
-        """The next text to send, after the one before it was sent; behind the last one the code to close with."""
+        """The next text to send, after the one before it was sent; after the last one, the code to close with."""
         while True:
             text = self.outbox.next()
             if text is not None or self.close_code is not None:
@@ -241,7 +245,7 @@ class Connection:
             await self._news.wait()
 
     def close(self, code: int) -> None:
-        """Close it as soon as the consumer comes by; what waits before that may still go out."""
+        """Ask the consumer to close the connection. Frames in the outbox may still be sent before."""
         if self.close_code is None:
             self.close_code = code
             self._closing.set()
@@ -249,22 +253,22 @@ class Connection:
             self._room.set()
 
     async def closing(self) -> None:
-        """Return when it is to be closed."""
+        """Return when the connection is to be closed."""
         await self._closing.wait()
 
     def close_after_answer(self, code: int) -> None:
-        """Close it when the request under way has been answered."""
-        self._farewell = code
+        """Close the connection after the answer to the current request."""
+        self._close_code_after_answer = code
 
     def _on_news(self) -> None:
         self._news.set()
         if self.outbox.overflowed:
-            # Now, because the writer may wait for a peer that reads nothing.
+            # Now, because the writer may wait for a client that reads nothing.
             self.close(TOO_SLOW)
 
 
 def _is_ping(frame: str) -> bool:
-    """Whether to look at it before everything that was sent earlier. Only short frames are looked into."""
+    """Pings are answered before earlier frames. Only short frames are parsed to find them."""
     if len(frame) > 256 or '"ping"' not in frame:
         return False
     message = jsonrpc.parse(frame)

@@ -1,6 +1,6 @@
-"""The socket: decides the upgrade, passes frames to the connection and from it, closes.
+"""The WebSocket consumer: accepts or refuses the upgrade, passes frames to the connection and back, closes.
 
-One task reads, one answers, one writes. The writer waits for the peer; nobody waits for the writer.
+One task reads, one answers, one writes. The writer waits for the client; no other task waits for the writer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sessions_app.ahp.tenant import presence
 from sessions_app.ahp.tenant.switchboard import board_of
 from sessions_app.ahp.transport import upgrade
 from sessions_app.ahp.transport.connection import Connection
-from sessions_app.ahp.versions.v0_1 import commands  # noqa: F401 - commands register themselves
+from sessions_app.ahp.version import Versions
 from sessions_app.core.base import database, draining, log_context
 from sessions_app.core.base.caller import READ
 from sessions_app.core.base.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
@@ -36,10 +36,10 @@ KEY_ENDED = 1008
 TOO_BIG = 1009
 FAILED = 1011
 _CLOSING_SECONDS = 5.0
-"""How long a peer that does not read may keep its connection once it is to be closed."""
+"""How long a connection that is being closed waits for a client that does not read."""
 
 _DONE = "agenthost.done"
-"""Called when a message was answered: until then the server counts it."""
+"""Called when a message has been answered: until then the server counts its bytes."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -47,7 +47,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Refused(Exception):
-    """The upgrade is answered with this status (R3)."""
+    """The upgrade is refused with this status (R3)."""
 
     def __init__(self, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
         self.status, self.detail, self.headers = status, detail, headers
@@ -55,7 +55,10 @@ class Refused(Exception):
 
 
 class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
-    """Of one connection. It takes no channel layer: what happens comes through the switchboard."""
+    """Serves one connection. It uses no channel layer: events come from the switchboard."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         message = await receive()
@@ -63,7 +66,7 @@ class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             return
         async with AsyncExitStack() as stack:
             try:
-                connection = await _admit(scope, stack)
+                connection = await _admit(scope, stack, self._versions)
             except Refused as refused:
                 await _refuse(scope, send, refused)
                 return
@@ -72,10 +75,10 @@ class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             await _converse(connection, receive, send)
 
 
-async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Connection:
-    """The connection, at the switchboard of its tenant for as long as the stack is open."""
+async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, versions: Versions) -> Connection:
+    """Authenticate, and add the connection to its tenant's switchboard until the stack is closed."""
     if draining.begun():
-        raise Refused(503, "This server is going away.", (b"retry-after", b"1"))
+        raise Refused(503, "This server is shutting down.", (b"retry-after", b"1"))
     raw, address = upgrade.key_of(scope), scope.get("agenthost", {}).get("address", "")
     try:
         if raw is None:
@@ -84,13 +87,13 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
         if "agenthost" in scope:
-            # The server counts the messages that it holds for each tenant.
+            # The server counts unanswered messages per tenant.
             scope["agenthost"]["owner"] = caller.tenant
         board = await stack.enter_async_context(board_of(caller.tenant))
         key = stack.enter_context(key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, caller)))
-        connection = Connection(key, board)
+        connection = Connection(key, board, versions)
         key.on_end(partial(connection.close, KEY_ENDED))
-        stack.push_async_callback(presence.gone, connection)
+        stack.push_async_callback(presence.leave, connection)
         stack.callback(board.remove, connection)
         stack.callback(connection.outbox.end)
         await board.add(connection)
@@ -112,7 +115,7 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack) -> Conn
 
 async def _refuse(scope: MutableMapping[str, Any], send: Send, refused: Refused) -> None:
     if "websocket.http.response" not in scope.get("extensions", {}):
-        # A server that can only say no in general.
+        # The server cannot send a status of our choice.
         await send({"type": "websocket.close", "code": 1008})
         return
     body = json.dumps({"status": refused.status, "detail": refused.detail}).encode()
@@ -122,7 +125,7 @@ async def _refuse(scope: MutableMapping[str, Any], send: Send, refused: Refused)
 
 
 async def _converse(connection: Connection, receive: Receive, send: Send) -> None:
-    """Until either side is gone."""
+    """Run the connection until either side ends it."""
     reading = asyncio.create_task(_read(connection, receive))
     working = asyncio.create_task(_work(connection))
     writing = asyncio.create_task(_write(connection, send))
@@ -131,12 +134,12 @@ async def _converse(connection: Connection, receive: Receive, send: Send) -> Non
     try:
         await asyncio.wait([reading, writing, closing], return_when=asyncio.FIRST_COMPLETED)
         if not reading.done() and not writing.done():
-            # A peer that does not read may keep the writer from its last words.
+            # The writer may wait for a client that does not read.
             await asyncio.wait([reading, writing], timeout=_CLOSING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():
             return
         if not reading.done():
-            # Ours to close: the peer has a moment to agree, or to read what it was sent.
+            # The host closes: the client gets a moment to read the last frames and close too.
             await asyncio.wait([reading], timeout=_CLOSING_SECONDS)
     finally:
         for task in tasks:
@@ -144,7 +147,7 @@ async def _converse(connection: Connection, receive: Receive, send: Send) -> Non
         await asyncio.wait(tasks)
         for task in tasks:
             if not task.cancelled() and (error := task.exception()) is not None and not _is_disconnect(error):
-                log.error("a connection failed", exc_info=error)
+                log.error("connection_failed", exc_info=error)
 
 
 async def _read(connection: Connection, receive: Receive) -> None:
@@ -160,11 +163,11 @@ async def _read(connection: Connection, receive: Receive) -> None:
         elif _is_too_big(text, connection):
             connection.close(TOO_BIG)
         else:
-            await connection.take(text, message.get(_DONE, _nothing))
+            await connection.receive(text, message.get(_DONE, _do_nothing))
 
 
 def _is_too_big(text: str, connection: Connection) -> bool:
-    """By the limits that key and tenant have now."""
+    """By the current limits of key and tenant."""
     limit = quotas.largest_request(connection.caller)
     most = settings.AGENTHOST_AHP_MAX_FRAME_BYTES if limit is None else min(limit, settings.AGENTHOST_AHP_MAX_FRAME_BYTES)
     return len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most
@@ -174,27 +177,27 @@ async def _work(connection: Connection) -> None:
     try:
         await connection.work()
     except Exception:
-        # Whatever it is, the peer must not wait for answers that nobody gives.
-        log.exception("a connection failed")
+        # The client must not wait for answers that never come.
+        log.exception("connection_failed")
         connection.close(FAILED)
 
 
 async def _write(connection: Connection, send: Send) -> None:
-    """How long a peer may keep this from the end is bounded by ``_converse``."""
+    """May wait for the client without a limit: ``_converse`` ends it."""
     while True:
         text = await connection.next()
         if isinstance(text, int):
             await send({"type": "websocket.close", "code": text})
             return
         await send({"type": "websocket.send", "text": text})
-        # It may be large, and nothing may come for hours.
+        # Do not keep a large frame while waiting for the next one.
         del text
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 def _is_disconnect(error: BaseException) -> bool:
-    """What servers raise when the peer is gone."""
+    """Whether a server raised this because the client is gone."""
     return isinstance(error, OSError) or type(error).__name__ == "ClientDisconnected"

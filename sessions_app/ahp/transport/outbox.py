@@ -1,24 +1,25 @@
-"""What waits to be sent to one connection: in order, bounded, and held back while a snapshot is read.
+"""The bounded queue of frames that wait to be sent to one connection.
 
-Pure: no clock, no socket. Answers and notifications go out as they come. Actions carry numbers and keep the tenant's
-order; around a snapshot they are held, so that the snapshot stands at its own number among them (R65).
+Pure: no clock, no socket. Answers and notifications are queued at once. Actions are numbered, in the tenant's order; while a
+snapshot is read they are delayed, so that the snapshot is sent at its own position among them (R65).
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 _FRAME_BYTES = 100
-"""What a frame without its text counts against the bound."""
+"""Approximate overhead of a queued frame, counted against the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     seq: int
-    key: int | None
+    channel: Hashable
     text: str
 
 
@@ -26,10 +27,10 @@ _STEP = 64 * 1024
 
 
 class Unsent:
-    """The texts that one tenant's connections have not sent yet, counted in steps of 64 KiB: less is not counted.
+    """Memory of the texts that one tenant's connections have not sent yet, reserved in steps of 64 KiB.
 
-    A text that waits for many connections is in memory once, and counted once. ``take``: whether so many more bytes may
-    be held; ``only``: nothing else is counted here. ``make_room``: called once when a text does not fit.
+    A text that many connections wait to send is in memory once, and counted once. ``take(size, only)``: whether so many more
+    bytes may be reserved; ``only``: nothing is reserved yet. ``make_room``: called once when a text does not fit.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class Unsent:
     ) -> None:
         self._take, self._give_back, self._make_room = take, give_back, make_room
         self._waiting: dict[int, tuple[int, int]] = {}
-        """For each text, by its id: how many connections it waits for, and its size."""
+        """By the id of each text: the number of connections that have it queued, and its size."""
         self._bytes = 0
         self._counted = 0
 
     def add(self, text: str) -> bool:
-        """False if there is no room for it."""
+        """Count a text; False if there is no room for it."""
         waiting, size = self._waiting.get(id(text), (0, 0))
         if not waiting:
             size = sys.getsizeof(text)
@@ -63,7 +64,7 @@ class Unsent:
             self._waiting[id(text)] = waiting - 1, size
             return
         del self._waiting[id(text)]
-        # Its size now may be another one: Python keeps some texts in UTF-8 as well.
+        # Not its present size: Python may have added a copy in UTF-8 to the text.
         self._bytes -= size
         if (less := self._counted - self._bytes // _STEP * _STEP) > 0:
             self._give_back(less)
@@ -79,8 +80,8 @@ class Unsent:
 
 
 class Outbox:
-    """``overflowed``: an action did not fit. Nothing is taken from then on: the connection has to be closed, because
-    what comes later may not be sent without it (R6). ``unsent``: counts the texts of all connections of the tenant."""
+    """``overflowed``: an action did not fit. Nothing is queued from then on and the connection has to be closed, because later
+    actions must not be sent without it (R6). ``unsent``: counts the texts of all connections of the tenant."""
 
     def __init__(self, most_bytes: int, on_news: Callable[[], None], unsent: Unsent | None = None) -> None:
         self._most = most_bytes
@@ -93,39 +94,39 @@ class Outbox:
         self._holding = False
         self._bytes = 0
         self.size = 0
-        """Characters that are not sent yet; of a text that is being sent, all."""
+        """Characters of texts that are queued or being sent."""
         self.overflowed = False
 
     @property
     def is_crowded(self) -> bool:
-        """More than half full: whoever asks for answers may wait before asking for more."""
+        """More than half full: no more requests of this client should be answered now."""
         return self._bytes > self._most // 2
 
     def put(self, text: str) -> None:
-        """An answer. Who asks waits while it is crowded here, so there are never many."""
+        """Queue an answer. Requests wait while the outbox is crowded, so there are never many."""
         if not self.overflowed and self._counted(text):
             self._push(text)
             self._on_news()
 
     def put_notice(self, text: str) -> None:
-        """A notification, which is bound to no number."""
+        """Queue a notification, which has no number."""
         if self._fits(text):
             self._push(text)
             self._on_news()
 
-    def put_action(self, seq: int, key: int | None, text: str) -> None:
-        """An envelope. ``key``: the resource it changes; None: it is a rejection, which no snapshot holds."""
+    def put_action(self, seq: int, channel: Hashable, text: str) -> None:
+        """Queue an envelope. ``channel``: the one that it changes; None for a rejection, which no snapshot contains."""
         if not self._fits(text):
             return
         if self._holding:
-            self._held.append(_Held(seq, key, text))
+            self._held.append(_Held(seq, channel, text))
             self._bytes += len(text) + _FRAME_BYTES
         else:
             self._push(text)
             self._on_news()
 
     def next(self) -> str | None:
-        """The next text to send; None if none may go out now. The one before it has been sent."""
+        """The next text to send, or None. The text before it has been sent."""
         if self._current is not None:
             self._uncount(self._current)
             self._current = None
@@ -137,14 +138,14 @@ class Outbox:
         return self._current
 
     def overflow(self) -> None:
-        """Drop what waits: the tenant's connections together have too much unsent, and this one the most."""
+        """Drop all texts: the tenant's connections together have too much unsent, and this one the most."""
         if not self.overflowed:
             self.overflowed = True
             self._drop()
             self._on_news()
 
     def end(self) -> None:
-        """The connection has ended: nothing is sent any more."""
+        """Drop all texts: the connection has ended."""
         self.overflowed = True
         self._drop()
         if self._current is not None:
@@ -154,31 +155,31 @@ class Outbox:
     # --- around a snapshot ---
 
     def hold(self) -> None:
-        """Keep back every action from here on, until ``release``."""
+        """Delay all actions until ``release``."""
         assert not self._holding, "one snapshot at a time"
         self._holding = True
 
-    def release(self, answer: str, floors: Mapping[int, int] | None = None, known: Collection[int] = ()) -> None:
-        """Send ``answer``, at its place among the actions that were held.
+    def release(self, answer: str, positions: Mapping[Any, int] | None = None, followed: Collection[Hashable] = ()) -> None:
+        """Queue ``answer`` at its position among the delayed actions.
 
-        ``floors``: for each resource that the answer tells of, the number it tells everything up to. All actions up
-        to the highest of them are here by now. Without floors the answer is bound to no number. ``known``: those of
-        them that the peer followed before; it is told the actions too, and then the state that they lead to.
+        ``positions``: for each channel in the answer, the number up to which the answer includes its actions; all actions up to
+        the highest of them are queued or delayed by now. None: the answer contains no states. ``followed``: channels to which
+        the client was subscribed before; it gets their actions too, and then the state to which they lead.
         """
         self._holding = False
         if self.overflowed or not self._counted(answer):
             return
         held, self._held = self._held, []
-        floors = floors or {}
-        upto = max(floors.values(), default=-1)
+        positions = positions or {}
+        upto = max(positions.values(), default=-1)
         for each in held:
             self._bytes -= len(each.text) + _FRAME_BYTES
         after: list[_Held] = []
         for each in held:
-            floor = -1 if each.key is None else floors.get(each.key, -1)
-            if each.seq > upto or (floor >= 0 and each.seq > floor):
+            position = -1 if each.channel is None else positions.get(each.channel, -1)
+            if each.seq > upto or (position >= 0 and each.seq > position):
                 after.append(each)
-            elif floor < 0 or each.key in known:
+            elif position < 0 or each.channel in followed:
                 self._push(each.text)
         self._push(answer)
         for each in after:
@@ -186,7 +187,7 @@ class Outbox:
         self._on_news()
 
     def _fits(self, text: str) -> bool:
-        """What does not fit is the end: nothing may come after it."""
+        """Whether a text fits; if not, the outbox overflows."""
         if self.overflowed:
             return False
         if self._bytes and self._bytes + len(text) > self._most:
@@ -195,11 +196,11 @@ class Outbox:
         return self._counted(text)
 
     def _counted(self, text: str) -> bool:
-        """Count a text that is to be sent; what does not fit is the end."""
+        """Count a text; if there is no room for it, the outbox overflows."""
         if not self._unsent.add(text):
             self.overflow()
         elif self.overflowed:
-            # To make room, this connection itself was chosen.
+            # This connection itself was dropped to make room.
             self._unsent.remove(text)
         else:
             self.size += len(text)

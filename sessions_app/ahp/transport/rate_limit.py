@@ -1,4 +1,4 @@
-"""How fast one connection may dispatch: faster means waiting, never an error."""
+"""Rate limit for the dispatches of one connection. Clients that send faster wait; they get no error."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sessions_app.core.base.buckets import Bucket
 _BURST_SECONDS = 2.0
 
 
-class Allowance:
-    """``rate`` a second, with two seconds' worth saved up at most; 0: no limit."""
+class RateLimit:
+    """``rate``: dispatches per second, with bursts of two seconds' worth; 0: no limit."""
 
     def __init__(self, rate: int) -> None:
         self._bucket = Bucket(rate, rate * _BURST_SECONDS) if rate else None
 
     async def take(self) -> None:
-        """Returns when one more may happen."""
+        """Wait until one more dispatch is allowed."""
         if self._bucket is not None and (seconds := self._bucket.borrow(asyncio.get_running_loop().time())):
             await asyncio.sleep(seconds)

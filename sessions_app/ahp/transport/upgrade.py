@@ -1,7 +1,4 @@
-"""Who asks to speak AHP: the key and the subprotocol of a WebSocket's upgrade (R3, R4).
-
-Pure: reads what the handshake brought.
-"""
+"""The key and the subprotocol of a WebSocket upgrade (R3, R4). Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ _PARAMETERS = ("token", "tkn")
 
 
 def key_of(scope: Mapping[str, Any]) -> str | None:
-    """The key, from the one place that a client can use: a header, a subprotocol (browsers), the query (some editors)."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
-    if given:
-        scheme, _space, key = given[0].decode("latin-1").strip().partition(" ")
-        return key.strip() if len(given) == 1 and scheme.lower() == "bearer" else None
+    """The key: from the header, or a subprotocol (browsers), or the query (some editors)."""
+    headers = [value for name, value in scope["headers"] if name == b"authorization"]
+    if headers:
+        scheme, _space, key = headers[0].decode("latin-1").strip().partition(" ")
+        return key.strip() if len(headers) == 1 and scheme.lower() == "bearer" else None
     for offered in scope.get("subprotocols", ()):
         if offered.startswith(_BEARER):
             return str(offered[len(_BEARER) :])
@@ -28,5 +25,5 @@ def key_of(scope: Mapping[str, Any]) -> str | None:
 
 
 def subprotocol_of(scope: Mapping[str, Any]) -> str | None:
-    """What the host selects: never the one that carries the key."""
+    """The subprotocol that the host selects: never the one that contains the key."""
     return SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None

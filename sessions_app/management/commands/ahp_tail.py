@@ -22,7 +22,7 @@ _PAUSE = 1.0
 
 class Command(BaseCommand):
     help = (
-        "Prints a session of any AHP host as it happens: what was said, thought, called, and how it ended. The key is read"
+        "Prints a session of any AHP host as it happens: messages, thinking, tool calls and results. The key is read"
         " from AGENTHOST_KEY, or asked for."
     )
     requires_system_checks = []
@@ -30,7 +30,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("url", help="of the host, such as ws://127.0.0.1:8000/ahp")
         parser.add_argument("session", help="the session's URI, such as echo:/sess_…")
-        parser.add_argument("--once", action="store_true", help="print what is there and end with the turn under way")
+        parser.add_argument("--once", action="store_true", help="print the session so far and end with the running turn")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         key = os.environ.get("AGENTHOST_KEY") or getpass.getpass("Key: ")
@@ -46,7 +46,7 @@ class Command(BaseCommand):
             pass
 
     async def _tail(self, url: str, key: str, session: str, *, once: bool) -> None:
-        transcript = Transcript(self._say)
+        transcript = Transcript(self._write)
         client = Client(url, key, f"ahp_tail-{secrets.token_hex(4)}", on_envelope=transcript.take)
         await client.open()
         try:
@@ -56,17 +56,17 @@ class Command(BaseCommand):
                 try:
                     await client.until(lambda: _is_over(client, session, once=once), None)
                 except Disconnected:
-                    await self._come_back(client)
+                    await self._reconnect(client)
                     if session in client.mirrors:
                         continue
                 if not once:
-                    transcript.end("the session is gone")
+                    transcript.end("the session was deleted")
                 return
         finally:
             await client.close()
 
-    async def _come_back(self, client: Client) -> None:
-        """As often as it takes: the host may be restarting."""
+    async def _reconnect(self, client: Client) -> None:
+        """Try until it succeeds: the host may be restarting."""
         while True:
             try:
                 await client.reconnect()
@@ -75,7 +75,7 @@ class Command(BaseCommand):
             else:
                 return
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 

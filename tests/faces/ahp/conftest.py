@@ -11,6 +11,7 @@ from django.db import connection
 
 from agenthost.sockets import SocketGuard
 from agenthost.websocket import WebSocket
+from sessions_app.ahp import versions
 from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import database
 from sessions_app.core.log.broadcast.layer import ChannelLayer
@@ -33,7 +34,8 @@ def _own_layer() -> Iterator[None]:
 @pytest.fixture
 def host(transactional_db: None, scripted_agents: None, _own_layer: None) -> Iterator[str]:
     """Its URL."""
-    with serving(SocketGuard({"/ahp": Consumer.as_asgi()}), ws=WebSocket, ws_per_message_deflate=False) as port:
+    consumer = Consumer.as_asgi(versions=versions.served())
+    with serving(SocketGuard({"/ahp": consumer}), ws=WebSocket, ws_per_message_deflate=False) as port:
         yield f"ws://127.0.0.1:{port}/ahp"
     database.shut_down()
     connection.close()

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from sessions_app.ahp.client.client import Disconnected
+from sessions_app.ahp.tenant import subscribing
 from sessions_app.ahp.transport.jsonrpc import RPCError
-from sessions_app.ahp.versions.v0_1 import snapshots
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.log import broadcast
@@ -126,7 +126,7 @@ async def test_a_handshake_that_fails_half_way_leaves_nothing_and_may_be_tried_a
     client = Watcher(host, cast.alice.key, "persistent")
     await client.open()
     with monkeypatch.context() as patch:
-        patch.setattr(snapshots, "read_all", _fails)
+        patch.setattr(subscribing, "read_all", _fails)
         with pytest.raises(RPCError) as failed:
             await client.initialize(uri)
         assert failed.value.code == -32603

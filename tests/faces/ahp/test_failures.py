@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessions_app.ahp.client.client import Disconnected
-from sessions_app.ahp.tenant.notifications import Bulletin
+from sessions_app.ahp.tenant.notifications import Notifications
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.log.feed.tenant import TenantFeed
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.rule("R65", "R281")
-@pytest.mark.parametrize(("of", "name"), [(TenantFeed, "_take"), (Bulletin, "_tell_of")])
+@pytest.mark.parametrize(("of", "name"), [(TenantFeed, "_take"), (Notifications, "_publish_change")])
 async def test_connections_whose_feed_or_notifications_fail_come_back_and_miss_nothing(
     host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
 ) -> None:

@@ -11,6 +11,7 @@ from sessions_app.ahp.client.client import Client, Disconnected
 from sessions_app.ahp.tenant.switchboard import Switchboard
 from sessions_app.ahp.transport import consumer, jsonrpc
 from sessions_app.ahp.transport.connection import Connection
+from sessions_app.ahp.versions import served
 from sessions_app.core import turns
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Limits
@@ -62,17 +63,17 @@ def _frame(**members: object) -> str:
 @pytest.mark.rule("R8")
 async def test_what_waits_behind_other_frames_when_the_key_ends_is_not_done(cast: Cast, scripted_agents: None) -> None:
     with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
-        connection = Connection(key, Switchboard(cast.alice.tenant.pk))
-        connection.version = "0.1"
+        connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
+        connection.opened()
         key.on_end(lambda: connection.close(1008))
         for number in range(3):
             params = {"session": f"echo:/{number}", "provider": "echo"}
-            await connection.take(_frame(id=number, method="createSession", params=params))
+            await connection.receive(_frame(id=number, method="createSession", params=params))
         key.found(None)
         await asyncio.wait_for(connection.work(), 30)
         # A peer that goes on sending waits for nobody.
         for number in range(200):
-            await asyncio.wait_for(connection.take(_frame(id=number, method="listSessions", params={})), 30)
+            await asyncio.wait_for(connection.receive(_frame(id=number, method="listSessions", params={})), 30)
     assert await Session.objects.acount() == 0
     assert await connection.next() == 1008
 
@@ -83,16 +84,17 @@ async def test_an_action_that_waits_for_its_turn_when_the_key_ends_is_not_done(
 ) -> None:
     session = await database.run(make_session, cast.alice.caller)
     with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
-        connection = Connection(key, Switchboard(cast.alice.tenant.pk))
-        connection.version, connection.client, connection.life = "0.1", "me", "life"
+        connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
+        connection.opened()
+        connection.client, connection.life = "me", "life"
 
         async def wait() -> None:
             key.found(None)
 
-        monkeypatch.setattr(connection._allowance, "take", wait)
+        monkeypatch.setattr(connection._rate_limit, "take", wait)
         action = starting(f"echo:/{session.public_id}", "hello")
-        await connection.take(_frame(method="dispatchAction", params={"clientSeq": 1, "action": action}))
-        await connection.take(_frame(method="dispatchAction", params={"clientSeq": 2, "action": action}))
+        await connection.receive(_frame(method="dispatchAction", params={"clientSeq": 1, "action": action}))
+        await connection.receive(_frame(method="dispatchAction", params={"clientSeq": 2, "action": action}))
         await asyncio.wait_for(connection.work(), 30)
     assert await session.turns.acount() == 0
 
@@ -133,7 +135,7 @@ async def test_a_peer_that_reads_nothing_does_not_keep_its_connection_when_its_k
         await asyncio.Event().wait()
 
     with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
-        connection = Connection(key, Switchboard(cast.alice.tenant.pk))
+        connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
         key.on_end(lambda: connection.close(consumer.KEY_ENDED))
         conversation = asyncio.create_task(consumer._converse(connection, receive, send))
         connection.outbox.put("something")

@@ -16,15 +16,15 @@ from websockets.exceptions import InvalidStatus
 
 from agenthost.edge import bodies
 from sessions_app.ahp.client.client import Client, Disconnected
-from sessions_app.ahp.tenant import presence
+from sessions_app.ahp.tenant import presence, subscribing
 from sessions_app.ahp.tenant.switchboard import Switchboard
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.connection import Connection
 from sessions_app.ahp.transport.jsonrpc import RPCError
-from sessions_app.ahp.transport.rate_limit import Allowance
+from sessions_app.ahp.transport.rate_limit import RateLimit
+from sessions_app.ahp.version import Resource, Version
+from sessions_app.ahp.versions import served
 from sessions_app.ahp.versions.v0_1 import snapshots
-from sessions_app.ahp.versions.v0_1.commands import handshake
-from sessions_app.ahp.versions.v0_1.snapshots import Target
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import byte_budget, database, draining, prepared
 from sessions_app.core.base.caller import Caller, Limits
@@ -126,13 +126,13 @@ async def test_frames_are_counted_for_their_tenant_until_they_are_answered(
 
 async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -> None:
     loop = asyncio.get_running_loop()
-    allowance = Allowance(50)
+    allowance = RateLimit(50)
     began = loop.time()
     for _ in range(110):
         await allowance.take()
     # Two seconds' worth at once; the last ten in turn.
     assert loop.time() - began >= 0.19
-    free = Allowance(0)
+    free = RateLimit(0)
     began = loop.time()
     for _ in range(10_000):
         await free.take()
@@ -144,7 +144,7 @@ async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(c
     database.shut_down()
     settings.AGENTHOST_DATABASE_POOL_MAX = 4
     members = (cast.alice.caller, cast.bob.caller)
-    alice, bob = (Connection(Slot(Quota.CONNECTIONS_AT_ONCE, each), Switchboard(each.tenant)) for each in members)
+    alice, bob = (Connection(Slot(Quota.CONNECTIONS_AT_ONCE, each), Switchboard(each.tenant), served()) for each in members)
     may_end, both = threading.Event(), threading.Barrier(3)
 
     def stand() -> None:
@@ -281,7 +281,7 @@ async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(host: str, cas
 
     monkeypatch.setattr(prepared, "rows", counted)
     found, missing = await database.run(snapshots.find_all, cast.alice.caller, [*uris, *(f"sailor:/{n}" for n in range(400))])
-    assert [target.uri for target in found] == uris
+    assert [resource.channel.uri for resource in found] == uris
     assert len(missing) == 400
     assert len(asked) == 1
     assert await database.run(snapshots.find_all, cast.bob.caller, uris) == ([], uris)
@@ -296,24 +296,24 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
     await maker.initialize()
     uris = [await made(maker, "echo") for _ in range(20)]
     begun, over, ended, left = (threading.Event() for _ in range(4))
-    read, gone, asked_for = snapshots.read_all, presence.gone, 0
+    read, leave, asked_for = subscribing.read_all, presence.leave, 0
 
-    def slow(caller: Caller, targets: Sequence[Target]) -> Any:
+    def slow(version: Version, caller: Caller, resources: Sequence[Resource]) -> Any:
         nonlocal asked_for
-        asked_for += len(targets)
+        asked_for += len(resources)
         begun.set()
         assert over.wait(60)
         try:
-            return read(caller, targets)
+            return read(version, caller, resources)
         finally:
             ended.set()
 
-    async def told(connection: Connection) -> None:
+    async def leaves(connection: Connection) -> None:
         left.set()
-        await gone(connection)
+        await leave(connection)
 
-    monkeypatch.setattr(snapshots, "read_all", slow)
-    monkeypatch.setattr(presence, "gone", told)
+    monkeypatch.setattr(subscribing, "read_all", slow)
+    monkeypatch.setattr(presence, "leave", leaves)
     leaver = Client(host, cast.alice.key, "leaver")
     await leaver.open()
     asked = asyncio.create_task(leaver.initialize(*uris))
@@ -348,7 +348,7 @@ async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
     await client.initialize()
     uri = await made(client, "echo")
     for most, answer in ((1_000_000, "replay"), (1_000, "snapshot")):
-        monkeypatch.setattr(handshake, "_LARGEST_REPLAY", most)
+        monkeypatch.setattr(subscribing, "_MAX_BYTES", most)
         client.cut()
         await client.ended()
         session = await database.run(addresses.find, cast.alice.caller, uri)
@@ -366,13 +366,13 @@ async def test_what_a_tenants_clients_do_not_read_is_bounded_in_all_and_who_read
 ) -> None:
     settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
     large = "x" * 20_000_000
-    read = snapshots.read
+    read = snapshots.read_state
 
-    def padded(caller: Caller, target: Target) -> dict[str, Any]:
-        shot = read(caller, target)
-        return {**shot, "state": {**shot["state"], "config": {"schema": {"type": "object", "properties": {}, "_": large}}}}
+    def padded(caller: Caller, resource: Resource) -> tuple[int, dict[str, Any]]:
+        seq, state = read(caller, resource)
+        return seq, {**state, "config": {"schema": {"type": "object", "properties": {}, "_": large}}}
 
-    monkeypatch.setattr(snapshots, "read", padded)
+    monkeypatch.setattr(snapshots, "read_state", padded)
     answers, before = byte_budget.ANSWERS, byte_budget.ANSWERS.held
     hello = {"protocolVersions": ["0.1.0"], "clientId": "deaf", "initialSubscriptions": [ROOT]}
     request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
@@ -431,14 +431,14 @@ async def test_a_large_snapshot_is_not_counted_twice_when_it_is_ready(
     host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
-    read = snapshots.read
+    read = snapshots.read_state
 
-    def large(caller: Caller, target: Target) -> dict[str, Any]:
+    def large(caller: Caller, resource: Resource) -> tuple[int, dict[str, Any]]:
         byte_budget.reserve(20_000_000)
-        shot = read(caller, target)
-        return {**shot, "state": {**shot["state"], "config": {"_": "x" * 20_000_000}}}
+        seq, state = read(caller, resource)
+        return seq, {**state, "config": {"_": "x" * 20_000_000}}
 
-    monkeypatch.setattr(snapshots, "read", large)
+    monkeypatch.setattr(snapshots, "read_state", large)
     before = byte_budget.ANSWERS.held
     client = Client(host, cast.alice.key, "reader")
     await client.open()

@@ -371,11 +371,11 @@ async def test_a_tenant_whose_listing_is_locked_keeps_no_other_from_being_shown_
         assert set(outdated) == {alice, bob}
         with locked(lambda: ShownListing.objects.select_for_update().get(pk=alice)):
             watch = _watch_of(alice, bob)
-            await watch._look_at_listings()
+            await watch._update_listings()
             await _shown_all_but(alice, alice, bob)
             # And other agents again, while the first are still being shown to the tenant whose row is locked.
             with Process([*_now(), _other("more")])():
-                await watch._look_at_listings()
+                await watch._update_listings()
                 await _shown_all_but(alice, alice, bob)
                 showing = list(watch._showing.values())
         await asyncio.gather(*showing)

@@ -8,6 +8,7 @@ import pytest
 from django.db import OperationalError
 
 from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.versions.v0_1 import errors as face
 from sessions_app.ahp.versions.v0_1.dispatch import reasons
 from sessions_app.core.base import errors
@@ -22,8 +23,8 @@ def _all(base: type[errors.DomainError]) -> set[type[errors.DomainError]]:
 @pytest.mark.rule("R32")
 def test_every_domain_error_has_a_code_or_is_another_faces() -> None:
     ours = {error for error in _all(errors.DomainError) if error.__module__.startswith("sessions_app.")}
-    assert ours == set(face.TABLE) | face.OF_ANOTHER_FACE
-    assert not set(face.TABLE) & face.OF_ANOTHER_FACE
+    assert ours == set(face.TABLE) | face.NOT_IN_COMMANDS
+    assert not set(face.TABLE) & face.NOT_IN_COMMANDS
 
 
 @pytest.mark.rule("R83")
@@ -35,25 +36,25 @@ def test_every_domain_error_of_a_dispatch_has_a_reason() -> None:
 @pytest.mark.rule("R28")
 def test_what_was_not_foreseen_is_in_the_log_and_told_briefly(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        told = face.told(ValueError("select secret from /srv"))
-    assert told.code == jsonrpc.INTERNAL_ERROR
-    assert "secret" not in told.message
+        error = error_for(ValueError("select secret from /srv"), face.TABLE)
+    assert error.code == jsonrpc.INTERNAL_ERROR
+    assert "secret" not in error.message
     assert "select secret" in caplog.text
-    reference = told.message.split()[-1].rstrip(".")
+    reference = error.message.split()[-1].rstrip(".")
     assert reference in caplog.text
 
 
 @pytest.mark.parametrize("error", [OperationalError("connection to 10.0.0.1 refused"), read_only()])
 def test_a_database_that_is_away_is_no_bug(error: Exception) -> None:
-    told = face.told(error)
-    assert told.code == jsonrpc.INTERNAL_ERROR
-    assert "10.0" not in told.message
-    assert "right now" in told.message
+    error = error_for(error, face.TABLE)
+    assert error.code == jsonrpc.INTERNAL_ERROR
+    assert "10.0" not in error.message
+    assert "right now" in error.message
 
 
 @pytest.mark.rule("R27", "R29")
 def test_faults_of_an_input_name_their_places() -> None:
     fault = errors.Fault(("tools", 0, "name"), "is taken")
-    told = face.told(errors.InvalidInput([fault]))
-    assert (told.code, told.message) == (-32602, "tools.0.name: is taken")
+    error = error_for(errors.InvalidInput([fault]), face.TABLE)
+    assert (error.code, error.message) == (-32602, "tools.0.name: is taken")
     assert reasons.of(errors.InvalidInput([fault])) == "tools.0.name: is taken"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.tenant.session_counts import Tally
+from sessions_app.ahp.tenant.session_counts import SessionCount
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Caller
 
@@ -24,21 +24,21 @@ async def test_what_happens_while_the_count_is_read_is_counted_once(monkeypatch:
         return 10, 5
 
     monkeypatch.setattr(database, "run_for", run)
-    counted = Tally(frozenset({"echo"}))
-    beginning = asyncio.create_task(counted.begun(CALLER))
+    counted = SessionCount(frozenset({"echo"}))
+    beginning = asyncio.create_task(counted.ready(CALLER))
     await asked.wait()
     counted.take(9, "echo", 1)  # The number that is being read tells of it.
     counted.take(12, "echo", 1)
     counted.take(13, "pilot", 1)
-    assert counted.news() is None
+    assert counted.take_change() is None
     may_answer.set()
     await beginning
-    assert counted.news() == 6
-    assert counted.news() is None
+    assert counted.take_change() == 6
+    assert counted.take_change() is None
     counted.take(14, "pilot", 1)
-    assert counted.news() is None
+    assert counted.take_change() is None
     counted.take(15, "echo", -1)
-    assert counted.news() == 5
+    assert counted.take_change() == 5
 
 
 async def test_a_count_that_could_not_be_read_is_read_again_by_the_next_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,9 @@ async def test_a_count_that_could_not_be_read_is_read_again_by_the_next_connecti
         return answer
 
     monkeypatch.setattr(database, "run_for", run)
-    counted = Tally(frozenset({"echo"}))
+    counted = SessionCount(frozenset({"echo"}))
     with pytest.raises(OSError, match="away"):
-        await counted.begun(CALLER)
-    await counted.begun(CALLER)
+        await counted.ready(CALLER)
+    await counted.ready(CALLER)
     counted.take(4, "echo", 1)
-    assert counted.news() == 2
+    assert counted.take_change() == 2

@@ -1,18 +1,15 @@
-"""What a client is told when a command fails: one table from the core's errors to the protocol's codes."""
+"""Errors of commands in AHP 0.1: the table from the core's errors to codes."""
 
 from __future__ import annotations
 
-import logging
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.transport.failures import TRY_AGAIN
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.errors import Code
-from sessions_app.core.base import database, errors, redaction
-
-log = logging.getLogger(__name__)
+from sessions_app.core.base import errors
 
 
 def session_not_found(_error: object = None) -> RPCError:
@@ -41,8 +38,6 @@ def _always(code: int, message: str) -> Callable[[Any], RPCError]:
     return lambda _error: RPCError(code, message)
 
 
-_NOT_NOW = "The host cannot do this right now; try again."
-
 TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.InvalidInput: _invalid_input,
     errors.SessionNotFound: session_not_found,
@@ -54,14 +49,14 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.NotPossible: lambda error: jsonrpc.invalid_params(error.reason),
     errors.QuotaExceeded: _quota,
     errors.SessionFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}."),
-    errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, _NOT_NOW),
+    errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, TRY_AGAIN),
     errors.AnswersFull: _always(jsonrpc.INTERNAL_ERROR, "Other answers to this tenant have not been read yet; try again."),
     errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is not valid any more."),
     errors.ScopeMissing: _always(Code.PERMISSION_DENIED, "The key of this connection may not do this."),
 }
-"""Every error that a command's core calls raise."""
+"""Every error that the core calls of commands raise."""
 
-OF_ANOTHER_FACE: frozenset[type[errors.DomainError]] = frozenset(
+NOT_IN_COMMANDS: frozenset[type[errors.DomainError]] = frozenset(
     {
         errors.HistoryKindUndeclared,
         errors.BadCursor,
@@ -72,18 +67,4 @@ OF_ANOTHER_FACE: frozenset[type[errors.DomainError]] = frozenset(
         errors.TooManyWrongKeys,
     }
 )
-"""Errors about things that commands have no words for, or that their handlers deal with themselves."""
-
-
-def told(error: Exception) -> RPCError:
-    """The answer to a command that failed. Whatever was not foreseen is logged whole and told briefly (R28)."""
-    if isinstance(error, RPCError):
-        return error
-    if (encode := TABLE.get(type(error))) is not None:  # type: ignore[arg-type]  # other classes are not in it
-        return encode(error)
-    if database.is_away(error):
-        log.warning("command_without_database error=%s", redaction.kinds(error))
-        return RPCError(jsonrpc.INTERNAL_ERROR, _NOT_NOW)
-    reference = f"err_{secrets.token_hex(6)}"
-    log.error("a command failed (%s)", reference, exc_info=error)
-    return jsonrpc.internal_error(reference)
+"""Errors that core calls of commands never raise, or that the commands handle themselves."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agents_app import exact_json
+from sessions_app.ahp.tenant.switchboard import agents_redefined
 from sessions_app.ahp.versions.v0_1.projection import actions
 from sessions_app.ahp.versions.v0_1.wire.envelopes import envelope_faults
 from sessions_app.core.base.events import Kind
@@ -180,21 +181,21 @@ def test_an_action_of_another_version_is_said_in_our_own_words() -> None:
 
 
 @pytest.mark.rule("R83")
-def test_a_rejection_is_for_one_connection() -> None:
+def test_a_rejection_has_the_action_as_it_was_sent_and_the_reason() -> None:
     said = {"type": "session/dance", "session": URI}
     origin = {"client": "me", "seq": 4, "protocol": actions.PROTOCOL, "said": said}
     event = _event(Kind.DISPATCH_REFUSED, {"connection": "conn_1", "reason": "no", "origin": origin}, session=-1)
-    rejection = actions.rejection_of(event)
-    assert rejection is not None
-    assert (rejection.connection, rejection.client) == ("conn_1", "me")
-    envelope = exact_json.loads(rejection.envelope)
+    text = actions.rejection(event)
+    assert text is not None
+    envelope = exact_json.loads(text)
+    assert envelope["origin"] == {"clientId": "me", "clientSeq": 4}
     assert envelope_faults(envelope) == []
     assert envelope["rejectionReason"] == "no"
 
 
 @pytest.mark.rule("R71")
 def test_the_root_hears_how_many_sessions_there_are() -> None:
-    text = actions.root_envelope_of(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1), None)
+    text = actions.root_envelope(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1), None)
     assert text is not None
     envelope = exact_json.loads(text)
     assert envelope["action"] == {"type": "root/activeSessionsChanged", "activeSessions": 3}
@@ -206,7 +207,7 @@ def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() ->
     card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
     payload = {"agents": [card, {**card, "name": "b", "context_tokens": None}], "changed": ["b"]}
     event = _event(Kind.AGENTS_CHANGED, payload, session=-1)
-    text, less = actions.root_envelope_of(event, None), actions.root_envelope_of(event, {"b"})
+    text, less = actions.root_envelope(event, None), actions.root_envelope(event, {"b"})
     assert text is not None
     assert less is not None
     model = {"id": "m", "provider": "a", "name": "m", "maxContextWindow": 9, "supportsVision": True}
@@ -214,7 +215,7 @@ def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() ->
     assert exact_json.loads(text)["action"]["agents"][0] == first
     assert [each["provider"] for each in exact_json.loads(less)["action"]["agents"]] == ["b"]
     assert envelope_faults(exact_json.loads(text)) == []
-    assert actions.agents_redefined(event) == {"b"}
+    assert agents_redefined(event) == {"b"}
 
 
 @pytest.mark.rule("R9", "R71")
@@ -225,5 +226,5 @@ def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() ->
 def test_a_limited_key_hears_of_the_agents_it_may_use_alone(reshown: list[str], key_agents: set[str] | None, hears: bool) -> None:
     card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
     payload = {"agents": [card, {**card, "name": "b"}], "changed": ["b"], "reshown": reshown}
-    text = actions.root_envelope_of(_event(Kind.AGENTS_CHANGED, payload, session=-1), key_agents)
+    text = actions.root_envelope(_event(Kind.AGENTS_CHANGED, payload, session=-1), key_agents)
     assert (text is not None) is hears

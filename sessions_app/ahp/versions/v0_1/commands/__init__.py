@@ -1,30 +1,33 @@
-"""The commands of AHP 0.1, each a parse away from one core call. Importing this registers them.
+"""The commands of AHP 0.1 that this host serves; each parses its params and makes one core call.
 
 ``handshake`` initialize, reconnect, ping · ``resources`` subscribe · ``sessions`` create, dispose, list, history ·
 ``configuration`` settings, completions, tokens. Files and terminals are not served: MethodNotFound.
 """
 
-from sessions_app.ahp.version import Answer, Handler, register
+from collections.abc import Mapping
+from typing import Any
+
+from sessions_app.ahp.shapes import Shape
+from sessions_app.ahp.version import Command
 from sessions_app.ahp.versions.v0_1.commands import configuration, handshake, resources, sessions
-from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS
-
-VERSION = "0.1"
+from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS as WIRE
 
 
-def _register(method: str, answer: Answer, *, holds: bool = False, opens: bool = False, changes: bool = False) -> None:
-    command = COMMANDS[method]
-    register(VERSION, method, Handler(command.params, answer, holds=holds, opens=opens, bare=command.bare, changes=changes))
+def _params(method: str) -> Shape[Any]:
+    return WIRE[method].params
 
 
-_register("initialize", handshake.initialize, holds=True, opens=True)
-_register("reconnect", handshake.reconnect, holds=True, opens=True)
-_register("ping", handshake.ping)
-_register("subscribe", resources.subscribe, holds=True)
-_register("createSession", sessions.create, changes=True)
-_register("disposeSession", sessions.dispose, changes=True)
-_register("listSessions", sessions.listed)
-_register("fetchTurns", sessions.fetch_turns)
-_register("authenticate", configuration.authenticate)
-_register("resolveSessionConfig", configuration.resolve)
-_register("sessionConfigCompletions", configuration.values)
-_register("completions", configuration.completions)
+COMMANDS: Mapping[str, Command] = {
+    "initialize": Command(_params("initialize"), handshake.initialize, with_states=True, is_handshake=True),
+    "reconnect": Command(_params("reconnect"), handshake.reconnect, with_states=True, is_handshake=True),
+    "ping": Command(_params("ping"), handshake.ping, anytime=True, params_optional=WIRE["ping"].bare),
+    "subscribe": Command(_params("subscribe"), resources.subscribe, with_states=True),
+    "createSession": Command(_params("createSession"), sessions.create, needs_write=True),
+    "disposeSession": Command(_params("disposeSession"), sessions.dispose, needs_write=True),
+    "listSessions": Command(_params("listSessions"), sessions.list_sessions),
+    "fetchTurns": Command(_params("fetchTurns"), sessions.fetch_turns),
+    "authenticate": Command(_params("authenticate"), configuration.authenticate),
+    "resolveSessionConfig": Command(_params("resolveSessionConfig"), configuration.resolve),
+    "sessionConfigCompletions": Command(_params("sessionConfigCompletions"), configuration.values),
+    "completions": Command(_params("completions"), configuration.completions),
+}

@@ -92,7 +92,7 @@ def _dispose(caller: Caller, uri: str) -> None:
     deleting.delete(caller, addresses.find(caller, uri))
 
 
-async def listed(connection: Connection, _params: Any) -> Any:
+async def list_sessions(connection: Connection, _params: Any) -> Any:
     return {"items": await connection.in_database(_listed, connection.caller)}
 
 

@@ -1,7 +1,7 @@
-"""What clients dispatch: checked, handed to the core, echoed by it or refused (R80-R91).
+"""Actions that clients dispatch: validated, passed to the core, echoed or rejected (R80-R91).
 
-The core writes the echo into the journal in the transaction that the action causes, so it comes back to every
-subscriber through the tenant's order, in whatever process they are. So does a refusal, to its connection alone.
+The core writes the echo into the journal in the transaction of the action, so that every subscriber in every process gets it
+in the tenant's order. A rejection takes the same path, to its connection alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
 
 
-async def take(connection: Connection, seq: Any, action: dict[str, Any]) -> None:
-    """Returns when the action has taken effect, was refused or ignored."""
-    dispatch = Dispatch(connection.caller, connection.client, connection.id, connection.life, seq, action)
-    await connection.in_database(judge, dispatch)
+async def take(connection: Connection, params: Any) -> None:
+    """The client notification ``dispatchAction``. Returns when the action has taken effect, was rejected or ignored."""
+    sender = (connection.caller, connection.client, connection.id, connection.life)
+    await connection.in_database(judge, Dispatch(*sender, params["clientSeq"], params["action"]))

@@ -1,13 +1,13 @@
-"""An event of a session as an action of AHP 0.1: at most one."""
+"""Events as actions of AHP 0.1, in envelopes: at most one for each event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from agents_app import exact_json
 from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.version import Channel
 from sessions_app.ahp.versions.v0_1.projection import values
 from sessions_app.ahp.versions.v0_1.projection.agents import agent_info
 from sessions_app.core.base.events import Kind
@@ -20,24 +20,21 @@ Payload = Mapping[str, Any]
 Made = tuple[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """An envelope for one connection alone. ``line``: whose key it was; None: a previous release did not say."""
-
-    connection: str
-    client: str
-    line: int | None
-    envelope: str
-
-
 def action_of(event: Event, uri: str) -> dict[str, Any] | None:
-    """What changes in the session at this URI; None if nothing that this version knows."""
+    """None if this version has no action for the event."""
     made = _made(event)
     return None if made is None else _action(made[0], uri, made[1])
 
 
+def envelopes(event: Event, channels: Collection[Channel]) -> Iterator[tuple[Channel, str]]:
+    """A session has one channel here."""
+    for channel in channels:
+        if (envelope := envelope_of(event, channel.uri)) is not None:
+            yield channel, envelope
+
+
 def envelope_of(event: Event, uri: str) -> str | None:
-    """The same, in its envelope, as JSON text."""
+    """The action in its envelope, as JSON text."""
     make = _ACTIONS.get(event.kind)
     if make is None:
         return None
@@ -61,11 +58,7 @@ def envelope_of(event: Event, uri: str) -> str | None:
     return jsonrpc.encode({"action": action, "serverSeq": event.seq, "origin": _origin(origin)})
 
 
-def root_envelope_of(event: Event, key_agents: Collection[str] | None, sessions: int | None = None) -> str | None:
-    """What changes in the root, as JSON text. ``key_agents``: those that a key may use of its tenant's; None: all.
-
-    ``sessions``: for a limited key, the number of sessions that exist for it, if that has changed.
-    """
+def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: int | None = None) -> str | None:
     action: dict[str, Any]
     if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
         count = exact_json.loads(event.data)["count"] if key_agents is None else sessions
@@ -73,28 +66,19 @@ def root_envelope_of(event: Event, key_agents: Collection[str] | None, sessions:
             return None
         action = {"type": "root/activeSessionsChanged", "activeSessions": count}
     elif event.kind == Kind.AGENTS_CHANGED:
-        told = exact_json.loads(event.data)
-        # The previous release does not say of which agents it tells.
-        if key_agents is not None and not any(name in key_agents for name in told.get("reshown", key_agents)):
+        payload = exact_json.loads(event.data)
+        # Events of the previous release do not name the agents that look different.
+        if key_agents is not None and not any(name in key_agents for name in payload.get("reshown", key_agents)):
             return None
-        cards = agent_listings.visible(told["agents"], key_agents)
+        cards = agent_listings.visible(payload["agents"], key_agents)
         action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
     else:
         return None
     return jsonrpc.encode({"action": action, "serverSeq": event.seq})
 
 
-def agents_redefined(event: Event) -> frozenset[str]:
-    """The agents whose sessions look otherwise after this event in a way that no action can tell (R70)."""
-    if event.kind != Kind.AGENTS_CHANGED:
-        return frozenset()
-    return frozenset(exact_json.loads(event.data)["changed"])
-
-
-def rejection_of(event: Event) -> Rejection | None:
-    """A refusal, if that is what the event tells, of an action in this version's words."""
-    if event.kind != Kind.DISPATCH_REFUSED:
-        return None
+def rejection(event: Event) -> str | None:
+    """The envelope of a refused action; None if it was sent in another version."""
     payload = exact_json.loads(event.data)
     origin = payload["origin"]
     if origin["protocol"] != PROTOCOL:
@@ -105,7 +89,7 @@ def rejection_of(event: Event) -> Rejection | None:
         "origin": _origin(origin),
         "rejectionReason": payload["reason"],
     }
-    return Rejection(payload["connection"], origin["client"], payload.get("line"), jsonrpc.encode(envelope))
+    return jsonrpc.encode(envelope)
 
 
 def _origin(origin: Payload) -> dict[str, Any]:
@@ -117,8 +101,8 @@ def _made(event: Event) -> Made | None:
     return None if make is None else make(exact_json.loads(event.data))
 
 
-def _action(word: str, uri: str, members: dict[str, Any]) -> dict[str, Any]:
-    return {"type": f"session/{word}", "session": uri, **members}
+def _action(name: str, uri: str, members: dict[str, Any]) -> dict[str, Any]:
+    return {"type": f"session/{name}", "session": uri, **members}
 
 
 # --- the session itself ---
@@ -363,27 +347,4 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
 
 _OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
 SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
-"""What this version has no action for (notifications included)."""
-
-
-CHANGES: Mapping[str, frozenset[str]] = {
-    Kind.TITLE_CHANGED: frozenset({"title", "modifiedAt"}),
-    Kind.READ_CHANGED: frozenset({"status"}),
-    Kind.ARCHIVED_CHANGED: frozenset({"status"}),
-    Kind.MODEL_CHANGED: frozenset({"model", "modifiedAt"}),
-    Kind.SETTINGS_CHANGED: frozenset({"modifiedAt"}),
-    Kind.ACTIVITY_CHANGED: frozenset({"activity"}),
-    Kind.HISTORY_CUT: frozenset({"status", "modifiedAt"}),
-    Kind.TURN_STARTED: frozenset({"status", "modifiedAt"}),
-    Kind.TURN_ENDED: frozenset({"status", "modifiedAt"}),
-    Kind.TURN_FAILED: frozenset({"status", "modifiedAt"}),
-    Kind.TURN_CANCELLED: frozenset({"status", "modifiedAt"}),
-    Kind.CALL_READY: frozenset({"status"}),
-    Kind.CALL_GRANTED: frozenset({"status"}),
-    Kind.CALL_DENIED: frozenset({"status"}),
-    Kind.CALL_FINISHED: frozenset({"status"}),
-    Kind.CALL_RESULT_CONFIRMED: frozenset({"status"}),
-    Kind.FORM_OPENED: frozenset({"status", "modifiedAt"}),
-    Kind.FORM_CLOSED: frozenset({"status", "modifiedAt"}),
-}
-"""The members of a session's summary that a kind of event may change (R262)."""
+"""Kinds of events for which this version has no action. Some of them lead to notifications."""
