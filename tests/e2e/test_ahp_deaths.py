@@ -277,7 +277,7 @@ async def test_a_session_is_printed_live_in_a_terminal(own: Server, model: Model
             assert "high 06:12" in printed
             assert "\x1b" not in printed
             await one.request("disposeSession", {"session": uri})
-            await asyncio.to_thread(_until, tail, "gone")
+            await asyncio.to_thread(_until, tail, "deleted")
             assert await asyncio.to_thread(tail.wait, 30) == 0
         missing: Any = await asyncio.to_thread(_tail(own, uri).communicate)
         assert "no such session" in missing[0].lower()
