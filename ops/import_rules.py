@@ -2,12 +2,13 @@
 
 The contract's tool sees a library as a whole. Here are the rules about a part of one (`django.http`, not `django`), and those of
 the kind "only this module": each library with a way into the core has one door there. And which modules of the core may
-open a transaction that appends to the journal.
+open a transaction that appends to the journal, and which one writes messages, tool calls and a turn's parts.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,6 +49,19 @@ TRANSACTIONS = frozenset(f"sessions_app/core/{layer}/{name}.py" for layer, names
 """The modules that open `journal.transaction`. Such a transaction holds its tenant's counter from its last statement on, so
 each one has been looked at; other modules call a function of these."""
 
+HISTORY = "sessions_app/core/records/history.py"
+"""The one module of the core that inserts or changes messages, tool calls and `Turn.parts`. (Housekeeping deletes the rows
+of deleted sessions.)"""
+_HISTORY_MODELS = {"Message", "ToolCall"}
+_HISTORY_MANAGERS = {"messages", "tool_calls"}
+"""The related managers of these models, on a session or a turn."""
+_WRITES = {"create", "bulk_create", "get_or_create", "update", "bulk_update", "update_or_create", "delete", "save"}
+_HISTORY_SQL = re.compile(
+    r"\b(?:insert\s+into|update|delete\s+from)\s+sessions_app_(?:message|toolcall)\b"
+    r"|\bupdate\s+sessions_app_turn\s+set\b.*\bparts\s*=",
+    re.IGNORECASE | re.DOTALL,
+)
+
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Every imported name with its full path; names of the module's own package (relative imports) are no concern."""
@@ -65,8 +79,84 @@ def transactions(tree: ast.Module) -> Iterator[int]:
             yield node.lineno
 
 
+def history_writes(tree: ast.Module) -> Iterator[int]:
+    """The lines that insert or change messages, tool calls or a turn's parts, by SQL or by the ORM.
+
+    A query set is followed through variables of the same module, not through functions and attributes.
+    """
+    models = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sessions_app.models")
+        for alias in node.names
+        if alias.name in _HISTORY_MODELS
+    }
+    names = set(models)
+    while new := set(_assigned_from(tree, names)) - names:
+        names |= new
+    yield from (node.lineno for node in ast.walk(tree) if isinstance(node, ast.expr) and _is_history_write(node, models, names))
+
+
+def _is_history_write(node: ast.expr, models: set[str], names: set[str]) -> bool:
+    match node:
+        case ast.Constant(value=str(sql)):
+            return bool(_HISTORY_SQL.search(sql))
+        case ast.JoinedStr(values=parts):
+            sql = "".join(str(part.value) if isinstance(part, ast.Constant) else "?" for part in parts)
+            return bool(_HISTORY_SQL.search(sql))
+        case ast.Call(func=ast.Name(id=name)):
+            return name in models
+        case ast.Call(func=ast.Attribute(value=rows, attr=method), keywords=keywords) if method in _WRITES:
+            sets_parts = method == "update" and any(keyword.arg == "parts" for keyword in keywords)
+            return sets_parts or _starts_at(rows, names)
+    return False
+
+
+def _assigned_from(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    """The variables that take a query set or a row of these."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _starts_at(value, names):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if _starts_at(value, names):
+                yield name
+            case ast.NamedExpr(target=ast.Name(id=name), value=value) if _starts_at(value, names):
+                yield name
+            case ast.For(target=ast.Name(id=name), iter=value) if _starts_at(value, names):
+                yield name
+            case ast.comprehension(target=ast.Name(id=name), iter=value) if _starts_at(value, names):
+                yield name
+
+
+def _starts_at(node: ast.expr, names: set[str]) -> bool:
+    """Whether a chain of attributes and calls begins at one of these names, or passes a related manager of the history."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Name(id="list" | "sorted" | "iter" | "next"), args=[inner, *_]):
+                node = inner
+            case ast.Call(func=inner) | ast.Subscript(value=inner):
+                node = inner
+            case ast.Attribute(value=inner, attr=attr):
+                if attr in _HISTORY_MANAGERS and isinstance(inner, ast.Name) and inner.id in ("session", "turn"):
+                    return True
+                if isinstance(inner, ast.Name) and inner.id == "models" and attr in _HISTORY_MODELS:
+                    return True
+                node = inner
+            case ast.Name(id=name):
+                return name in names
+            case _:
+                return False
+
+
 def faults(name: str, text: str) -> list[str]:
-    return [*_imports(name, text), *_transactions(name, text)]
+    return [*_imports(name, text), *_transactions(name, text), *_history(name, text)]
+
+
+def _history(name: str, text: str) -> list[str]:
+    if not name.startswith("sessions_app/core/") or name == HISTORY:
+        return []
+    lines = sorted(set(history_writes(ast.parse(text))))
+    return [f"{name}:{line}: writes messages, tool calls or a turn's parts: only {HISTORY} does" for line in lines]
 
 
 def _transactions(name: str, text: str) -> list[str]:

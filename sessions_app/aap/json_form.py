@@ -12,8 +12,8 @@ from sessions_app.core import turns
 from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.errors import AnswersFull, PositionPruned
 from sessions_app.core.log import feed
-from sessions_app.core.records import history
-from sessions_app.core.records.history import Line
+from sessions_app.core.records import stored_messages
+from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.tenancy import key_watch, quotas
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.turns import Accepted
@@ -64,7 +64,7 @@ async def body(
             await asyncio.sleep(_ROOM_LOOK)
             if key.ended:
                 return
-        lines = await database.run_for(slot.caller.tenant, history.of_run, accepted.turn_id, accepted.run)
+        lines = await database.run_for(slot.caller.tenant, stored_messages.of_run, accepted.turn_id, accepted.run)
         if not key.ended:
             yield exact_json.dumps(answer(reason, lines)).encode()
 

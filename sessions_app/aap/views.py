@@ -35,8 +35,8 @@ from sessions_app.core.base import byte_budget, database, log_context
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import AgentGone, HistoryKindUndeclared, PositionPruned
 from sessions_app.core.log import journal
-from sessions_app.core.records import history
-from sessions_app.core.records.history import Line
+from sessions_app.core.records import stored_messages
+from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions import creating, deleting, listing
 from sessions_app.core.tenancy import access, agents, key_watch, quotas
 from sessions_app.core.tenancy.key_watch import Slot
@@ -263,7 +263,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
     if spec is not None and kind not in spec.history:
         raise HistoryKindUndeclared(kind)
     byte_budget.reserve(quotas.bytes_of_session(session))
-    return v3.history(kind, history.read(session, kind))
+    return v3.history(kind, stored_messages.read(session, kind))
 
 
 def stream_slot(caller: Caller) -> AbstractContextManager[Slot]:

@@ -48,3 +48,44 @@ def test_a_transaction_of_the_journal_in_a_module_that_may_not_open_one_is_found
 def test_a_module_that_opens_no_transaction_any_more_is_taken_off_the_list() -> None:
     (fault,) = import_rules.faults("sessions_app/core/turns/starting.py", "x = 1\n")
     assert "any more" in fault
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "Message.objects.create(session=session)",
+        "Message.objects.bulk_create([])",
+        "ToolCall.objects.filter(pk=1).exclude(pk=2).update(state='done')",
+        "old = Message.objects.filter(session=session)\nold.exclude(role='system').update(cut_at=None)",
+        "for call in ToolCall.objects.all():\n    call.save()",
+        "calls = list(ToolCall.objects.all())\ncalls[0].save()",
+        "session.messages.all().delete()",
+        "turn.tool_calls.update(state='done')",
+        "Message(session=session)",
+        "Turn.objects.filter(pk=1).update(parts='[]')",
+        "SQL = 'update sessions_app_toolcall set state = 1'",
+        "SQL = f'insert into sessions_app_message ({COLUMNS}) values (1)'",
+        "SQL = f'update sessions_app_turn set {OTHERS}, parts = %s where id = %s'",
+    ],
+)
+def test_a_write_of_the_history_outside_its_module_is_found(write: str) -> None:
+    text = f"from sessions_app.models import Message, ToolCall, Turn\n{write}\n"
+    (fault,) = import_rules.faults("sessions_app/core/turns/values.py", text)
+    assert "writes messages, tool calls or a turn's parts" in fault
+    assert import_rules.faults("sessions_app/core/records/history.py", text) == []
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "Message.objects.filter(session=session).exists()",
+        "rows = ToolCall.objects.select_for_update().filter(turn=turn)",
+        "payload.update(messages=1)",
+        "Turn.objects.filter(pk=1).update(state='done')",
+        "SQL = 'select parts from sessions_app_turn'",
+        "SQL = 'insert into sessions_app_turn (parts) values (%s)'",
+    ],
+)
+def test_reading_the_history_and_changing_other_rows_is_allowed(read: str) -> None:
+    text = f"from sessions_app.models import Message, ToolCall, Turn\n{read}\n"
+    assert import_rules.faults("sessions_app/core/turns/values.py", text) == []

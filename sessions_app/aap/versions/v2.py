@@ -26,7 +26,7 @@ from sessions_app.aap.versions import v3
 from sessions_app.core.base import log_context
 from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput, PositionPruned
-from sessions_app.core.records.history import Line
+from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions import creating
 from sessions_app.core.sessions.creating import Wanted
 from sessions_app.core.tenancy import agents, quotas

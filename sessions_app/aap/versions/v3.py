@@ -20,7 +20,7 @@ from sessions_app.aap import stream
 from sessions_app.core.base import content
 from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput
-from sessions_app.core.records.history import Line
+from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions.creating import Wanted
 from sessions_app.core.sessions.listing import Page, SessionFacts
 from sessions_app.core.turns import Answer, CancelReceipt, ClientResult, Overrides, Permission

@@ -21,7 +21,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.core.base import prepared
 from sessions_app.core.base.prepared import Statement
 from sessions_app.core.log import journal
-from sessions_app.core.records import history, options, session_settings
+from sessions_app.core.records import history, options, session_settings, stored_messages
 from sessions_app.core.tenancy import definitions, model_use, quotas
 from sessions_app.models import LIVE_STATES, TURN_FORMAT, ModelUsePurpose, Session
 
@@ -198,10 +198,10 @@ class Base:
 
 
 def base(session: int) -> Base:
-    asked = history.asked_for_models([session])
+    asked = stored_messages.query_for_models([session])
     rows = prepared.rows(asked.sql, asked.params)
-    found = history.behind(rows)
-    return Base(session, history.told_for_models([session], rows)[session], found.through, found.positions)
+    found = stored_messages.after_compaction(rows)
+    return Base(session, stored_messages.parse_for_models([session], rows)[session], found.through, found.positions)
 
 
 @dataclass(frozen=True, slots=True)

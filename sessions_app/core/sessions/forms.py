@@ -23,29 +23,29 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import dispatches
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.tenancy import access
 from sessions_app.core.turns import ClientResult, FormEnd
 from sessions_app.models import LIVE_STATES, CallRunner, Form, Session
 
 
-def opened(place: Place, turn: str, call: Call, at: datetime) -> tuple[Happening, Statement]:
+def opened(ref: StepRef, turn: str, call: Call, at: datetime) -> tuple[Happening, Statement]:
     """The form of a call of ``ask_user``, whose arguments were found without fault."""
     form = {"id": new_id("form"), **questions.form(exact_json.loads(call.arguments))}
-    return _opened(place, turn, call.call_id, form, at)
+    return _opened(ref, turn, call.call_id, form, at)
 
 
-def asked(place: Place, turn: str, call: Call, form: Mapping[str, Any], at: datetime) -> tuple[str, Happening, Statement]:
+def asked(ref: StepRef, turn: str, call: Call, form: Mapping[str, Any], at: datetime) -> tuple[str, Happening, Statement]:
     """A form that a running tool of the server's puts to the user; its id in front."""
     document = {"id": new_id("form"), **form}
-    return (document["id"], *_opened(place, turn, call.call_id, document, at))
+    return (document["id"], *_opened(ref, turn, call.call_id, document, at))
 
 
-def _opened(place: Place, turn: str, call_id: str, form: dict[str, Any], at: datetime) -> tuple[Happening, Statement]:
+def _opened(ref: StepRef, turn: str, call_id: str, form: dict[str, Any], at: datetime) -> tuple[Happening, Statement]:
     statement = Statement(
         "insert into sessions_app_form (tenant_id, session_id, turn_id, call_id, form_id, document, answers, response,"
         " created_at) values (%s, %s, %s, %s, %s, %s, '{}', '', %s)",
-        (place.tenant, place.session, place.turn, call_id, form["id"], exact_json.dumps(form), at),
+        (ref.tenant, ref.session, ref.turn, call_id, form["id"], exact_json.dumps(form), at),
     )
     return Happening(Kind.FORM_OPENED, {"turn": turn, "call": call_id, "form": form}), statement
 

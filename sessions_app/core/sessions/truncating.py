@@ -12,10 +12,10 @@ from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import dispatches, seed_turns, summary_queue
+from sessions_app.core.records import dispatches, history, seed_turns, summary_queue
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.tenancy import access
-from sessions_app.models import LIVE_STATES, Compaction, Message, Session, Turn
+from sessions_app.models import LIVE_STATES, Message, Session, Turn
 
 
 def end_of(session: Session, turn: str) -> tuple[int, int] | None:
@@ -58,10 +58,6 @@ def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: 
 
 
 def _cut(session: Session, row: int, position: int) -> None:
-    now = timezone.now()
-    gone = Message.objects.filter(session=session, position__gt=position, cut_at=None)
-    gone.exclude(role="system", turn=None).update(cut_at=now)
-    Turn.objects.filter(session=session, pk__gt=row, cut_at=None).exclude(state__in=LIVE_STATES).update(cut_at=now)
-    Compaction.objects.filter(session=session, covers_through__gt=position).delete()
+    history.cut(session, row, position, timezone.now())
     newest = Turn.objects.filter(session=session).aggregate(last=Max("pk"))["last"] or 0
     Session.objects.filter(pk=session.pk).update(failures_seen_through=newest, modified_at=Now())

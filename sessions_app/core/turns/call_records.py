@@ -15,7 +15,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.records import dispatches, history, session_settings
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.turns.values import Answer, ClientResult, FormEnd, Permission
 from sessions_app.models import CallRunner, CallState, Form, Origin, Session, ToolCall
 
@@ -66,7 +66,7 @@ def grantable_tools(spec: AgentSpec, session: Session, calls: Sequence[ToolCall]
 
 
 def store_answers(
-    place: Place,
+    ref: StepRef,
     turn: str,
     calls: Sequence[ToolCall],
     answers: Sequence[Answer],
@@ -83,32 +83,30 @@ def store_answers(
         if isinstance(each, ClientResult):
             happenings += _close_form(turn, rows[each.call_id], each.form or FormEnd("accept"), now)
             if each.reviewed:
-                result = history.call_reviewed(place, each.call_id, each.content, now, failed=each.failed)
+                result = history.call_in_review(ref, each.call_id, each.content, now, failed=each.failed)
             else:
                 result = history.call_final(
-                    place, each.call_id, CallState.DONE, each.content, now, failed=each.failed, by=by, stored=stored
+                    ref, each.call_id, CallState.DONE, each.content, now, failed=each.failed, by=by, stored=stored
                 )
             prepared.execute([result])
             if each.outcome is not None:
-                prepared.execute([history.call_told(place, each.call_id, option="", suggestion=None, outcome=each.outcome)])
+                prepared.execute([history.call_notes(ref, each.call_id, option="", suggestion=None, outcome=each.outcome)])
             if stored and not each.reviewed:
-                prepared.execute(
-                    history.message(place, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id)
-                )
+                prepared.execute(history.message(ref, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id))
             more: dict[str, Any] = {} if each.outcome is None else {"outcome": each.outcome}
             if each.reviewed:
                 more["reviewed"] = True
             happenings.append(
-                history.finished(turn, each.call_id, each.content, failed=each.failed, by="client", shown=False, **more)
+                history.finished_event(turn, each.call_id, each.content, failed=each.failed, by="client", shown=False, **more)
             )
     for each in answers:
         if isinstance(each, Permission):
-            happenings += _decided(place, turn, rows[each.call_id], each, grantable=grantable, by=by, now=now, stored=stored)
+            happenings += _decided(ref, turn, rows[each.call_id], each, grantable=grantable, by=by, now=now, stored=stored)
     return happenings
 
 
 def _decided(
-    place: Place,
+    ref: StepRef,
     turn: str,
     call: ToolCall,
     word: Permission,
@@ -120,11 +118,11 @@ def _decided(
 ) -> list[Happening]:
     """What a client's yes or no makes of a call."""
     if call.state == CallState.REVIEW:
-        return [_reviewed(place, turn, call, approved=word.granted, by=by, now=now, stored=stored)]
+        return [_reviewed(ref, turn, call, approved=word.granted, by=by, now=now, stored=stored)]
     option = {"option": word.option} if word.option else {}
     if word.granted and call.name in grantable:
         prepared.execute(
-            [history.call_granted(place, call.call_id, by, now, option=word.option, arguments=word.arguments, why=word.why)]
+            [history.call_granted(ref, call.call_id, by, now, option=word.option, arguments=word.arguments, why=word.why)]
         )
         edited = {} if word.arguments is None else {"input": word.arguments}
         return [Happening(Kind.CALL_GRANTED, {"turn": turn, "call": call.call_id, "by": by, "why": word.why, **option, **edited})]
@@ -133,32 +131,34 @@ def _decided(
         # A call that nobody waits to be asked about cannot be denied, it fails.
         happenings += _close_form(turn, call, FormEnd("decline"), now)
         text = f"Tool not found: {call.name}" if word.granted else history.denial(word.reason)
-        final = history.call_final(place, call.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
-        happenings.append(history.finished(turn, call.call_id, text, failed=True, by="server", shown=True))
+        final = history.call_final(ref, call.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
+        happenings.append(history.finished_event(turn, call.call_id, text, failed=True, by="server", shown=True))
         prepared.execute([final])
     else:
         text = history.denial(word.told)
         final = history.call_final(
-            place, call.call_id, CallState.DENIED, text, now, reason=word.reason, by=by, stored=stored, how=word.how
+            ref, call.call_id, CallState.DENIED, text, now, reason=word.reason, by=by, stored=stored, how=word.how
         )
         prepared.execute([final])
         suggestion = {} if word.suggestion is None else {"suggestion": word.suggestion}
         if word.option or word.advice:
-            prepared.execute([history.call_told(place, call.call_id, option=word.option, suggestion=word.advice, outcome=None)])
-        happenings.append(history.denied(turn, call.call_id, word.reason, text, shown=True, how=word.how, **suggestion, **option))
+            prepared.execute([history.call_notes(ref, call.call_id, option=word.option, suggestion=word.advice, outcome=None)])
+        happenings.append(
+            history.denied_event(turn, call.call_id, word.reason, text, shown=True, how=word.how, **suggestion, **option)
+        )
     if stored:
-        prepared.execute(history.message(place, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))
+        prepared.execute(history.message(ref, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))
     return happenings
 
 
-def _reviewed(place: Place, turn: str, call: ToolCall, *, approved: bool, by: str, now: datetime, stored: bool) -> Happening:
+def _reviewed(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by: str, now: datetime, stored: bool) -> Happening:
     """A result that a client has looked at: the model gets it, or learns that it does not."""
     content: Content = exact_json.loads(call.result or '""') if approved else history.WITHHELD
     how = "" if approved else "result-denied"
     prepared.execute(
         [
             history.call_final(
-                place,
+                ref,
                 call.call_id,
                 CallState.DONE if approved else CallState.DENIED,
                 content,
@@ -174,7 +174,7 @@ def _reviewed(place: Place, turn: str, call: ToolCall, *, approved: bool, by: st
     from_client = approved and call.runner == CallRunner.CLIENT
     if stored:
         origin = Origin.CLIENT if from_client else Origin.SERVER
-        prepared.execute(history.message(place, "tool", content, now, origin=origin, tool_call_id=call.call_id))
+        prepared.execute(history.message(ref, "tool", content, now, origin=origin, tool_call_id=call.call_id))
     payload = {"turn": turn, "call": call.call_id, "approved": approved, "content": content, "shown": not from_client}
     return Happening(Kind.CALL_RESULT_CONFIRMED, payload)
 

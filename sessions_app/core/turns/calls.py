@@ -18,9 +18,9 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import clients, dispatches, idempotency, session_settings
+from sessions_app.core.records import clients, dispatches, history, idempotency, session_settings
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.idempotency import Once
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import access, agents, definitions, quotas
@@ -67,7 +67,7 @@ def answer(
             public_id, run = new_id("turn"), 1
             turn = insert_turn(caller.key, session, public_id, definition, deadline)
             began = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
-            ToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(turn_id=turn)
+            history.adopt_calls(calls, turn)
         else:
             turn, public_id, run = live.pk, live.public_id, live.run + 1
             Turn.objects.filter(pk=turn).update(
@@ -82,9 +82,9 @@ def answer(
             began = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
         prepared.execute([session_settings.begun(session, None) if live is None else session_settings.touched(session)])
         idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
-        place = Place(session.tenant_id, session.pk, turn, run, step=0)
+        ref = StepRef(session.tenant_id, session.pk, turn, run, step=0)
         stored = store_answers(
-            place,
+            ref,
             public_id,
             calls,
             answers,
@@ -131,10 +131,10 @@ class Answering:
             self.tx.after_commit(tasks.wake)
         elif not waiting:
             self.told = Stopped(live.pk, live.worker)
-        place = Place(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
+        ref = StepRef(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
         grantable = frozenset() if spec is None else grantable_tools(spec, self.session, self.calls)
         stored = store_answers(
-            place, live.public_id, self.calls, answers, grantable=grantable, by=actor_of(self.caller), now=now, stored=waiting
+            ref, live.public_id, self.calls, answers, grantable=grantable, by=actor_of(self.caller), now=now, stored=waiting
         )
         self.append([*stored[:-1], dispatches.told(stored[-1], dispatched)])
         if goes_on:
@@ -171,10 +171,8 @@ def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: 
     outcome = {"success": False, "message": message, "error": {"message": message}}
     results = [ClientResult(0, call.call_id, text, failed=True, outcome=outcome) for call in theirs]
     happenings = [go_on(live, live.api_key_id)] if waiting else []
-    place = Place(session.tenant_id, session.pk, live.pk, live.run, step=0)
-    happenings += store_answers(
-        place, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting
-    )
+    ref = StepRef(session.tenant_id, session.pk, live.pk, live.run, step=0)
+    happenings += store_answers(ref, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting)
     append_all(tx, session, happenings)
     if waiting:
         tx.after_commit(tasks.wake)
@@ -295,7 +293,7 @@ def show_content(
     with answering(caller, session, dispatched) as open_calls:
         row = _own(open_calls, turn, call, dispatched)
         _check_storable(shown)
-        ToolCall.objects.filter(pk=row.pk).update(shown=exact_json.dumps(shown))
+        prepared.execute([history.call_progress(row, shown)])
         happening = Happening(Kind.CALL_CONTENT_CHANGED, {"turn": turn, "call": call, "content": shown})
         open_calls.append([dispatches.told(happening, dispatched)])
 

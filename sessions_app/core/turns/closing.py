@@ -10,7 +10,7 @@ from django.utils import timezone
 from sessions_app.core.base import prepared
 from sessions_app.core.base.events import Happening
 from sessions_app.core.records import history
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.models import LIVE_STATES, OPEN_CALL_STATES, CallRunner, CallState, Form, Origin, Session, ToolCall, Turn
 
 
@@ -29,7 +29,7 @@ def void_forms(turn: Turn) -> None:
 
 
 def close_calls(
-    place: Place, turn: str, calls: Sequence[ToolCall], closing: str, closing_of_running: str, now: datetime, *, shown: bool
+    ref: StepRef, turn: str, calls: Sequence[ToolCall], closing: str, closing_of_running: str, now: datetime, *, shown: bool
 ) -> list[Happening]:
     """Give every open call a result, so that the history can be sent to a model again.
 
@@ -41,12 +41,12 @@ def close_calls(
         text = closing_of_running if call.state == CallState.RUNNING else closing
         prepared.execute(
             [
-                history.call_final(place, call.call_id, CallState.DENIED, text, now, by="server", how="skipped"),
+                history.call_final(ref, call.call_id, CallState.DENIED, text, now, by="server", how="skipped"),
                 *history.message(
-                    place, "tool", text, now, origin=Origin.NOTE if of_client else Origin.SERVER, tool_call_id=call.call_id
+                    ref, "tool", text, now, origin=Origin.NOTE if of_client else Origin.SERVER, tool_call_id=call.call_id
                 ),
             ]
         )
         reason = text.partition(": ")[2]
-        happenings.append(history.denied(turn, call.call_id, reason, text, shown=shown and not of_client, closing=True))
+        happenings.append(history.denied_event(turn, call.call_id, reason, text, shown=shown and not of_client, closing=True))
     return happenings

@@ -24,7 +24,7 @@ from sessions_app.core.base.user_messages import UserMessage, content_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import history, session_settings
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.session_settings import Settings
 from sessions_app.core.tenancy import definitions, quotas
 from sessions_app.core.turns.deferred import take_deferred
@@ -32,7 +32,6 @@ from sessions_app.core.turns.opening import what_is_open
 from sessions_app.core.turns.starting import Message, begin_locked
 from sessions_app.core.turns.values import Claimed, Visitor
 from sessions_app.models import (
-    LIVE_STATES,
     ApiKey,
     Origin,
     PendingKind,
@@ -114,10 +113,6 @@ def _may_ask(key: int | None, agent: str) -> bool:
     )
 
 
-def is_idle(session: Session) -> bool:
-    return not Turn.objects.filter(session=session, state__in=LIVE_STATES).exists()
-
-
 # --- between two steps ---------------------------------------------------------------------------
 
 
@@ -142,7 +137,7 @@ def look(claimed: Claimed) -> News | None:
     return News(session_settings.settings_of(session), session.approval, visitor, steering)
 
 
-def take_steering(claimed: Claimed, place: Place, position: int, turn_id: str, images: Collection[str]) -> Content | None:
+def take_steering(claimed: Claimed, ref: StepRef, position: int, turn_id: str, images: Collection[str]) -> Content | None:
     """Put the steering message into the running turn, as a user's message before the next model call.
 
     ``position``: of the next message that this run knows of. If this was called before and its answer was lost, the
@@ -167,11 +162,11 @@ def take_steering(claimed: Claimed, place: Place, position: int, turn_id: str, i
             return None
         with quotas.counting_guests(locked[0]):
             row.delete()
-        prepared.execute(history.message(place, "user", content, timezone.now(), origin=Origin.CLIENT))
+        prepared.execute(history.message(ref, "user", content, timezone.now(), origin=Origin.CLIENT))
         shown = {"content": content, **({} if said.attachments is None else said.document())}
         for happening in (
             Happening(Kind.MESSAGE_NOT_PENDING, {"kind": PendingKind.STEERING.value, "id": row.message_id, "taken": True}),
-            Happening(Kind.TURN_STEERED, {"turn": turn_id, "step": place.step, "id": row.message_id, **shown}),
+            Happening(Kind.TURN_STEERED, {"turn": turn_id, "step": ref.step, "id": row.message_id, **shown}),
         ):
             tx.append(NewEvent(claimed.tenant, claimed.session, happening, fence=claimed.fence))
     return content

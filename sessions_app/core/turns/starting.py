@@ -21,7 +21,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import dispatches, history, idempotency, session_settings
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.idempotency import Once
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import agents, definitions, quotas
@@ -157,16 +157,16 @@ def begin_locked(
     if live is not None:
         _end_waiting(tx, live)
     turn = insert_turn(key, session, turn_id, definition, deadline, message.kept)
-    place = Place(session.tenant_id, session.pk, turn, run=1, step=0)
+    ref = StepRef(session.tenant_id, session.pk, turn, run=1, step=0)
     ended = turn_id if live is None else live.public_id
     happenings = [
         message.happening(turn_id),
-        *close_calls(place, ended, calls, history.REPLACED, history.REPLACED, now, shown=True),
+        *close_calls(ref, ended, calls, history.REPLACED, history.REPLACED, now, shown=True),
     ]
     title = title_of(message.content) if session.title is None else None
     if title is not None:
         happenings.append(Happening(Kind.TITLE_CHANGED, {"title": title}))
-    line = history.message(place, "user", message.content, now, origin=Origin.CLIENT)
+    line = history.message(ref, "user", message.content, now, origin=Origin.CLIENT)
     tx.last([session_settings.begun(session, title), *line])
     first = append_all(tx, session, happenings)
     tx.after_commit(tasks.wake)

@@ -28,8 +28,8 @@ from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import Event, NewEvent
 from sessions_app.core.records import dispatches, history
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.records.history import Place
-from sessions_app.core.tenancy import access, quotas
+from sessions_app.core.records.history import StepRef
+from sessions_app.core.tenancy import access
 from sessions_app.core.turns import refusals
 from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
 from sessions_app.core.turns.deferred import take_deferred
@@ -40,7 +40,6 @@ from sessions_app.models import (
     ApiKey,
     CallRunner,
     CallState,
-    Message,
     Origin,
     Session,
     Tenant,
@@ -94,7 +93,7 @@ class _Partial:
                     opened({"id": payload["part"], "kind": kind, "text": ""}, payload["part"], "text")
                 case Kind.CALL_OPENED:
                     title, client = payload.get("title", ""), payload.get("client")
-                    call = history.given_up(payload["part"], payload["call"], payload["name"], title, client)
+                    call = history.incomplete_call(payload["part"], payload["call"], payload["name"], title, client)
                     opened(call, payload["call"], "partial")
                 case Kind.CALL_ARGUMENTS:
                     of_id.get(payload["call"], []).append(payload["delta"])
@@ -120,8 +119,7 @@ def abandon_step(turn: Turn) -> Happening | None:
     partial = _Partial.of(open_step(turn))
     if not partial.parts:
         return None
-    parts = exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts])
-    Turn.objects.filter(pk=turn.pk).update(parts=parts, step=partial.step)
+    history.set_open_parts(turn, partial.parts, partial.step)
     usage = {
         "input_tokens": turn.input_tokens,
         "output_tokens": turn.output_tokens,
@@ -143,10 +141,10 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     fence = journal.tail(turn.session_id).fence + 1
     events = open_step(turn) if was == TurnState.RUNNING else []
     partial = _Partial.of(events)
-    place = Place(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
+    ref = StepRef(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
     content = of_assistant(partial.text, partial.thinking, [])
     if content is not None:
-        prepared.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
+        prepared.execute(history.message(ref, "assistant", content, now, origin=Origin.SERVER))
     calls = list(
         ToolCall.objects.select_for_update(no_key=True)
         .filter(turn=turn, state__in=OPEN_CALL_STATES)
@@ -154,18 +152,10 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     )
     unstored = list(ToolCall.objects.filter(turn=turn, state__in=[CallState.DONE, CallState.DENIED], stored=False))
     for call in unstored:
-        _store_late_answer(place, call, now)
-    closed = close_calls(place, turn.public_id, calls, history.CANCELLED, stop.closing_of_running, now, shown=in_run)
-    Turn.objects.filter(pk=turn.pk).update(
-        state=stop.state,
-        stop_reason=stop.reason,
-        error="" if stop.state is TurnState.CANCELLED else stop.cause,
-        failure=None if stop.failure is None else exact_json.dumps(dict(stop.failure)),
-        ended_at=Now(),
-        fence=fence,
-        lease_expires_at=None,
-        parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]),
-    )
+        _store_late_answer(ref, call, now)
+    closed = close_calls(ref, turn.public_id, calls, history.CANCELLED, stop.closing_of_running, now, shown=in_run)
+    error = "" if stop.state is TurnState.CANCELLED else stop.cause
+    history.end_turn_from_outside(turn, fence, history.End(stop.state, stop.reason, error, stop.failure), partial.parts)
     if calls:
         void_forms(turn)
     deferred = take_deferred(turn)
@@ -173,8 +163,8 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
         journal.lock_counter(turn.tenant_id, waiting=tx.waiting)
         late = open_step(turn)
         if len(late) > len(events):
-            partial = _amend(place, turn, content, _Partial.of(late), now)
-    happenings = [*history.said(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
+            partial = _amend(ref, turn, content, _Partial.of(late), now)
+    happenings = [*history.text_events(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
     if any(call.state == CallState.RUNNING and call.runner == CallRunner.SERVER for call in calls):
         happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
     end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run}
@@ -188,32 +178,24 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     return Stopped(turn.pk, turn.worker if was == TurnState.RUNNING else "")
 
 
-def _amend(place: Place, turn: Turn, before: Content | None, partial: _Partial, now: datetime) -> _Partial:
+def _amend(ref: StepRef, turn: Turn, before: Content | None, partial: _Partial, now: datetime) -> _Partial:
     """Add the deltas that were stored while the end was being written."""
     content = of_assistant(partial.text, partial.thinking, [])
     if content is not None and before is None:
-        prepared.execute(history.message(place, "assistant", content, now, origin=Origin.SERVER))
-    elif content is not None:
-        newest = (
-            Message.objects.filter(turn=turn, run=turn.run, role="assistant", origin=Origin.SERVER)
-            .order_by("-position")
-            .values_list("pk", flat=True)[:1]
-        )
-        text = exact_json.dumps(content)
-        if Message.objects.filter(pk__in=list(newest)).update(content=text):
-            grown = quotas.size(text) - quotas.size(exact_json.dumps(before))
-            prepared.execute([quotas.stored(place.tenant, place.session, grown)])
-    Turn.objects.filter(pk=turn.pk).update(parts=exact_json.dumps([*exact_json.loads(turn.parts), *partial.parts]))
+        prepared.execute(history.message(ref, "assistant", content, now, origin=Origin.SERVER))
+    elif content is not None and before is not None:
+        history.extend_partial_message(ref, before, content)
+    history.set_open_parts(turn, partial.parts)
     return partial
 
 
-def _store_late_answer(place: Place, call: ToolCall, now: datetime) -> None:
+def _store_late_answer(ref: StepRef, call: ToolCall, now: datetime) -> None:
     origin = Origin.SERVER if call.state == CallState.DENIED or call.started_at is not None else Origin.CLIENT
     content = exact_json.loads(call.result or '""')
     prepared.execute(
         [
-            *history.message(place, "tool", content, now, origin=origin, tool_call_id=call.call_id),
-            history.call_stored(place, call.call_id),
+            *history.message(ref, "tool", content, now, origin=origin, tool_call_id=call.call_id),
+            history.call_stored(ref, call.call_id),
         ]
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agents_app import exact_json
+from agents_app.runtime.loop import INTERRUPTED
 from agents_app.runtime.messages import Content
 from sessions_app.core.base import content
 from sessions_app.core.records import history
@@ -112,7 +113,7 @@ class Stop:
     @property
     def closing_of_running(self) -> str:
         """What a call that may have run is told; who cancels knows that it was cut."""
-        return history.CANCELLED if self.state is TurnState.CANCELLED else history.INTERRUPTED
+        return history.CANCELLED if self.state is TurnState.CANCELLED else INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)

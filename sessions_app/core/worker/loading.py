@@ -20,7 +20,7 @@ from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
 from sessions_app.core.base import prepared
 from sessions_app.core.base.prepared import Statement
-from sessions_app.core.records import history, options, session_settings
+from sessions_app.core.records import options, session_settings, stored_messages
 from sessions_app.core.records.session_settings import Settings
 from sessions_app.core.tenancy import definitions, quotas
 from sessions_app.core.turns import Claimed
@@ -97,12 +97,12 @@ def load_short(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
     """By turn. What is wrong with one of them alone is its answer, and no other's."""
     lines, rows = _read(claims)
-    return _all_loaded(claims, rows, history.told_for_models([claimed.session for claimed in claims], lines))
+    return _all_loaded(claims, rows, stored_messages.parse_for_models([claimed.session for claimed in claims], lines))
 
 
 def _read(claims: Sequence[Claimed]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """The rows of the histories, and of the turns."""
-    asked = history.asked_for_models([claimed.session for claimed in claims])
+    asked = stored_messages.query_for_models([claimed.session for claimed in claims])
     lines, rows = prepared.answers([asked, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
     return lines, rows
 
@@ -125,7 +125,7 @@ async def load_one(claimed: Claimed) -> Loaded:
     """Raises what is wrong with it. A long history is parsed in a thread for long work, not in one of the database's."""
     loaded, lines = await outage.run_for(claimed.tenant, _read_one, claimed)
     if lines is not None:
-        parse = partial(history.told_for_models, [claimed.session], lines)
+        parse = partial(stored_messages.parse_for_models, [claimed.session], lines)
         loaded.messages = (await long_work.call(claimed.tenant, parse, lines))[claimed.session]
     return loaded
 
@@ -134,7 +134,7 @@ def _read_one(claimed: Claimed) -> tuple[Loaded, list[tuple[Any, ...]] | None]:
     """With the rows of its messages if these are long and were not parsed."""
     lines, rows = _read([claimed])
     long = long_work.is_long(lines)
-    messages = {} if long else history.told_for_models([claimed.session], lines)
+    messages = {} if long else stored_messages.parse_for_models([claimed.session], lines)
     loaded = _all_loaded([claimed], rows, messages)[claimed.turn_id]
     if isinstance(loaded, Exception):
         raise loaded

@@ -30,7 +30,7 @@ from sessions_app.core.base.prepared import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import history
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections, forms
 from sessions_app.core.sessions.entries import activity_of
 from sessions_app.core.tenancy import model_use, quotas
@@ -177,8 +177,8 @@ class Run:
 
     # --- storing ---
 
-    def _place(self, step: int) -> Place:
-        return Place(self.claimed.tenant, self.claimed.session, self.claimed.turn_id, self._loaded.run, step)
+    def _step_ref(self, step: int) -> StepRef:
+        return StepRef(self.claimed.tenant, self.claimed.session, self.claimed.turn_id, self._loaded.run, step)
 
     def _unit(
         self,
@@ -303,13 +303,13 @@ class Run:
     async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
         self.is_silent = False
         now = timezone.now()
-        turn, place = self._loaded.public_id, self._place(message.step)
+        turn, ref = self._loaded.public_id, self._step_ref(message.step)
         content = of_assistant(message.text, message.thinking, message.calls)
         usage = message.usage
         statements: list[Statement] = []
         if content is not None:
             statements += history.message(
-                place,
+                ref,
                 "assistant",
                 content,
                 now,
@@ -319,7 +319,7 @@ class Run:
                 output_tokens=usage.output_tokens,
             )
         statements += [
-            history.new_call(place, call, ordinal, self._plan.tools.idempotent(call.name), now)
+            history.new_call(ref, call, ordinal, self._plan.tools.idempotent(call.name), now)
             for ordinal, call in enumerate(message.calls)
         ]
         self._may_have_calls = self._may_have_calls or bool(message.calls)
@@ -335,11 +335,11 @@ class Run:
             statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
         statements.append(self._counted(usage))
         statements += self._conversation.compacted(now)
-        happenings = self._with_unsaid(history.said(turn, message.step, message.text, message.thinking))
+        happenings = self._with_unsaid(history.text_events(turn, message.step, message.text, message.thinking))
         happenings += [_ready(turn, message.step, call) for call in message.calls]
         for call in message.calls:
             if call.runner == "client" and call.name in self._plan.forms:
-                opened, statement = forms.opened(place, turn, call, now)
+                opened, statement = forms.opened(ref, turn, call, now)
                 happenings.append(opened)
                 statements.append(statement)
         total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
@@ -370,10 +370,10 @@ class Run:
         self._started.add(call.call_id)
         self._running[call.call_id] = self._plan.titles.get(call.name) or call.name
         happenings = [Happening(Kind.CALL_RUNNING, {"turn": self._loaded.public_id, "call": call.call_id}), self._activity()]
-        await self._commit(happenings, [history.call_running(self._place(self._step), call.call_id, timezone.now())])
+        await self._commit(happenings, [history.call_running(self._step_ref(self._step), call.call_id, timezone.now())])
 
     async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
-        now, place, turn = timezone.now(), self._place(self._step), self._loaded.public_id
+        now, ref, turn = timezone.now(), self._step_ref(self._step), self._loaded.public_id
         if call.call_id in self._with_forms:
             self._with_forms.discard(call.call_id)
             if (opening := self._opening.pop(call.call_id, None)) is not None:
@@ -383,22 +383,22 @@ class Run:
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
         if tool is not None and tool.confirm_result:
-            statements = [history.call_reviewed(place, call.call_id, content, now, failed=failed)]
-            happening = history.finished(turn, call.call_id, content, failed=failed, by="server", shown=True, reviewed=True)
+            statements = [history.call_in_review(ref, call.call_id, content, now, failed=failed)]
+            happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True, reviewed=True)
         else:
             statements = [
-                history.call_final(place, call.call_id, CallState.DONE, content, now, failed=failed),
-                *history.message(place, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
+                history.call_final(ref, call.call_id, CallState.DONE, content, now, failed=failed),
+                *history.message(ref, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
             ]
             self._remember_result(call.call_id, content)
-            happening = history.finished(turn, call.call_id, content, failed=failed, by="server", shown=True)
+            happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True)
         await self._commit([happening, self._activity()] if ran else [happening], statements)
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
         if not await self._database(connections.attended, self.claimed.tenant, self.claimed.session):
             return FormAnswer("decline")
-        place, turn = self._place(self._step), self._loaded.public_id
-        form_id, opened, statement = forms.asked(place, turn, call, form, timezone.now())
+        ref, turn = self._step_ref(self._step), self._loaded.public_id
+        form_id, opened, statement = forms.asked(ref, turn, call, form, timezone.now())
         news = asyncio.Event()
         self._asking.add(news)
         self._with_forms.add(call.call_id)
@@ -459,15 +459,15 @@ class Run:
 
     async def _store_answer(self, row: ToolCall) -> None:
         """An answer that came while this run was busy becomes a message now."""
-        place = self._place(row.step)
+        ref = self._step_ref(row.step)
         content = exact_json.loads(row.result or '""')
         origin = Origin.SERVER if row.state == CallState.DENIED or row.started_at is not None else Origin.CLIENT
         self._remember_result(row.call_id, content)
         await self._commit(
             [Happening(Kind.CALL_STORED, {"turn": self._loaded.public_id, "call": row.call_id})],
             [
-                *history.message(place, "tool", content, timezone.now(), origin=origin, tool_call_id=row.call_id),
-                history.call_stored(place, row.call_id),
+                *history.message(ref, "tool", content, timezone.now(), origin=origin, tool_call_id=row.call_id),
+                history.call_stored(ref, row.call_id),
             ],
         )
 
@@ -485,10 +485,10 @@ class Run:
         return change
 
     async def _take_steering(self) -> None:
-        place = self._place(self._step)
+        ref = self._step_ref(self._step)
         position = self._conversation.next_position()
         images = self._loaded.spec.images
-        taken = await self._database(turns.take_steering, self.claimed, place, position, self._loaded.public_id, images)
+        taken = await self._database(turns.take_steering, self.claimed, ref, position, self._loaded.public_id, images)
         if taken is not None:
             self._conversation.remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
 
@@ -504,7 +504,7 @@ class Run:
 
     async def wait(self) -> bool:
         paused = Happening(Kind.RUN_PAUSED, {"turn": self._loaded.public_id, "run": self._loaded.run})
-        statement = history.turn_left_waiting(self.claimed.turn_id, self.claimed.fence)
+        statement = history.turn_waiting(self.claimed.turn_id, self.claimed.fence)
         await self._is_claimed()
         outcome = await self._writer.submit(self._unit([paused], [statement], unless_answered=True))
         if outcome == "stale":
@@ -527,4 +527,4 @@ class Run:
 
     async def end(self, reason: EndReason, error: str = "") -> None:
         over, how = self._over(reason, error)
-        await self._commit_end([over], [history.turn_over(self.claimed.turn_id, self.claimed.fence, how)])
+        await self._commit_end([over], [history.turn_ended(self.claimed.turn_id, self.claimed.fence, how)])

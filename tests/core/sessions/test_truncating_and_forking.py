@@ -15,7 +15,7 @@ from sessions_app.core.base.errors import DomainError, TurnAlreadyRunning, TurnU
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import history, options
+from sessions_app.core.records import options, stored_messages
 from sessions_app.core.sessions import deleting, entries, listing, state, truncating
 from sessions_app.core.sessions.creating import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
@@ -278,7 +278,7 @@ def test_a_seed_is_shown_as_turns_that_ended(alice: World, start_worker: Any, mo
     assert [content for role, content in said(copied)] == [exact_json.loads(exact_json.dumps(x["content"])) for x in SEED[:5]]
     truncating.truncate(alice.caller, session, "seed-2", dispatched=action())
     assert ids(alice, session) == ["seed-2"]
-    assert len(history.read(session, "full")) == 5
+    assert len(stored_messages.read(session, "full")) == 5
 
 
 @pytest.mark.rule("R119")

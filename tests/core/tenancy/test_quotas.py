@@ -22,7 +22,7 @@ from sessions_app.core.base import prepared
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import InvalidInput, QuotaExceeded, SessionFull, TurnAlreadyRunning
 from sessions_app.core.base.user_messages import UserMessage
-from sessions_app.core.records import history
+from sessions_app.core.records import stored_messages
 from sessions_app.core.records.idempotency import Once
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating, deleting, inbox, listing
@@ -326,7 +326,7 @@ def test_a_session_that_is_full_is_not_continued_but_read_cancelled_and_deleted(
             inbox.put(alice.caller, session, "queued", "m1", said, dispatched=None)
         assert (Message.objects.count(), Turn.objects.count(), used(alice, Measure.BYTES)) == before
     assert turns.cancel(alice.caller, session, "").cancelled
-    assert len(history.read(session, "full")) == 3
+    assert len(stored_messages.read(session, "full")) == 3
     wait_for_state(alice.say(other, model.script([text("fine")])), "done")
     deleting.delete(alice.caller, session)
 

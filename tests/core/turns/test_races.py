@@ -21,7 +21,7 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import history
+from sessions_app.core.records import history, stored_messages
 from sessions_app.core.sessions import connections, inbox
 from sessions_app.core.turns import ClientResult, Decision, Stop, stopping
 from sessions_app.core.worker import runner
@@ -299,7 +299,7 @@ def test_an_agent_first_used_by_a_queued_message_whose_tenants_counter_is_held_c
     before = AgentDefinition.objects.count()
     agents(instructions="As redefined.")
     ended = Happening(Kind.TURN_ENDED, {"turn": first.public_id, "run": 1, "in_run": True, "reason": "end_turn"})
-    over = history.turn_over(claimed.turn_id, claimed.fence, history.End(TurnState.DONE, "end_turn", "", None))
+    over = history.turn_ended(claimed.turn_id, claimed.fence, history.End(TurnState.DONE, "end_turn", "", None))
     with counter_held(alice):
         waiting = in_thread(lambda: turns.finish(claimed, "sailor", [ended], [over]))
         wait_for(lambda: AgentDefinition.objects.count() > before, "the new definition is stored")
@@ -577,7 +577,7 @@ def test_a_turn_is_taken_over_twice_at_most(alice: World, quick: None, settings:
     turn = turn_of(accepted)
     assert (turn.state, turn.error) == ("error", "interrupted")
     assert turns.take_over("five") is None
-    assert [line.role for line in history.read(session, "full")] == ["user"]
+    assert [line.role for line in stored_messages.read(session, "full")] == ["user"]
 
 
 def test_a_run_that_lost_its_turn_ends_nobody_elses(alice: World, settings: Any) -> None:

@@ -17,7 +17,7 @@ from agents_app.spec import ToolSpec
 from sessions_app.core import turns
 from sessions_app.core.base.errors import AgentGone, InvalidInput, NotPossible, SessionNotFound, TurnAlreadyRunning
 from sessions_app.core.log import journal
-from sessions_app.core.records import history
+from sessions_app.core.records import stored_messages
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import deleting, listing
@@ -40,7 +40,7 @@ def _fresh_tools() -> Iterator[None]:
 
 
 def full(session: Session) -> list[tuple[str, object]]:
-    return [(line.role, exact_json.loads(line.content)) for line in history.read(session, "full")]
+    return [(line.role, exact_json.loads(line.content)) for line in stored_messages.read(session, "full")]
 
 
 # --- the plain life of a turn ---
@@ -143,7 +143,7 @@ def test_mixed_calls_run_wait_and_go_on(alice: World, start_worker: Callable[[],
     assert resumed.public_id == accepted.public_id
     turn = wait_for_state(accepted, "done")
     assert turn.run == 2
-    lines = [(line.role, line.tool_call_id) for line in history.read(session, "full")]
+    lines = [(line.role, line.tool_call_id) for line in stored_messages.read(session, "full")]
     assert lines == [
         ("user", None),
         ("assistant", None),
@@ -152,10 +152,10 @@ def test_mixed_calls_run_wait_and_go_on(alice: World, start_worker: Callable[[],
         ("tool", "k4"),
         ("assistant", None),
     ]
-    texts = {line.tool_call_id: line.content for line in history.read(session, "full")}
+    texts = {line.tool_call_id: line.content for line in stored_messages.read(session, "full")}
     assert texts["k4"] == '"Tool execution failed: the tool raised an error"'
-    assert [line.role for line in history.of_run(turn.pk, 1)] == ["assistant", "tool"]
-    assert [line.role for line in history.of_run(turn.pk, 2)] == ["tool", "assistant"]
+    assert [line.role for line in stored_messages.of_run(turn.pk, 1)] == ["assistant", "tool"]
+    assert [line.role for line in stored_messages.of_run(turn.pk, 2)] == ["tool", "assistant"]
 
 
 @pytest.mark.rule("A64", "A66")
@@ -181,7 +181,7 @@ def test_a_call_nobody_can_serve_is_answered_by_the_server(
         [call("nowhere", {"a": 1}, id="x"), call("add_one", {"n": 1}, id="x"), call("hidden", "[1]", id="y")], [text("ok")]
     )
     wait_for_state(alice.say(session, script), "done")
-    results = {line.tool_call_id: line.content for line in history.read(session, "full") if line.role == "tool"}
+    results = {line.tool_call_id: line.content for line in stored_messages.read(session, "full") if line.role == "tool"}
     assert results.pop("x") == '"Tool not found: nowhere"'
     assert results.pop("y") == '"Tool execution failed: the arguments are not a JSON object"'
     assert list(results.values()) == ['"Tool not found: add_one"']
@@ -198,7 +198,7 @@ def test_partial_results_leave_the_turn_waiting(alice: World, start_worker: Call
     second = alice.answer(session, ClientResult(0, "p1", "calm"))
     wait_for(lambda: turn_of(accepted).state == "waiting" and turn_of(accepted).run == 2, "waiting again")
     assert len(model.requests_of(script)) == 1
-    assert history.of_run(second.turn_id, 2) == []
+    assert stored_messages.of_run(second.turn_id, 2) == []
     alice.answer(session, ClientResult(0, "p2", "windy"))
     wait_for_state(accepted, "done")
 
@@ -214,7 +214,7 @@ def test_a_user_message_closes_what_waits(alice: World, start_worker: Callable[[
     assert turn_of(first).state == "cancelled"
     note = "Tool call denied: the user sent a new message instead"
     assert [content for role, content in full(session) if role == "tool"] == [note, note]
-    assert [line.tool_call_id for line in history.of_run(second.turn_id, 1)] == ["p2", None]
+    assert [line.tool_call_id for line in stored_messages.of_run(second.turn_id, 1)] == ["p2", None]
     with pytest.raises(InvalidInput):
         alice.answer(session, ClientResult(0, "p1", "late"))
 
@@ -261,7 +261,7 @@ def test_a_seed_may_leave_calls_open(alice: World, start_worker: Callable[[], Wo
         session, ClientResult(0, "a", "calm"), *(Permission(index, each, granted=True) for index, each in enumerate("bcde", 1))
     )
     wait_for_state(accepted, "done")
-    results = {line.tool_call_id: line.content for line in history.read(session, "full") if line.role == "tool"}
+    results = {line.tool_call_id: line.content for line in stored_messages.read(session, "full") if line.role == "tool"}
     assert results == {
         "a": '"calm"',
         "b": '"Tool not found: gone"',
@@ -530,7 +530,7 @@ def test_compaction_leaves_a_call_out_with_its_result_however_far_behind(alice: 
     ]
     session = alice.session(client_tools=[READ_LOG], seed=seed)
     Compaction.objects.create(tenant_id=session.tenant_id, session=session, covers_through=2, created_at=timezone.now())
-    shown = [(line.role, line.content) for line in history.read(session, "compacted")]
+    shown = [(line.role, line.content) for line in stored_messages.read(session, "compacted")]
     assert shown == [("user", '"two"'), ("assistant", '"still waiting"'), ("user", '"three"')]
     assert len(full(session)) == 6
 

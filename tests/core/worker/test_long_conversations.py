@@ -12,7 +12,7 @@ from agents_app import compaction
 from agents_app.runtime import long_work
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
-from sessions_app.core.records import history
+from sessions_app.core.records import stored_messages
 from sessions_app.core.worker.worker import Worker
 from tests.core.conftest import World, turn_of, wait_for, wait_for_state
 from tests.core.turns.test_turns import full
@@ -46,7 +46,7 @@ class Watched:
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     found = Watched()
-    monkeypatch.setattr(history, "told_for_models", found.around("parsed", history.told_for_models))
+    monkeypatch.setattr(stored_messages, "parse_for_models", found.around("parsed", stored_messages.parse_for_models))
     monkeypatch.setattr(compaction, "for_model", found.around("arranged", compaction.for_model))
     monkeypatch.setattr(compaction, "compact", found.around("compacted", compaction.compact))
     yield found

@@ -12,7 +12,7 @@ from agents_app.mcp.catalogue import catalogue
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, from_document, to_document
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput, NotPossible
-from sessions_app.core.records import clients, history
+from sessions_app.core.records import clients, stored_messages
 from sessions_app.core.sessions import connections, forms, state
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.core.turns import Permission
@@ -69,7 +69,7 @@ def enabled(*names: str, trust: bool = True) -> list[dict[str, Any]]:
 
 
 def results(session: Session) -> list[Any]:
-    return [exact_json.loads(line.content) for line in history.read(session, "full") if line.role == "tool"]
+    return [exact_json.loads(line.content) for line in stored_messages.read(session, "full") if line.role == "tool"]
 
 
 def pending(session: Session, name: str, state: str = "pending") -> ToolCall:

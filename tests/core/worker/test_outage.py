@@ -22,7 +22,7 @@ from sessions_app.core.base import database
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log.journal import writer as writer_module
 from sessions_app.core.records import live_workers
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections as connections_of_clients
 from sessions_app.core.worker import outage
 from sessions_app.core.worker.sweep import Sweeper
@@ -277,7 +277,7 @@ def test_a_steering_message_whose_answer_was_lost_is_given_again(alice: World) -
         message=exact_json.dumps({"text": "to the left"}),
         created_at=timezone.now(),
     )
-    place = Place(session.tenant_id, session.pk, accepted.turn_id, 1, 0)
+    place = StepRef(session.tenant_id, session.pk, accepted.turn_id, 1, 0)
     given = [turns.take_steering(claimed, place, 2, accepted.public_id, ()) for _ in range(2)]
     assert given == ["to the left", "to the left"]
     assert [role for role, _ in full(session)] == ["user", "user"]

@@ -14,7 +14,7 @@ from agents_app import compaction, exact_json
 from agents_app.spec import AgentSpec, SummarySpec
 from sessions_app.core import turns
 from sessions_app.core.base import prepared, supervision
-from sessions_app.core.records import history, summary_queue
+from sessions_app.core.records import stored_messages, summary_queue
 from sessions_app.core.sessions import creating, deleting, state, truncating
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker import housekeeping
@@ -80,7 +80,7 @@ def rests(session: Session) -> Callable[[], bool]:
 
 
 def shown(session: Session) -> list[tuple[str, str]]:
-    return [(line.role, line.content) for line in history.read(session, "compacted")]
+    return [(line.role, line.content) for line in stored_messages.read(session, "compacted")]
 
 
 def seed_of(messages: int) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def test_the_older_part_of_a_long_conversation_is_summarised_while_nobody_waits(
     assert transcripts[0].startswith("<transcript>\n[user] 0 knot")
     assert transcripts[1].startswith(f"<transcript>\n[summary of what came before]\n{SAID}\n\n[user] ")
     assert shown(session)[1] == ("user", exact_json.dumps(STANDS))
-    full = [line.content for line in history.read(session, "full")]
+    full = [line.content for line in stored_messages.read(session, "full")]
     assert len(full) == 25
     assert not any("Summary of" in content for content in full)
 
@@ -594,7 +594,7 @@ def test_a_turn_in_a_long_conversation_reads_only_what_was_not_summarised(alice:
     found = summary_queue.base(session.pk)
     assert [message.content for message in found.messages] == ["Be kind.", "Be kind.", STANDS, *map(str, range(9_990, 10_000))]
     assert len(summary_queue.base(other.pk).messages) == 10_000
-    asked = history.asked_for_models([session.pk])
+    asked = stored_messages.query_for_models([session.pk])
     with connection.cursor() as cursor:
         if on_postgres:
             cursor.execute("analyze")

@@ -16,7 +16,7 @@ from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal import barriers
 from sessions_app.core.log.journal.types import Unit
-from sessions_app.core.records import history
+from sessions_app.core.records import stored_messages
 from sessions_app.core.turns import stopping
 from sessions_app.core.worker import loading, runner
 from sessions_app.core.worker.worker import Worker
@@ -284,14 +284,14 @@ def test_long_histories_of_one_tenant_that_are_read_for_long_delay_no_other_tena
     said = [{"role": "user", "content": "x" * 300_000}, {"role": "assistant", "content": "I see"}]
     long = [alice.session(seed=said) for _ in range(3)]
     short = bob.session()
-    read, go = history.told_for_models, threading.Event()
+    read, go = stored_messages.parse_for_models, threading.Event()
 
     def read_slowly(sessions: Sequence[int], rows: Sequence[Any]) -> Any:
         if {each.pk for each in long} & set(sessions):
             assert go.wait(120)
         return read(sessions, rows)
 
-    monkeypatch.setattr(history, "told_for_models", read_slowly)
+    monkeypatch.setattr(stored_messages, "parse_for_models", read_slowly)
     hers = [alice.say(session, model.script([text("read")])) for session in long]
     his = bob.say(short, model.script([text("at once")]))
     start_worker()

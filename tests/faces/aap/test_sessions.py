@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agents_app import exact_json
 from sessions_app.core.base import byte_budget
-from sessions_app.core.records import history
+from sessions_app.core.records import stored_messages
 from sessions_app.models import Session
 from tests.faces.aap.conftest import HELLO, READ_LOG, Person, pointers, problem
 
@@ -322,13 +322,13 @@ def test_a_long_history_is_not_read_while_other_answers_take_all_room(alice: Per
     tenant = Session.objects.get(public_id=session).tenant_id
     path = f"/sessions/{session}/history?type=full"
     monkeypatch.setattr(byte_budget, "LEAST_RESERVED", 500)
-    read, was_read = history.read, []
+    read, was_read = stored_messages.read, []
 
     def noted(*arguments: Any) -> Any:
         was_read.append(byte_budget.ANSWERS.held)
         return read(*arguments)
 
-    monkeypatch.setattr(history, "read", noted)
+    monkeypatch.setattr(stored_messages, "read", noted)
     most = byte_budget.ANSWERS._most()
     assert byte_budget.ANSWERS.take(tenant, most, alone=True)
     try:

@@ -22,7 +22,7 @@ from sessions_app.core.log.journal.entries import READY
 from sessions_app.core.log.journal.store import Locked, Written
 from sessions_app.core.log.journal.types import Announcement, Event, Stored, Unit
 from sessions_app.core.records import history
-from sessions_app.core.records.history import Place
+from sessions_app.core.records.history import StepRef
 from sessions_app.models import Origin, Session, ToolCall, Turn
 
 from .conftest import WAIT, Announced, InLoop, Run, World
@@ -392,7 +392,7 @@ def test_a_row_of_one_session_held_for_long_stops_neither_its_tenants_other_runs
             raise
 
     monkeypatch.setattr(store, "attempt", attempt)
-    place = Place(run.tenant, run.session, run.turn, 1, 1)
+    place = StepRef(run.tenant, run.session, run.turn, 1, 1)
     told = [
         *history.message(place, "assistant", "hm", timezone.now(), origin=Origin.SERVER),
         Statement("update sessions_app_toolcall set title = 'Tide' where session_id = %s", (run.session,)),

@@ -11,7 +11,7 @@ from django.db import connection
 from agents_app import exact_json
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
-from sessions_app.core.records import history
+from sessions_app.core.records import stored_messages
 from sessions_app.core.sessions import inbox
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.models import Session, ToolCall, Turn
@@ -53,7 +53,7 @@ def waiting_call(session: Session, name: str, state: str = "pending") -> ToolCal
 
 
 def said(session: Session) -> list[tuple[str, Any]]:
-    return [(line.role, exact_json.loads(line.content)) for line in history.read(session, "full")]
+    return [(line.role, exact_json.loads(line.content)) for line in stored_messages.read(session, "full")]
 
 
 def at_once(*calls: Callable[[], Any]) -> list[str]:

@@ -11,7 +11,7 @@ from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 from sessions_app.aap.problems import pointer
 from sessions_app.aap.versions import v3
 from sessions_app.core.base.errors import Fault, InvalidInput
-from sessions_app.core.records.history import Line
+from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions.creating import Wanted
 from sessions_app.core.sessions.listing import Page, SessionFacts
 from sessions_app.core.turns import CancelReceipt, ClientResult, Overrides, Permission
