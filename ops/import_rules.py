@@ -43,7 +43,7 @@ _WRITERS = {
     "records": ("clients", "dispatches", "session_changes", "summary_queue"),
     "sessions": ("connections", "creating", "deleting", "forms", "inbox", "truncating"),
     "tenancy": ("agent_listings",),
-    "turns": ("calls", "following", "queue", "starting", "stopping"),
+    "turns": ("between_steps", "calls", "finishing", "queue", "starting", "stopping"),
 }
 TRANSACTIONS = frozenset(f"sessions_app/core/{layer}/{name}.py" for layer, names in _WRITERS.items() for name in names)
 """The modules that open `journal.transaction`. Such a transaction holds its tenant's counter from its last statement on, so

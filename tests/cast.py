@@ -58,13 +58,13 @@ def make_session(
     seed: Sequence[dict[str, Any]] = (),
 ) -> Session:
     """A session of the agent; the agent must be in the registry (see ``agents``)."""
-    wanted = creating.Wanted(agent, tools, dict(options or {}), list(client_tools), list(seed))
+    wanted = creating.SessionRequest(agent, tools, dict(options or {}), list(client_tools), list(seed))
     return access.session(caller, creating.create(caller, wanted).public_id)
 
 
 def make_session_of_client(caller: Caller, **given: Any) -> Session:
     """A session as a client of AHP makes it."""
-    return access.session(caller, creating.create(caller, creating.WantedByClient(**given)).public_id)
+    return access.session(caller, creating.create(caller, creating.ClientSessionRequest(**given)).public_id)
 
 
 def agents(model_url: str) -> list[AgentSpec]:

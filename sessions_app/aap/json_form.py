@@ -34,7 +34,7 @@ async def body(
     reason: str | None = None
     with key_watch.watching(slot) as key:
         if not accepted.start:
-            reason = await database.run_for(slot.caller.tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
+            reason = await database.run_for(slot.caller.tenant, turns.stop_reason_of_run, accepted.turn_id, accepted.run)
         while reason is None:
             entered = False
             try:
@@ -54,7 +54,7 @@ async def body(
             except PositionPruned:
                 # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
                 if not entered and accepted.repeated:
-                    reason = await database.run_for(slot.caller.tenant, turns.reason_of_run, accepted.turn_id, accepted.run)
+                    reason = await database.run_for(slot.caller.tenant, turns.stop_reason_of_run, accepted.turn_id, accepted.run)
                 if not entered and reason is None:
                     raise
         size = await database.run_for(slot.caller.tenant, quotas.bytes_of_run, accepted.turn_id, accepted.run)

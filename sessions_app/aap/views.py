@@ -185,7 +185,7 @@ class EventStream(Endpoint):
         given = request.headers.get("Last-Event-ID") or request.GET.get("after")
         # Read in this order, a run that begins meanwhile is either seen or still to come.
         newest = journal.tail(session.pk).seq
-        before_run = turns.position_of_run(session)
+        before_run = turns.position_before_run(session)
         starts = False
         if given is not None:
             after = positions.read(_signing_key(), session.public_id, given)

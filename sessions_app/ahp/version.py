@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sessions_app.core.base.caller import Caller
     from sessions_app.core.base.errors import DomainError
     from sessions_app.core.log.journal.types import Event
-    from sessions_app.core.sessions.entries import Summary
+    from sessions_app.core.sessions.entries import SessionEntry
     from sessions_app.models import Session
 
 
@@ -125,9 +125,9 @@ class SummaryNotifications(Protocol):
     def concerns(self, connection: Connection, /) -> bool:
         """Whether this connection gets notifications."""
 
-    def added(self, summary: Summary, /) -> str | None: ...
+    def added(self, summary: SessionEntry, /) -> str | None: ...
 
-    def changed(self, before: Summary | None, after: Summary, fields: Collection[str], /) -> str | None:
+    def changed(self, before: SessionEntry | None, after: SessionEntry, fields: Collection[str], /) -> str | None:
         """``fields``: of the summary, those that may have changed. ``before``: None if it is not known."""
 
     def removed(self, event: Event, /) -> str | None:

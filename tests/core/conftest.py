@@ -55,7 +55,7 @@ class World:
         options: dict[str, str] | None = None,
     ) -> Session:
         refs = None if tools is None else list(tools)
-        wanted = creating.Wanted(self.agent, refs, options or {}, list(client_tools), list(seed))
+        wanted = creating.SessionRequest(self.agent, refs, options or {}, list(client_tools), list(seed))
         return access.session(self.caller, creating.create(self.caller, wanted).public_id)
 
     def say(self, session: Session, text: str, overrides: Overrides | None = None) -> turns.Accepted:

@@ -79,7 +79,7 @@ class Cluster:
     def replace_worker(self, index: int) -> Process:
         """A new worker beside the old one, then SIGTERM to the old one; does not wait for its end."""
         new = self.server._start("worker")
-        wait_log(new, "is ready")
+        wait_log(new, "worker_ready")
         old, self.server.workers[index] = self.server.workers[index], new
         old.terminate()
         return old
@@ -120,7 +120,7 @@ class Cluster:
         if not self.beat.alive:
             self.start_beat()
         for worker in self.server.workers:
-            wait_log(worker, "is ready")
+            wait_log(worker, "worker_ready")
         wait_log(self.beat, "beat is ready")
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ def test_a_worker_hands_a_turn_over_between_its_steps_and_no_tool_runs_twice(clu
     with alice.stream(session, prompt) as stream:
         server.tools.wait("handed")
         old = cluster.replace_worker(cluster.worker_of_the_run())
-        wait_log(old, "hands over its runs")
+        wait_log(old, "worker_hands_over")
         server.tools.open_gate("handed")
         events = stream.rest()
     assert events[-1].data == {"stopReason": "end_turn"}
@@ -97,7 +97,7 @@ def test_an_answer_that_is_being_given_is_not_cut_by_its_workers_end(cluster: Cl
     with alice.stream(alice.create(PILOT), prompt) as stream:
         stream.until("text_delta")
         old = cluster.replace_worker(cluster.worker_of_the_run())
-        wait_log(old, "hands over its runs")
+        wait_log(old, "worker_hands_over")
         model.open_gate("not cut")
         events = [*stream.seen, *stream.rest()]
         assert old.popen.wait(120) == 0

@@ -179,7 +179,7 @@ def cut_off(cluster: Cluster, link: Link) -> Iterator[Link]:
     for worker in old:
         worker.kill()
     cluster.server.workers[0] = cluster.server._start("worker", DATABASE_URL=behind(cluster, link))
-    wait_log(cluster.server.workers[0], "is ready")
+    wait_log(cluster.server.workers[0], "worker_ready")
     yield link
     link.restore()
     cluster.server.workers[0].kill()

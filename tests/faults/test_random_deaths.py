@@ -140,7 +140,7 @@ def test_sixty_turns_survive_the_death_of_every_worker(cluster: Cluster, model: 
     model.open_gate("all dead")
     for worker in server.workers:
         # How long a start takes is the machine's affair.
-        wait_log(worker, "is ready")
+        wait_log(worker, "worker_ready")
     wait_for(lambda: cluster.turns_running() == 0, "every turn has ended", TAKEN_OVER_WITHIN)
     for session in sessions:
         assert alice.history(session)[-1]["content"] == "alive"

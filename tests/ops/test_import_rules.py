@@ -70,7 +70,7 @@ def test_a_module_that_opens_no_transaction_any_more_is_taken_off_the_list() -> 
 )
 def test_a_write_of_the_history_outside_its_module_is_found(write: str) -> None:
     text = f"from sessions_app.models import Message, ToolCall, Turn\n{write}\n"
-    (fault,) = import_rules.faults("sessions_app/core/turns/values.py", text)
+    (fault,) = import_rules.faults("sessions_app/core/turns/types.py", text)
     assert "writes messages, tool calls or a turn's parts" in fault
     assert import_rules.faults("sessions_app/core/records/history.py", text) == []
 
@@ -88,4 +88,4 @@ def test_a_write_of_the_history_outside_its_module_is_found(write: str) -> None:
 )
 def test_reading_the_history_and_changing_other_rows_is_allowed(read: str) -> None:
     text = f"from sessions_app.models import Message, ToolCall, Turn\n{read}\n"
-    assert import_rules.faults("sessions_app/core/turns/values.py", text) == []
+    assert import_rules.faults("sessions_app/core/turns/types.py", text) == []

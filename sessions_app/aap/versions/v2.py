@@ -28,7 +28,7 @@ from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput, PositionPruned
 from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions import creating
-from sessions_app.core.sessions.creating import Wanted
+from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.tenancy import agents, quotas
 
 # --- other words ---
@@ -81,7 +81,7 @@ def _renamed(tool: Mapping[str, Any], old: str, new: str) -> Document:
 class Opening:
     """PUT /session: the two requests of version 3 that it is (A103)."""
 
-    creation: Wanted
+    creation: SessionRequest
     turn: v3.TurnRequest
 
 

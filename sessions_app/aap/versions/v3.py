@@ -21,7 +21,7 @@ from sessions_app.core.base import content
 from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.records.stored_messages import Line
-from sessions_app.core.sessions.creating import Wanted
+from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.sessions.listing import Page, SessionFacts
 from sessions_app.core.turns import Answer, CancelReceipt, ClientResult, Overrides, Permission
 
@@ -41,7 +41,7 @@ class TurnRequest:
     overrides: Overrides
 
 
-def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Wanted:
+def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> SessionRequest:
     """``spec_of`` finds the agent of that name, or raises InvalidInput."""
     faults = Faults()
     agent = _object(body, "agent", faults, required=True)
@@ -57,7 +57,7 @@ def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Wa
     tools = faults.take(content.client_tools, body.get("tools"))
     seed = faults.take(content.seed_messages, body.get("messages"), IMAGE_KINDS if spec is None else spec.images)
     faults.settle()
-    return Wanted(name, refs, options or {}, tools or [], seed or [])
+    return SessionRequest(name, refs, options or {}, tools or [], seed or [])
 
 
 def turn(body: Mapping[str, Any], agent_name: str, spec: AgentSpec) -> TurnRequest:

@@ -76,7 +76,7 @@ class Notifications:
         self._unannounced: set[int] = set()
         self._changed: dict[int, set[str]] = {}
         self._redefined: set[str] = set()
-        self._known: OrderedDict[int, entries.Summary] = OrderedDict()
+        self._known: OrderedDict[int, entries.SessionEntry] = OrderedDict()
         self._news = asyncio.Event()
         self._at_once = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -161,7 +161,7 @@ class Notifications:
             if self._added or self._changed:
                 self._news.set()
 
-    def _publish_change(self, key: int, summary: entries.Summary | None) -> None:
+    def _publish_change(self, key: int, summary: entries.SessionEntry | None) -> None:
         is_new = key in self._added
         self._added.pop(key, None)
         fields = self._changed.pop(key, set())

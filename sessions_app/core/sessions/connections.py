@@ -1,8 +1,8 @@
-"""Connections of clients: a row each, renewed by the process that holds it; the sweep sees who is gone.
+"""Presence of AHP clients: one row per connection, renewed by its process and checked by the workers' sweep.
 
-A client is there while one of its connections is. When the last one is gone, or its process is, the client
-has left its sessions and has a grace (AGENTHOST_AHP_GRACE_SECONDS); after that its open calls fail and others may take
-its place. A connection that was not renewed for AGENTHOST_AHP_PRESENCE_SECONDS is gone with its process.
+A client is present while one of its connections is. When its last connection is closed, or its process dies, the client
+leaves its sessions. After a grace period (AGENTHOST_AHP_GRACE_SECONDS) its open calls fail, and another client may take
+its place. A connection that was not renewed for AGENTHOST_AHP_PRESENCE_SECONDS counts as closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Kind
 from sessions_app.core.base.identifiers import new_id
-from sessions_app.core.log import broadcast, journal
+from sessions_app.core.log import journal
 from sessions_app.core.records import clients, live_workers
 from sessions_app.core.tenancy import quotas
 from sessions_app.models import ClientPresence, DispatchRecord, Session, SessionClient
@@ -34,13 +34,13 @@ GONE = "Tool execution failed: the client that owns this tool has gone"
 
 
 def connected(caller: Caller, client: str, connection: str, *, resumed: bool) -> str:
-    """A connection is there; answers the life that its dispatches belong to.
+    """Record a connection. Returns the id of the client's life: client sequence numbers are unique within one life.
 
-    ``resumed``: the client goes on where another connection of its stopped, and may send again what it sent there.
-    A connection whose key may only read counts as nobody's presence: it could keep or take a client's place.
+    ``resumed``: the client continues from an earlier connection, and may send again what it sent there.
+    A connection whose key may only read is not recorded, or it could hold or take another client's place.
     """
     if not client or len(client) > LONGEST_CLIENT or UNSTORABLE.search(client):
-        raise InvalidInput([Fault(("clientId",), f"a client's id has 1 to {LONGEST_CLIENT} characters that can be stored")])
+        raise InvalidInput([Fault(("clientId",), f"needs 1 to {LONGEST_CLIENT} characters that can be stored")])
     if not caller.may(WRITE):
         return new_id("life")
     life = (_life(caller.tenant, client) if resumed else None) or new_id("life")
@@ -49,15 +49,15 @@ def connected(caller: Caller, client: str, connection: str, *, resumed: bool) ->
 
 
 def _life(tenant: int, client: str) -> str | None:
-    there = ClientPresence.objects.filter(tenant_id=tenant, client=client).order_by("-seen_at").values_list("life", flat=True)
-    said = DispatchRecord.objects.filter(tenant_id=tenant, client=client).order_by("-pk").values_list("life", flat=True)
-    return there.first() or said.first()
+    present = ClientPresence.objects.filter(tenant_id=tenant, client=client).order_by("-seen_at").values_list("life", flat=True)
+    dispatched = DispatchRecord.objects.filter(tenant_id=tenant, client=client).order_by("-pk").values_list("life", flat=True)
+    return present.first() or dispatched.first()
 
 
 def renew(connections: Collection[str]) -> set[str]:
-    """Say that these are there still. Answers those that were taken for gone: they have to be ``connected`` again.
+    """Renew these connections. Returns those that have no row any more: call ``connected`` for them again.
 
-    A row that somebody holds is left for the next time: the presence of all other tenants' clients must not wait for it.
+    Locked rows are skipped until the next renewal, so that other clients' presence does not wait for them.
     """
     wanted = list(connections)
     rows = ClientPresence.objects.filter(pk__in=wanted)
@@ -71,28 +71,28 @@ def renew(connections: Collection[str]) -> set[str]:
 
 
 def disconnected(caller: Caller, client: str, connection: str) -> None:
-    """A connection is gone. If it was its client's last one, the client has left its sessions."""
+    """Remove a connection. If it was its client's last one, the client leaves its sessions."""
     if not caller.may(WRITE):
         return
     tenant = caller.tenant
-    # Not in one transaction: of two last ones that go at once, one sees that nothing is left.
+    # Not in one transaction: if the last two are closed at once, one of them sees that none is left.
     ClientPresence.objects.filter(pk=connection).delete()
     if not ClientPresence.objects.filter(tenant_id=tenant, client=client).exists():
         for row in SessionClient.objects.filter(tenant_id=tenant, client=client, left_at=None).values_list("pk", flat=True):
             _leave(row, waiting=True)
 
 
-_HAND_IN_IT = (Kind.TURN_STARTED, Kind.MESSAGE_PENDING, Kind.CALL_GRANTED)
+_ACTS_OF_CLIENTS = (Kind.TURN_STARTED, Kind.MESSAGE_PENDING, Kind.CALL_GRANTED)
 
 
-def attended(tenant: int, session: int) -> bool:
-    """Whether somebody is there who can be asked something: the session's client, or one who lately had a hand in it."""
+def is_attended(tenant: int, session: int) -> bool:
+    """Whether a client can answer a question: the session has an active client, or one that acted recently is present."""
     if SessionClient.objects.filter(session_id=session, left_at=None).exists():
         return True
-    said = [payload.get("origin") for payload in journal.latest(session, _HAND_IN_IT, 10)]
-    hands = {origin["client"] for origin in said if origin}
+    origins = [payload.get("origin") for payload in journal.latest(session, _ACTS_OF_CLIENTS, 10)]
+    acted = {origin["client"] for origin in origins if origin}
     alive = Now() - timedelta(seconds=settings.AGENTHOST_AHP_PRESENCE_SECONDS)
-    return ClientPresence.objects.filter(tenant_id=tenant, client__in=hands, seen_at__gt=alive).exists()
+    return ClientPresence.objects.filter(tenant_id=tenant, client__in=acted, seen_at__gt=alive).exists()
 
 
 def _is_there() -> Exists:
@@ -112,7 +112,7 @@ def _leave(row: int, *, waiting: bool, until: datetime | None = None) -> bool:
 
 
 def _lock_session_of(row: int, *, waiting: bool) -> Session | None:
-    """None: it is deleted. RowsHeld if it is locked and the caller does not wait."""
+    """None: the session is deleted. RowsHeld if it is locked and ``waiting`` is False."""
     wanted = Session.objects.filter(pk__in=SessionClient.objects.filter(pk=row).values("session"))
     skipping = not waiting and lock_waits.skip_locked()
     session = wanted.select_for_update(no_key=True, skip_locked=skipping).first()
@@ -125,26 +125,26 @@ def _lock_session_of(row: int, *, waiting: bool) -> Session | None:
 
 
 def leave_vanished(until: datetime | None = None) -> int:
-    """Clients whose connections are gone leave their sessions; how many did.
+    """Let clients without a connection leave their sessions; returns how many did.
 
-    Waits for nobody: a client whose session is locked is left for the next round. ``until``: see presence.not_after.
+    Waits for no lock: a client whose session is locked is left to the next round. ``until``: see live_workers.not_after.
     """
     gone = SessionClient.objects.filter(~_is_there(), live_workers.not_after(until), left_at=None)
     return rounds.each(rounds.fairly(gone), lambda row: _leave(row, waiting=False, until=until))
 
 
-def end_graces(until: datetime | None = None) -> int:
-    """Clients whose grace is over are let go; how many were. Waits for nobody."""
-    over = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until))
-    return rounds.each(rounds.fairly(over), lambda row: _let_go(row, until))
+def end_grace_periods(until: datetime | None = None) -> int:
+    """Remove clients whose grace period is over; returns how many. Waits for no lock."""
+    due = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until))
+    return rounds.each(rounds.fairly(due), lambda row: _remove(row, until))
 
 
 def _grace_is_over() -> Q:
     return Q(left_at__lt=Now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS))
 
 
-def _let_go(row: int, until: datetime | None) -> bool:
-    """Fail the open calls of a client that did not come back; the turn goes on without it."""
+def _remove(row: int, until: datetime | None) -> bool:
+    """Remove a client that did not come back, and fail its open calls; the turn continues without it."""
     with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
         session = _lock_session_of(row, waiting=False)
         client = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until), pk=row).first()
@@ -152,12 +152,11 @@ def _let_go(row: int, until: datetime | None) -> bool:
             return False
         with nullcontext() if session is None else quotas.counting_guests(session):
             client.delete()
-        told = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
-    if told is not None and told.worker:
-        broadcast.tell_worker(told.worker, {"turn": told.turn_id, "what": "answered"})
+        running = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
+    turns.tell_worker_of_answer(running)
     return True
 
 
 def forget_dead(after: timedelta) -> int:
-    """Delete what was not renewed for so long."""
+    """Delete the rows of connections that were not renewed for ``after``."""
     return rounds.delete(ClientPresence.objects.filter(seen_at__lt=Now() - after))

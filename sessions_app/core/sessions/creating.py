@@ -1,7 +1,8 @@
-"""Creating sessions: the one way in, for all faces.
+"""Creates sessions, for all protocols.
 
-An application says everything itself (``Wanted``); a client that watches names a URI and takes the rest from the agent or
-from the session that it forks (``WantedByClient``). Both resolve to the same ``Ingredients``.
+An application sends all settings (``SessionRequest``, AAP). A client sends a URI and takes other settings from the agent or
+from the session that it forks (``ClientSessionRequest``, AHP). Both resolve to a ``NewSession``, which one transaction
+stores.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LONGEST_DIRECTORY = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a session comes from: the turns of another, up to and with this one."""
+    """Start the new session with another session's turns up to this one, including it."""
 
     session: Session
     turn: str
@@ -46,15 +47,15 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class FirstTurn:
-    """A turn that begins with its session. ``content`` was checked by core.base.content."""
+    """A turn that starts with its session. ``content`` was checked by core.base.content."""
 
     content: Content = field(repr=False)
     deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ingredients:
-    """What a session is made of, checked."""
+class NewSession:
+    """The checked settings and contents of a session to create."""
 
     spec: AgentSpec
     tool_refs: list[dict[str, Any]] | None
@@ -69,8 +70,8 @@ class Ingredients:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What an application wants of a session. ``seed`` was checked by content.seed_messages."""
+class SessionRequest:
+    """An application's request for a session. ``seed`` was checked by content.seed_messages."""
 
     agent: str
     tool_refs: list[dict[str, Any]] | None = None
@@ -78,23 +79,23 @@ class Wanted:
     client_tools: list[dict[str, Any]] = field(default_factory=list)
     seed: list[dict[str, Any]] = field(default_factory=list)
 
-    def resolve(self, caller: Caller) -> Ingredients:
-        """InvalidInput if the agent does not take what is wanted of it."""
+    def resolve(self, caller: Caller) -> NewSession:
+        """InvalidInput if the agent does not accept these settings."""
         spec = agents.for_creation(caller, self.agent)
         faults = session_settings.faults(
             spec, tool_refs=self.tool_refs, given_options=self.options, client_tools=self.client_tools, before=None
         )
         if faults:
             raise InvalidInput(faults)
-        return Ingredients(spec, self.tool_refs, self.options, self.client_tools, self.seed)
+        return NewSession(spec, self.tool_refs, self.options, self.client_tools, self.seed)
 
 
 @dataclass(frozen=True, slots=True)
-class WantedByClient:
-    """What a client of AHP wants of a session: a URI of its choice, and all tools of the agent.
+class ClientSessionRequest:
+    """An AHP client's request for a session: a URI of its choice, and all tools of the agent.
 
-    ``agent`` None: the fork's, which also gives the model, options and directory not named. ``directory`` is only shown: a
-    folder of the client's, or one that its tools know.
+    ``agent`` None: the forked session's. A fork also provides model, options and directory if they are not given.
+    ``directory``: only shown to clients; a folder of the client, or one that its tools know.
     """
 
     uri: str
@@ -106,11 +107,11 @@ class WantedByClient:
     directory: str | None = None
     fork: Fork | None = None
 
-    def resolve(self, caller: Caller) -> Ingredients:
+    def resolve(self, caller: Caller) -> NewSession:
         if len(self.uri) > LONGEST_URI or not self.uri.isascii():
-            raise InvalidInput([Fault(("session",), f"a URI has at most {LONGEST_URI} ASCII characters")])
+            raise InvalidInput([Fault(("session",), f"a session's URI may have at most {LONGEST_URI} ASCII characters")])
         if self.directory is not None and len(self.directory) > LONGEST_DIRECTORY:
-            raise InvalidInput([Fault(("workingDirectory",), f"a folder's URI has at most {LONGEST_DIRECTORY} characters")])
+            raise InvalidInput([Fault(("workingDirectory",), f"a folder's URI may have at most {LONGEST_DIRECTORY} characters")])
         name = self.agent if self.agent is not None else (self.fork.session.agent_name if self.fork is not None else "")
         spec = agents.known(caller, name)
         given, approval = dict(self.options), self.approval
@@ -128,7 +129,7 @@ class WantedByClient:
                 given[agents.MODEL] = self.model
         if self.client is not None:
             clients.check_tools(None, name, self.client.tools)
-        return Ingredients(
+        return NewSession(
             spec,
             refs,
             given,
@@ -142,9 +143,9 @@ class WantedByClient:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """``accepted``: the first turn, if one was wanted; of a repeated request as it was answered the first time.
+    """``accepted``: the first turn, if one was requested; a repeated request gets the answer of the first one.
 
-    ``session`` is None if a request without a turn is repeated: the session may be gone.
+    ``session`` is None if a request without a turn was repeated: the session may be deleted by now.
     """
 
     public_id: str
@@ -153,63 +154,67 @@ class Created:
 
 
 def create(
-    caller: Caller, wanted: Wanted | WantedByClient, *, first_turn: FirstTurn | None = None, once: Once | None = None
+    caller: Caller,
+    request: SessionRequest | ClientSessionRequest,
+    *,
+    first_turn: FirstTurn | None = None,
+    once: Once | None = None,
 ) -> Created:
-    """A session, with its first turn if one is wanted: both or neither. Without a turn the model is not called.
+    """Create a session, and its first turn if there is one, in one transaction. Without a turn the model is not called.
 
-    A repeated request gets the session and the turn of the first.
+    A repeated request gets the session and the turn of the first one.
     """
 
-    def recalled(earlier: Earlier) -> Created:
+    def repeated(earlier: Earlier) -> Created:
         if first_turn is None:
             return Created(earlier.session)
         session = access.session(caller, earlier.session)
         return Created(session.public_id, session, turns.accepted_before(session, earlier))
 
-    def made() -> Created:
-        return _create(caller, wanted.resolve(caller), first_turn, once)
+    def first() -> Created:
+        return _create(caller, request.resolve(caller), first_turn, once)
 
-    return idempotency.once_only(caller, once, recalled, made)
+    return idempotency.once_only(caller, once, repeated, first)
 
 
-def _create(caller: Caller, parts: Ingredients, first_turn: FirstTurn | None, once: Once | None) -> Created:
+def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, once: Once | None) -> Created:
     if first_turn is not None:
-        definitions.prepare(parts.spec.name)
+        definitions.prepare(new.spec.name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session_id, turn_id = new_id("sess"), new_id("turn")
-        # Before any lock: the same request at the same moment waits here.
+        # Before any lock: an identical concurrent request waits here.
         if first_turn is None:
             idempotency.remember(caller, once, session=session_id)
         else:
             idempotency.remember(caller, once, session=session_id, turn=turn_id, run=1)
             asking.take_turn()
-        source = None if parts.fork is None else access.lock_session(caller, parts.fork.session)
-        end = None if parts.fork is None or source is None else forking.place_of(source, parts.fork.turn)
-        session = _insert(tx, caller, parts, session_id)
-        if parts.uri is not None:
-            addresses.take(caller, session, parts.uri)
-        directory = parts.directory
+        source = None if new.fork is None else access.lock_session(caller, new.fork.session)
+        end = None if new.fork is None or source is None else forking.end_of_copy(source, new.fork.turn)
+        session = _insert(tx, caller, new, session_id)
+        if new.uri is not None:
+            addresses.take(caller, session, new.uri)
+        directory = new.directory
         if source is not None and end is not None:
-            forking.copy(source, session, end)
+            forking.copy_history(source, session, end)
             directory = directory if directory is not None else source.directory
-        if parts.approval is not None or directory is not None:
-            Session.objects.filter(pk=session.pk).update(approval=parts.approval or "", directory=directory)
-        if parts.client is not None:
-            _seat(session, parts.client)
-        begun = None
+        if new.approval is not None or directory is not None:
+            Session.objects.filter(pk=session.pk).update(approval=new.approval or "", directory=directory)
+        if new.client is not None:
+            _activate(session, new.client)
+        started = None
         if first_turn is not None:
-            definition = definitions.resolve(parts.spec)
-            begun = turns.begin(
+            definition = definitions.resolve(new.spec)
+            started = turns.begin(
                 tx, caller, session, turn_id, content=first_turn.content, definition=definition, deadline=first_turn.deadline
             )
         asking.admit_session(tx.write)
-        if begun is not None:
+        if started is not None:
             asking.admit_turn(tx.write)
-    return Created(session_id, session, None if begun is None else begun.accepted(tx, asking.standings))
+    return Created(session_id, session, None if started is None else started.accepted(tx, asking.standings))
 
 
-def _seat(session: Session, client: clients.Entry) -> None:
-    """The client that makes the session is its active one."""
+def _activate(session: Session, client: clients.Entry) -> None:
+    """Make the client that creates the session its active client."""
     clients.put(session, client)
     adopted = clients.adopted([], client.id, client.customizations or [])
     if adopted:
@@ -217,7 +222,7 @@ def _seat(session: Session, client: clients.Entry) -> None:
     quotas.enter(session, Measure.BYTES, quotas.bytes_of_guests(session))
 
 
-# Written out, because programs make sessions as often as turns.
+# SQL, because applications create sessions as often as turns.
 _COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at")
 _INSERTED = (
     f"insert into sessions_app_session ({', '.join(_COLUMNS)}, modified_at)"
@@ -225,22 +230,22 @@ _INSERTED = (
 )
 
 
-def _insert(tx: journal.Transaction, caller: Caller, parts: Ingredients, public_id: str) -> Session:
-    """The session's row, options, seed, tail and events, in this order."""
-    now, spec = timezone.now(), parts.spec
-    refs = None if parts.tool_refs is None else exact_json.dumps(parts.tool_refs)
-    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(parts.client_tools), caller.key, now)
-    # The transaction's BEGIN goes with it.
+def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id: str) -> Session:
+    """Insert the session's row, options, seed, tail and events, in this order."""
+    now, spec = timezone.now(), new.spec
+    refs = None if new.tool_refs is None else exact_json.dumps(new.tool_refs)
+    values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(new.client_tools), caller.key, now)
+    # This also sends the transaction's BEGIN.
     (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
-    session_options.store(session, spec, parts.options)
-    if parts.seed:
-        history.add_seed(session, parts.seed, {tool["name"] for tool in parts.client_tools}, now)
-    is_bare = not parts.options and not parts.seed
+    session_options.store(session, spec, new.options)
+    if new.seed:
+        history.add_seed(session, new.seed, {tool["name"] for tool in new.client_tools}, now)
+    is_bare = not new.options and not new.seed
     tx.last([journal.new_tail(session.pk), quotas.session_made(session, bare=is_bare)])
     created = Happening(
         Kind.SESSION_CREATED,
-        {"session": public_id, "agent": spec.name, "uri": parts.uri or addresses.default(spec.name, public_id)},
+        {"session": public_id, "agent": spec.name, "uri": new.uri or addresses.default(spec.name, public_id)},
     )
     tx.append(NewEvent(caller.tenant, session.pk, created))
     counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})

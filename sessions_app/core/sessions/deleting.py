@@ -1,4 +1,4 @@
-"""Deleting sessions: by a client, and those that are idle by their tenant's policy."""
+"""Deletes sessions: for a client, and idle ones by their tenant's retention policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, Pending
 
 
 def delete(caller: Caller, row: Session) -> None:
-    """Gone at once from everywhere; what was running stops. The rows themselves go in the background."""
+    """Delete a session: it disappears at once, and its live turn stops. Housekeeping removes its rows later."""
     with journal.transaction() as tx:
         stopped = _delete(tx, access.lock_session(caller, row))
     turns.tell_worker(stopped)
@@ -44,13 +44,10 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     return stopped
 
 
-def idle(tenant: int, since: datetime, limit: int, besides: Collection[int] = ()) -> list[int]:
-    """Sessions that nobody has used since then, the longest unused first: no live turn, no turn that ended later.
-
-    ``besides``: without these.
-    """
+def idle_sessions(tenant: int, since: datetime, limit: int, excluded: Collection[int] = ()) -> list[int]:
+    """Sessions that were not used since then, the longest unused first: no live turn, and no turn that ended later."""
     rows = (
-        Session.objects.filter(tenant_id=tenant, modified_at__lt=since).exclude(_used_since(since)).exclude(pk__in=list(besides))
+        Session.objects.filter(tenant_id=tenant, modified_at__lt=since).exclude(_used_since(since)).exclude(pk__in=list(excluded))
     )
     return list(rows.order_by("modified_at", "pk").values_list("pk", flat=True)[:limit])
 
@@ -61,10 +58,10 @@ def _used_since(since: datetime) -> Exists:
 
 
 def delete_idle(session_id: int, since: datetime) -> bool:
-    """Delete a session as its client would, unless somebody has used it since then. Held if somebody has it locked."""
+    """Delete a session as its client would, unless it was used since then. Held if it is locked."""
     with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
         session = Session.objects.select_for_update(no_key=True).filter(pk=session_id, modified_at__lt=since).first()
-        # Asked again, now that no turn can begin.
+        # Checked again, now that no turn can start.
         if session is None or Turn.objects.filter(Q(state__in=LIVE_STATES) | Q(ended_at__gte=since), session=session).exists():
             return False
         _delete(tx, session)

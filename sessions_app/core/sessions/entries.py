@@ -1,4 +1,4 @@
-"""Sessions as lists show them: title, state, flags, times. Reads only."""
+"""Sessions as AHP's list shows them: title, state, flags, times. Reads only."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ State = Literal["idle", "failed", "working", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """``state`` "waiting": a person has to say something before the turn goes on. ``model`` None: the agent is gone."""
+class SessionEntry:
+    """``state`` "waiting": the turn waits for a user. ``model`` None: the agent is not available any more."""
 
     session: int
     public_id: str
@@ -37,36 +37,36 @@ class Summary:
 
 
 # Calls of a seed have no step, and are in no turn's parts.
-_OF_PERSON = Q(state=CallState.REVIEW) | Q(state=CallState.PENDING, runner=CallRunner.SERVER, step__gt=0)
+_NEEDS_USER = Q(state=CallState.REVIEW) | Q(state=CallState.PENDING, runner=CallRunner.SERVER, step__gt=0)
 
 
 def activity_of(titles: Sequence[str]) -> str | None:
-    """What goes on while these tools of the server run, in words."""
+    """The activity that is shown while these server tools run; None: there is none."""
     return f"Running {', '.join(sorted(titles))}" if titles else None
 
 
-def listed(caller: Caller, limit: int = 1000) -> list[Summary]:
+def listed(caller: Caller, limit: int = 1000) -> list[SessionEntry]:
     """The sessions that exist for the caller, the most recently modified first, archived ones last."""
     rows: list[Session] = []
     for archived in (False, True):
         some = access.visible(caller).filter(archived=archived).order_by("-modified_at", "-pk")
         rows += some[: limit - len(rows)]
-    found = _summaries(rows)
+    found = _entries(rows)
     return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))
 
 
 def sessions_of(tenant: int, agent_names: Collection[str], limit: int = 1000) -> list[int]:
-    """The rows of those agents' sessions, the most recently modified ones."""
+    """The primary keys of these agents' most recently modified sessions."""
     rows = Session.objects.filter(tenant_id=tenant, agent_name__in=list(agent_names)).order_by("-modified_at", "-pk")
     return list(rows.values_list("pk", flat=True)[:limit])
 
 
-def of(tenant: int, session_ids: Collection[int]) -> dict[int, Summary]:
-    """By row. Sessions that are gone are not among them."""
-    return _summaries(list(Session.objects.filter(tenant_id=tenant, pk__in=list(session_ids))))
+def of(tenant: int, session_ids: Collection[int]) -> dict[int, SessionEntry]:
+    """By primary key, without deleted sessions."""
+    return _entries(list(Session.objects.filter(tenant_id=tenant, pk__in=list(session_ids))))
 
 
-def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
+def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
     if not rows:
         return {}
     ids = [row.pk for row in rows]
@@ -75,10 +75,10 @@ def _summaries(rows: Sequence[Session]) -> dict[int, Summary]:
     specs = agent_listings.of(rows[0].tenant_id).specs
     turns = _last_turns(ids)
     live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
-    waiting, running = _what_they_do(live)
+    waiting, running = _waiting_and_running(live)
     asked = _newest_forms([row.pk for row in rows if row.read])
     return {
-        row.pk: Summary(
+        row.pk: SessionEntry(
             session=row.pk,
             public_id=row.public_id,
             uri=uris[row.pk],
@@ -104,14 +104,14 @@ def _last_turns(sessions: Sequence[int]) -> dict[int, Turn]:
     return {turn.session_id: turn for turn in rows}
 
 
-def _what_they_do(live: Sequence[int]) -> tuple[set[int], dict[int, list[str]]]:
-    """The turns that wait for a person, and the tools of the server that each turn runs."""
+def _waiting_and_running(live: Sequence[int]) -> tuple[set[int], dict[int, list[str]]]:
+    """The turns that wait for a user, and the titles of the server tools that each turn is running."""
     waiting: set[int] = set()
     running: dict[int, list[str]] = {}
     if not live:
         return waiting, running
     waiting.update(Form.objects.filter(turn_id__in=live, response="").values_list("turn_id", flat=True))
-    waiting.update(ToolCall.objects.filter(_OF_PERSON, turn_id__in=live).values_list("turn_id", flat=True).order_by().distinct())
+    waiting.update(ToolCall.objects.filter(_NEEDS_USER, turn_id__in=live).values_list("turn_id", flat=True).order_by().distinct())
     calls = ToolCall.objects.filter(turn_id__in=live, state=CallState.RUNNING, runner=CallRunner.SERVER)
     for turn, title, name in calls.order_by("step", "ordinal", "pk").values_list("turn_id", "title", "name"):
         running.setdefault(turn or 0, []).append(title or name)
@@ -119,7 +119,7 @@ def _what_they_do(live: Sequence[int]) -> tuple[set[int], dict[int, list[str]]]:
 
 
 def _newest_forms(sessions: Sequence[int]) -> dict[int, int]:
-    """A form that comes makes its session unread; it is written by a run, which does not lock the session."""
+    """The newest form of each session. A new form makes its session unread; runs insert forms without locking the session."""
     if not sessions:
         return {}
     newest = Form.objects.filter(session_id__in=sessions).values("session_id").annotate(newest=Max("pk"))

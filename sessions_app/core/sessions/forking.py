@@ -1,4 +1,4 @@
-"""Forking: the start of a session is copied into a new one, by SQL, in the transaction that makes it."""
+"""Forking: copies the start of a session's history into a new session, in the transaction that creates it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sessions_app.core.tenancy import quotas
 from sessions_app.models import LIVE_STATES, Measure, Session, Turn
 
 
-def place_of(source: Session, turn: str) -> tuple[int, int]:
-    """Where the copy ends; the source is locked. TurnAlreadyRunning if the turn has not ended."""
+def end_of_copy(source: Session, turn: str) -> tuple[int, int]:
+    """The last turn row and message position to copy; the source is locked. TurnAlreadyRunning if the turn is live."""
     end = truncating.end_of(source, turn)
     if end is None:
         if not UNSTORABLE.search(turn) and Turn.objects.filter(session=source, public_id=turn, state__in=LIVE_STATES).exists():
@@ -21,16 +21,16 @@ def place_of(source: Session, turn: str) -> tuple[int, int]:
     return end
 
 
-def copy(source: Session, fresh: Session, end: tuple[int, int]) -> None:
-    """Everything up to there: turns, messages, calls that ended, what stands for older messages, the title."""
-    history.copy(source.pk, fresh.pk, *end)
+def copy_history(source: Session, copied: Session, end: tuple[int, int]) -> None:
+    """Copy the history up to ``end`` (turn row, message position), and the title."""
+    history.copy(source.pk, copied.pk, *end)
     title = Session.objects.values_list("title", flat=True).get(pk=source.pk)
-    newest = Turn.objects.filter(session=fresh).order_by("-pk").values_list("pk", flat=True).first()
-    Session.objects.filter(pk=fresh.pk).update(title=title, failures_seen_through=newest or 0)
-    quotas.enter(fresh, Measure.BYTES, quotas.bytes_of_history(fresh))
+    newest = Turn.objects.filter(session=copied).order_by("-pk").values_list("pk", flat=True).first()
+    Session.objects.filter(pk=copied.pk).update(title=title, failures_seen_through=newest or 0)
+    quotas.enter(copied, Measure.BYTES, quotas.bytes_of_history(copied))
 
 
 def options_of(source: Session, spec: AgentSpec) -> dict[str, str]:
-    """The source's own, secrets opened: they are sealed anew for the copy."""
+    """The source's option values that the agent has, secrets decrypted: they are encrypted again for the copy."""
     known = {option.name for option in spec.options}
     return {name: value for name, value in options.opened(source.tenant_id, source.pk).items() if name in known}

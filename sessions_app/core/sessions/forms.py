@@ -1,4 +1,4 @@
-"""Forms: questions of an agent to its user, opened by a tool call, answered in drafts, closed once."""
+"""Forms: questions of an agent to its user. A tool call opens a form, clients edit draft answers, and one closes it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from sessions_app.core.turns import ClientResult, FormEnd
 from sessions_app.models import LIVE_STATES, CallRunner, Form, Session
 
 
-def opened(ref: StepRef, turn: str, call: Call, at: datetime) -> tuple[Happening, Statement]:
-    """The form of a call of ``ask_user``, whose arguments were found without fault."""
+def open_for_call(ref: StepRef, turn: str, call: Call, at: datetime) -> tuple[Happening, Statement]:
+    """Open the form of a call of ``ask_user``, whose arguments were checked."""
     form = {"id": new_id("form"), **questions.form(exact_json.loads(call.arguments))}
-    return _opened(ref, turn, call.call_id, form, at)
+    return _open(ref, turn, call.call_id, form, at)
 
 
-def asked(ref: StepRef, turn: str, call: Call, form: Mapping[str, Any], at: datetime) -> tuple[str, Happening, Statement]:
-    """A form that a running tool of the server's puts to the user; its id in front."""
+def open_for_tool(ref: StepRef, turn: str, call: Call, form: Mapping[str, Any], at: datetime) -> tuple[str, Happening, Statement]:
+    """Open a form for a running server tool. The first value is the form's id."""
     document = {"id": new_id("form"), **form}
-    return (document["id"], *_opened(ref, turn, call.call_id, document, at))
+    return (document["id"], *_open(ref, turn, call.call_id, document, at))
 
 
-def _opened(ref: StepRef, turn: str, call_id: str, form: dict[str, Any], at: datetime) -> tuple[Happening, Statement]:
+def _open(ref: StepRef, turn: str, call_id: str, form: dict[str, Any], at: datetime) -> tuple[Happening, Statement]:
     statement = Statement(
         "insert into sessions_app_form (tenant_id, session_id, turn_id, call_id, form_id, document, answers, response,"
         " created_at) values (%s, %s, %s, %s, %s, %s, '{}', '', %s)",
@@ -51,7 +51,7 @@ def _opened(ref: StepRef, turn: str, call_id: str, form: dict[str, Any], at: dat
 
 
 def answer_of(turn_id: int, form: str) -> FormAnswer | None:
-    """What became of a form that a running tool asked; None: it is still open."""
+    """The answer to a form that a running tool opened; None: it is still open."""
     row = Form.objects.filter(turn_id=turn_id, form_id=form).exclude(response="").first()
     if row is None:
         return None
@@ -60,8 +60,8 @@ def answer_of(turn_id: int, form: str) -> FormAnswer | None:
     return FormAnswer("accept", values(exact_json.loads(row.document), exact_json.loads(row.answers)))
 
 
-def given_up(turn_id: int, turn: str, call: str, at: datetime) -> list[tuple[Happening, Statement]]:
-    """Close what a tool asked and waits for no longer."""
+def cancel_open(turn_id: int, turn: str, call: str, at: datetime) -> list[tuple[Happening, Statement]]:
+    """Cancel the open forms of a tool that has ended."""
     rows = Form.objects.filter(turn_id=turn_id, call_id=call, response="")
     sql = "update sessions_app_form set response = 'cancel', closed_at = %s where id = %s and response = ''"
     closed = []
@@ -79,17 +79,17 @@ Answers = Mapping[str, Any]
 def change_answer(
     caller: Caller, session: Session, form: str, question: str, answer: Answers | None, *, dispatched: Dispatched | None
 ) -> None:
-    """A draft, a submitted answer, or none: what every client of the session sees of it."""
+    """Change one question's draft or submitted answer, visible to all clients of the session. None: remove it."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
         row = _open_form(session, form)
-        asked = _question(row, question)
+        question_asked = _question(row, question)
         answers = exact_json.loads(row.answers)
         if answer is None:
             answers.pop(question, None)
         else:
-            check_answer(asked, answer)
+            check_answer(question_asked, answer)
             answers[question] = dict(answer)
         Form.objects.filter(pk=row.pk).update(answers=exact_json.dumps(answers))
         Session.objects.filter(pk=session.pk).update(modified_at=Now())
@@ -107,13 +107,13 @@ def complete(
     *,
     dispatched: Dispatched | None,
 ) -> None:
-    """Close the form: the call has its result, and the turn goes on. Of two clients at once the first is heard."""
+    """Close the form: its call gets a result, and the turn continues. If two clients close it at once, the first one counts."""
     with turns.answering(caller, session, dispatched) as calls:
         row = _open_form(calls.session, form)
-        given = dict(answers or {})
-        for question, answer in given.items():
+        last_answers = dict(answers or {})
+        for question, answer in last_answers.items():
             check_answer(_question(row, question), answer)
-        final = {**exact_json.loads(row.answers), **given}
+        final = {**exact_json.loads(row.answers), **last_answers}
         document = exact_json.loads(row.document)
         if response == "accept":
             _check_complete(document, final)
@@ -122,17 +122,17 @@ def complete(
             calls.close_form(row, FormEnd(response, final, dispatched))
         else:
             end = FormEnd(response, final, dispatched)
-            calls.answer([ClientResult(0, call.call_id, told(document, response, final), form=end)])
+            calls.answer([ClientResult(0, call.call_id, result_text(document, response, final), form=end)])
         Session.objects.filter(pk=calls.session.pk).update(modified_at=Now())
 
 
 def _open_form(session: Session, form: str) -> Form:
     if content.UNSTORABLE.search(form):
-        raise NotPossible("there is no such open request")
+        raise NotPossible("the session has no open form with this id")
     live = Q(turn__state__in=LIVE_STATES)
     row = Form.objects.select_related("turn").filter(live, session=session, form_id=form, response="").first()
     if row is None:
-        raise NotPossible("there is no such open request")
+        raise NotPossible("the session has no open form with this id")
     return row
 
 
@@ -141,7 +141,7 @@ def _question(row: Form, question: str) -> dict[str, Any]:
         if each["id"] == question:
             found: dict[str, Any] = each
             return found
-    raise NotPossible("the request has no such question")
+    raise NotPossible("the form has no question with this id")
 
 
 _VALUE_KINDS = {
@@ -155,7 +155,7 @@ _VALUE_KINDS = {
 
 
 def check_answer(question: Mapping[str, Any], answer: Answers) -> None:
-    """Whether an answer fits its question; what of it is only a draft may still be short or out of bounds."""
+    """Raise if an answer does not fit its question. A draft may be out of bounds."""
     if faults := content.unstorable(dict(answer), ("answer",)):
         raise InvalidInput(faults)
     state = answer.get("state")
@@ -163,10 +163,10 @@ def check_answer(question: Mapping[str, Any], answer: Answers) -> None:
         return
     value = answer.get("value")
     if state not in ("draft", "submitted") or not isinstance(value, Mapping):
-        raise NotPossible("an answer is a draft or submitted, with a value, or skipped")
+        raise NotPossible("an answer's state is draft or submitted, with a value, or skipped")
     kind = question["kind"]
     if value.get("kind") != _VALUE_KINDS[kind] or not questions.fits(kind, value.get("value")):
-        raise NotPossible("the value does not fit the question")
+        raise NotPossible(f"the value's type does not fit a question of kind {kind}")
     if kind.endswith("select"):
         _check_choice(question, value)
     elif state == "submitted":
@@ -179,11 +179,11 @@ def _check_choice(question: Mapping[str, Any], value: Mapping[str, Any]) -> None
     known = {option["id"] for option in question["options"]}
     freeform = value.get("freeformValues") or []
     if freeform and not question.get("allowFreeformInput"):
-        raise NotPossible("the question takes no other answers than its options")
+        raise NotPossible("the question accepts only its options")
     chosen = [value["value"]] if isinstance(value["value"], str) else value["value"]
-    # Whoever writes an answer of its own has chosen none.
+    # A free text in place of an option is allowed if the question accepts free text.
     if any(each not in known for each in chosen) and not (question.get("allowFreeformInput") and isinstance(value["value"], str)):
-        raise NotPossible("the question has no such option")
+        raise NotPossible("the question has no option with this id")
 
 
 def _check_bounds(question: Mapping[str, Any], value: Any) -> None:
@@ -193,9 +193,9 @@ def _check_bounds(question: Mapping[str, Any], value: Any) -> None:
     if size is None:
         return
     if "min" in question and size < question["min"]:
-        raise NotPossible(f"the answer is below the question's least, {question['min']}")
+        raise NotPossible(f"the answer is below the question's minimum, {question['min']}")
     if "max" in question and size > question["max"]:
-        raise NotPossible(f"the answer is above the question's most, {question['max']}")
+        raise NotPossible(f"the answer is above the question's maximum, {question['max']}")
 
 
 def _check_complete(document: Mapping[str, Any], answers: Mapping[str, Answers]) -> None:
@@ -206,7 +206,7 @@ def _check_complete(document: Mapping[str, Any], answers: Mapping[str, Answers])
 
 
 def values(document: Mapping[str, Any], answers: Mapping[str, Answers]) -> dict[str, Any]:
-    """The submitted answers by question, each as its question's kind has it."""
+    """The submitted answers by question id, each in the type of its question's kind."""
     found: dict[str, Any] = {}
     for question in document["questions"]:
         answer = answers.get(question["id"])
@@ -216,13 +216,13 @@ def values(document: Mapping[str, Any], answers: Mapping[str, Answers]) -> dict[
     return found
 
 
-def told(document: Mapping[str, Any], response: str, answers: Mapping[str, Answers]) -> str:
-    """What the model gets of it: JSON, an answer by question. Drafts are the user's own; a skipped question is null."""
+def result_text(document: Mapping[str, Any], response: str, answers: Mapping[str, Answers]) -> str:
+    """The form's result for the model: JSON, answers by question id. Drafts are left out; a skipped question is null."""
     if response == "decline":
         return "The user declined to answer."
     if response == "cancel":
         return "The user closed the questions without answering."
-    given: dict[str, Any] = {}
+    final: dict[str, Any] = {}
     for question in document["questions"]:
         answer = answers.get(question["id"])
         if answer is None or answer.get("state") == "draft":
@@ -230,9 +230,9 @@ def told(document: Mapping[str, Any], response: str, answers: Mapping[str, Answe
         value = answer.get("value") or {}
         freeform = value.get("freeformValues") or answer.get("freeformValues") or []
         if question["kind"] == "multi-select" and answer["state"] == "submitted":
-            given[question["id"]] = [*value["value"], *freeform]
+            final[question["id"]] = [*value["value"], *freeform]
         elif freeform:
-            given[question["id"]] = freeform[0] if len(freeform) == 1 else list(freeform)
+            final[question["id"]] = freeform[0] if len(freeform) == 1 else list(freeform)
         else:
-            given[question["id"]] = value.get("value")
-    return exact_json.dumps(given)
+            final[question["id"]] = value.get("value")
+    return exact_json.dumps(final)

@@ -1,7 +1,7 @@
-"""The inbox: users' messages that wait for a session, queued ones for a turn of their own, one for the running turn.
+"""The inbox: pending messages of a session. Queued messages start turns; a steering message goes to the running turn.
 
-The first queued one is taken when a turn ends of itself. After an error or a cancel the queue rests, until a
-client starts a turn, or puts, removes or reorders a message here: nothing starts spending again by itself.
+The first queued message is taken when the agent ends a turn. After an error or a cancel the queue is paused until a client
+starts a turn or changes the inbox, so that nothing spends tokens again on its own.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ PendingName = Literal["queued", "steering"]
 
 
 class _Change:
-    """A locked session whose inbox is changed, and what is told of it."""
+    """A change of a locked session's inbox, with its event."""
 
     def __init__(self, tx: journal.Transaction, session: Session, dispatched: Dispatched | None) -> None:
         self.session, self._tx, self._dispatched = session, tx, dispatched
         self.live: Turn | None = None
 
-    def tell(self, kind: Kind, payload: dict[str, object]) -> None:
+    def append(self, kind: Kind, payload: dict[str, object]) -> None:
         happening = dispatches.told(Happening(kind, payload), self._dispatched)
         self._tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
 
 
 @contextmanager
 def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -> Iterator[_Change]:
-    """The transaction around a change. With it the queue rests no longer: if nothing lives, its first message is taken."""
+    """The transaction of a change. It ends the queue's pause: without a live turn, the first queued message starts one."""
     definitions.prepare(session.agent_name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
@@ -71,19 +71,19 @@ def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -
 def put(
     caller: Caller, session: Session, kind: PendingName, message_id: str, message: UserMessage, *, dispatched: Dispatched | None
 ) -> None:
-    """A message waits. Under the same id it takes the other's place; a steering message takes any other's."""
+    """Add a message, or replace the one with the same id. A steering message replaces any other steering message."""
     if not message_id or len(message_id) > LONGEST_ID or content.unstorable(message_id, ()):
-        raise NotPossible(f"a message's id has 1 to {LONGEST_ID} characters")
+        raise NotPossible(f"a message's id needs 1 to {LONGEST_ID} characters that can be stored")
     with _changing(caller, session, dispatched) as change:
         spec = agents.for_turn(caller, change.session)
         content_of(message, spec.images)
-        there = PendingMessage.objects.filter(session=change.session, kind=kind)
+        pending = PendingMessage.objects.filter(session=change.session, kind=kind)
         document = exact_json.dumps(message.document())
         if kind == PendingKind.STEERING.value:
-            there.delete()
-        elif not there.filter(message_id=message_id).exists() and there.count() >= MOST_QUEUED:
-            raise NotPossible(f"{MOST_QUEUED} messages wait already")
-        place = (there.aggregate(last=Max("position"))["last"] or 0) + 1
+            pending.delete()
+        elif not pending.filter(message_id=message_id).exists() and pending.count() >= MOST_QUEUED:
+            raise NotPossible(f"the session already has {MOST_QUEUED} queued messages, which is the limit")
+        position = (pending.aggregate(last=Max("position"))["last"] or 0) + 1
         PendingMessage.objects.update_or_create(
             session=change.session,
             kind=kind,
@@ -93,32 +93,32 @@ def put(
                 "tenant_id": change.session.tenant_id,
                 "message": document,
                 "api_key_id": caller.key,
-                "position": place,
+                "position": position,
                 "created_at": timezone.now(),
             },
         )
-        change.tell(Kind.MESSAGE_PENDING, {"kind": kind, "id": message_id, "message": message.document()})
+        change.append(Kind.MESSAGE_PENDING, {"kind": kind, "id": message_id, "message": message.document()})
 
 
 def remove(caller: Caller, session: Session, kind: PendingName, message_id: str, *, dispatched: Dispatched | None) -> None:
-    """A message waits no longer, and no model gets it. Who takes it and who removes it meet at the session's lock."""
+    """Remove a message, so that no model gets it. The session's lock decides between removing and taking it."""
     if content.unstorable(message_id, ()):
-        raise NotPossible("no such message is pending")
+        raise NotPossible("no pending message has this id")
     with _changing(caller, session, dispatched) as change:
         gone, _ = PendingMessage.objects.filter(session=change.session, kind=kind, message_id=message_id).delete()
         if not gone:
-            raise NotPossible("no such message is pending")
-        change.tell(Kind.MESSAGE_NOT_PENDING, {"kind": kind, "id": message_id, "taken": False})
+            raise NotPossible("no pending message has this id")
+        change.append(Kind.MESSAGE_NOT_PENDING, {"kind": kind, "id": message_id, "taken": False})
 
 
 def reorder(caller: Caller, session: Session, order: Sequence[str], *, dispatched: Dispatched | None) -> None:
-    """The queue in this order; what is not named comes after, as it stood. Unknown ids mean nothing."""
+    """Put the queued messages into this order. Messages that are not named follow in their old order; unknown ids are ignored."""
     with _changing(caller, session, dispatched) as change:
         rows = list(PendingMessage.objects.filter(session=change.session, kind=PendingKind.QUEUED).order_by("position", "pk"))
         by_id = {row.message_id: row for row in rows}
         wanted = [by_id.pop(each) for each in dict.fromkeys(order) if each in by_id]
-        after = [*wanted, *by_id.values()]
-        for place, row in enumerate(after, 1):
-            row.position = place
-        PendingMessage.objects.bulk_update(after, ["position"])
-        change.tell(Kind.MESSAGES_REORDERED, {"order": [row.message_id for row in after]})
+        reordered = [*wanted, *by_id.values()]
+        for position, row in enumerate(reordered, 1):
+            row.position = position
+        PendingMessage.objects.bulk_update(reordered, ["position"])
+        change.append(Kind.MESSAGES_REORDERED, {"order": [row.message_id for row in reordered]})

@@ -1,4 +1,4 @@
-"""Sessions as AAP lists and shows them: keyset pages without payloads, secrets masked. Reads only."""
+"""Sessions as AAP lists and shows them: pages by cursor, without messages, secrets masked. Reads only."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sessions_app.core.tenancy import access
 from sessions_app.models import Session
 
 PAGE = 50
-"""Sessions a page (A33)."""
+"""Sessions per page (A33)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What a client may know of a session; secrets are masked."""
+    """A session as its clients see it; secrets are masked."""
 
     public_id: str
     agent_name: str
@@ -76,7 +76,7 @@ def facts(session: Session) -> SessionFacts:
     return _describe([_Shown(session.pk, session.public_id, session.agent_name, session.tool_refs, session.client_tools)])[0]
 
 
-# --- lists: a cursor is a position in the order (creation time, id), so pages stay stable (A35) ---
+# --- pages: a cursor is a position in the order (creation time, id), so pages stay stable (A35) ---
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _CURSOR = struct.Struct(">QQ")
@@ -111,7 +111,7 @@ def page(caller: Caller, after: str | None) -> Page:
         at, row = _read_cursor(caller.tenant, after)
         # The first comparison alone can use the index; the second settles equal times.
         rows = rows.filter(created_at__lte=at).filter(Q(created_at__lt=at) | Q(pk__lt=row))
-    # Without making models of them: their times alone take as long to read as the rest.
+    # Tuples instead of model instances, whose time columns alone would take as long to read as the other columns.
     found = list(rows.values_list(*_Shown._fields, "created_at")[: PAGE + 1])
     shown = [_Shown(*columns) for *columns, _ in found[:PAGE]]
     return Page(_describe(shown), _cursor(caller.tenant, shown[-1].pk, found[PAGE - 1][-1]) if len(found) > PAGE else None)

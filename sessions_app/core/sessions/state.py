@@ -1,7 +1,7 @@
-"""A session as it is at a number: what a client that watches it has to know before it follows its events.
+"""The state of a session at a stream position: the snapshot that a client needs before it follows the events.
 
-Rows and the counter are read in one snapshot. What a model is saying just now is in no row yet: it is taken
-from the stream events since the last commit point.
+Rows and the counter are read in one database snapshot. The open step is in no row yet; it is put together from the stream
+events since the last commit point.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import clients, options, seed_turns, session_settings
 from sessions_app.core.records.seed_turns import SeedTurn
 from sessions_app.core.sessions import entries
-from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.sessions.entries import SessionEntry
 from sessions_app.core.tenancy import access, agent_listings, quotas
 from sessions_app.core.turns import stopping
 from sessions_app.models import (
@@ -50,10 +50,10 @@ Ending = Literal["complete", "cancelled", "error"]
 class CallView:
     """A tool call as clients see it.
 
-    ``asking``: it waits for a person; ``reviewing``: its result does; ``ended``: it will not run, ``how`` says
-    why (``denied``, ``skipped``, ``result-denied``). ``input``: the argument text it runs with, of a streaming
-    call what there is of it. ``why`` it runs: ``not-needed``, ``setting``, ``user-action``. ``content`` is what
-    the model gets, ``outcome`` a client's own account of it, ``shown`` what a client shows while it works.
+    ``status``: ``asking``: it needs a permission; ``reviewing``: its result does; ``ended``: it will not run, for the
+    reason in ``how`` (``denied``, ``skipped``, ``result-denied``). ``input``: the JSON text of its arguments, incomplete
+    while the call is streaming. ``why`` it may run: ``not-needed``, ``setting``, ``user-action``. ``content``: the result
+    for the model; ``outcome``: the result in the client's own form; ``shown``: what a client shows while its tool runs.
     """
 
     id: str
@@ -86,7 +86,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """``ending`` None: it lives. ``content``: the user's message as the model got it; None: there was none.
+    """``ending`` None: the turn is live. ``content``: the user's message as the model got it; None: there was none.
 
     ``usage``: input, output and cached tokens; None before the first model message. ``error``: a short public code.
     """
@@ -111,13 +111,13 @@ class FormView:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """``seq``: everything up to this number is in it, nothing after it. ``turns``: ended ones, oldest first.
+    """``seq``: the number of the last event that is included. ``turns``: ended ones, oldest first; ``older``: there are more.
 
-    ``agent``: as the tenant is shown it; None: the operator has taken it away.
+    ``agent``: as the tenant sees it; None: the tenant does not have it any more.
     """
 
     seq: int
-    summary: Summary
+    summary: SessionEntry
     options: dict[str, str]
     approval: str
     server_tools: list[dict[str, Any]]
@@ -134,14 +134,14 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Ended turns, oldest first; ``older``: there are some before them."""
+    """Ended turns, oldest first. ``older``: there are more before them."""
 
     turns: list[TurnView]
     older: bool
 
 
 def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
-    """The session with its newest ended turns. SessionNotFound if it is gone by now."""
+    """The session with its newest ended turns. SessionNotFound if it was deleted meanwhile."""
     with journal.snapshot():
         seq, _ = journal.standing(caller.tenant)
         session = access.session_of_row(caller, session.pk)
@@ -151,7 +151,7 @@ def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
 
 
 def page(caller: Caller, session: Session, before: str | None, limit: int) -> Page:
-    """Ended turns before this one, or the newest; TurnUnknown if there is no such turn."""
+    """Ended turns before the turn ``before``, or the newest ones. TurnUnknown if there is no such turn."""
     with journal.snapshot():
         session = access.session_of_row(caller, session.pk)
         found = _ended(session, before, limit)
@@ -208,10 +208,10 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
             rows = rows.filter(pk__lt=end)
         else:
             seeds = seed_turns.of(session)
-            place = next((index for index, each in enumerate(seeds) if each.id == before), None)
-            if place is None:
+            index = next((index for index, each in enumerate(seeds) if each.id == before), None)
+            if index is None:
                 raise TurnUnknown
-            rows, seeds = rows.none(), seeds[:place]
+            rows, seeds = rows.none(), seeds[:index]
     _reserve(session, rows, limit, is_newest=before is None)
     found = list(rows[: limit + 1])
     older = len(found) > limit
@@ -225,12 +225,12 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
 
 
 def _reserve(session: Session, rows: QuerySet[Turn], limit: int, *, is_newest: bool) -> None:
-    """Room for what is shown of these turns, newest first: what their messages take, and what is behind the newest."""
+    """Reserve memory for these turns, newest first: the bytes of their messages, and of those behind the newest turn."""
     if quotas.bytes_of_session(session) <= byte_budget.LEAST_RESERVED:
         return
     shown = list(rows.values_list("pk", flat=True)[:limit])
     if not shown and not is_newest:
-        # Older turns of the seed, which came in one request.
+        # Only turns of the seed, which one request has sent.
         return
     lines = Message.objects.filter(session=session).values_list("position", flat=True)
     first = last = 0
@@ -246,8 +246,8 @@ def _reserve(session: Session, rows: QuerySet[Turn], limit: int, *, is_newest: b
 def _views(session: Session, rows: Sequence[Turn]) -> list[TurnView]:
     parts = {row.pk: exact_json.loads(row.parts) for row in rows}
     calls = _calls(session, [part["call"] for each in parts.values() for part in each if part["kind"] == "call"])
-    said = _said(rows)
-    return [_view(row, parts[row.pk], calls, said.get(row.pk)) for row in rows]
+    messages = _first_messages(rows)
+    return [_view(row, parts[row.pk], calls, messages.get(row.pk)) for row in rows]
 
 
 def _calls(session: Session, ids: Sequence[str]) -> dict[str, ToolCall]:
@@ -256,8 +256,8 @@ def _calls(session: Session, ids: Sequence[str]) -> dict[str, ToolCall]:
     return {row.call_id: row for row in ToolCall.objects.filter(session=session, call_id__in=ids)}
 
 
-def _said(rows: Sequence[Turn]) -> dict[int, Content]:
-    """The user message that began each turn."""
+def _first_messages(rows: Sequence[Turn]) -> dict[int, Content]:
+    """By turn: the user message that started it."""
     lines = Message.objects.filter(turn_id__in=[row.pk for row in rows], role="user", run=1, step=0)
     first: dict[int, Content] = {}
     for turn, content in lines.order_by("position").values_list("turn_id", "content"):
@@ -273,17 +273,17 @@ _ENDINGS: Mapping[str, Ending] = {
 
 
 def _view(row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, ToolCall], content: Content | None) -> TurnView:
-    lives = row.state in LIVE_STATES
-    shown = [view for part in parts if (view := _part(part, calls, lives=lives)) is not None]
-    if lives:
+    is_live = row.state in LIVE_STATES
+    shown = [view for part in parts if (view := _part(part, calls, is_live=is_live)) is not None]
+    if is_live:
         shown += _open_parts(row)
-    said: dict[str, Any] = (
+    message: dict[str, Any] = (
         {"text": "" if content is None else text_of(content)} if row.said is None else exact_json.loads(row.said)
     )
     return TurnView(
         id=row.public_id,
-        text=said["text"],
-        attachments=said.get("attachments"),
+        text=message["text"],
+        attachments=message.get("attachments"),
         content=content,
         parts=shown,
         ending=_ENDINGS.get(row.state),
@@ -292,9 +292,9 @@ def _view(row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, Too
     )
 
 
-def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, lives: bool) -> Part | None:
+def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, is_live: bool) -> Part | None:
     if part["kind"] == "given_up":
-        status: CallStatus = "streaming" if lives else "ended"
+        status: CallStatus = "streaming" if is_live else "ended"
         view = CallView(
             part["call"],
             part["name"],
@@ -303,7 +303,7 @@ def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, lives: bool
             status,
             input=part.get("partial", ""),
             has_input=False,
-            how="" if lives else "skipped",
+            how="" if is_live else "skipped",
         )
         return Part(part["id"], "call", call=view)
     if part["kind"] == "call":
@@ -348,7 +348,7 @@ def _status(row: ToolCall) -> CallStatus:
 
 
 def _open_parts(turn: Turn) -> list[Part]:
-    """What the model is saying just now."""
+    """The parts of the open step, from its stream events."""
     texts: dict[str, list[str]] = {}
     order: list[tuple[str, str, Mapping[str, Any]]] = []
     for event in stopping.open_step(turn):
@@ -406,10 +406,10 @@ def _seed_view(
 ) -> TurnView:
     content = lines[0][2] if lines and lines[0][1] == "user" else None
     parts: list[Part] = []
-    for position, role, said in lines:
+    for position, role, line in lines:
         if role != "assistant":
             continue
-        blocks = [{"type": "text", "text": said}] if isinstance(said, str) else said
+        blocks = [{"type": "text", "text": line}] if isinstance(line, str) else line
         for index, block in enumerate(blocks):
             part = f"{position}.{index}"
             if block["type"] == "text":
@@ -423,7 +423,7 @@ def _seed_view(
 
 
 def _seed_call(block: Mapping[str, Any], row: ToolCall | None, results: Mapping[str | None, str]) -> CallView:
-    """What was open at the seed's end stays so here: its answer is part of a later turn."""
+    """A call that was open at the seed's end has no result here: its answer belongs to a later turn."""
     call, name, written = block["toolCallId"], block["name"], exact_json.dumps(block["input"])
     title = "" if row is None else row.title
     result = results.get(call)

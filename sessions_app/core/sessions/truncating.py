@@ -1,4 +1,4 @@
-"""Truncating: a session goes back to the end of an earlier turn. What came after leaves every history."""
+"""Truncating: sets a session back to the end of an earlier turn. Later turns and messages leave every history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions_app.models import LIVE_STATES, Message, Session, Turn
 
 
 def end_of(session: Session, turn: str) -> tuple[int, int] | None:
-    """The last row and the last position that belong to an ended turn or come before it; None if there is no such turn.
+    """The turn row and the last message position of an ended turn; None if there is no such turn.
 
     A turn of the seed has no row: 0.
     """
@@ -27,7 +27,7 @@ def end_of(session: Session, turn: str) -> tuple[int, int] | None:
         return None
     row = Turn.objects.filter(session=session, public_id=turn, cut_at=None).exclude(state__in=LIVE_STATES).first()
     if row is not None:
-        # A turn may have stored nothing; what stands before it is kept all the same.
+        # The turn itself may have no messages; those of earlier turns and of the seed are kept.
         upto = Message.objects.filter(session=session, turn_id__lte=row.pk).aggregate(last=Max("position"))["last"]
         seed = Message.objects.filter(session=session, turn=None).aggregate(last=Max("position"))["last"]
         return row.pk, max(upto or 0, seed or 0)
@@ -36,10 +36,9 @@ def end_of(session: Session, turn: str) -> tuple[int, int] | None:
 
 
 def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: Dispatched | None) -> None:
-    """Keep the turns up to and with this one; None: keep none. A running turn is stopped, and goes with the rest.
+    """Cut everything behind this turn; None: cut all turns. A live turn is stopped and cut too.
 
-    A turn that is not among the ended ones is no error: nothing is cut, and what runs goes on. The system messages
-    of a seed stay: they belong to no turn.
+    If there is no such ended turn, nothing is cut and a live turn continues: that is no error.
     """
     stopped: turns.Stopped | None = None
     with journal.transaction() as tx:

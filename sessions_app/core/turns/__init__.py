@@ -1,17 +1,28 @@
 """The state machine of a turn: start, answer, claim, take over, stop.
 
-Every change of a turn's state that does not come from its own run happens here, each in one transaction
-that ends with the events it caused. The order of locks is session, turn, call, then the journal's.
+Every change of a turn's state that its own run does not make is here, each in one transaction that appends the
+change's events last. Rows are locked in the order session, turn, call, then the journal's.
 """
 
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.turns.calls import answer, answering, complete, confirm, confirm_result, fail_calls_of, show_content
+from sessions_app.core.turns.between_steps import SessionUpdate, read_update, take_steering
+from sessions_app.core.turns.calls import (
+    answer,
+    answering,
+    complete,
+    confirm,
+    confirm_result,
+    fail_calls_of,
+    show_content,
+    tell_worker_of_answer,
+)
 from sessions_app.core.turns.closing import lock_live_turn
-from sessions_app.core.turns.following import finish, look, take_first, take_steering
-from sessions_app.core.turns.looking import position_of_run, reason_of_run
+from sessions_app.core.turns.finishing import finish, take_first
 from sessions_app.core.turns.opening import accepted_before
 from sessions_app.core.turns.queue import CannotTakeOver, Claims, Ended, NeedsSlot, claim, give_back, take_over
-from sessions_app.core.turns.starting import Begun, begin, start
+from sessions_app.core.turns.revoking import revoke_key, suspend_tenant
+from sessions_app.core.turns.run_status import position_before_run, stop_reason_of_run
+from sessions_app.core.turns.starting import StartedTurn, begin, start
 from sessions_app.core.turns.stopping import (
     cancel,
     cancel_turn,
@@ -23,8 +34,9 @@ from sessions_app.core.turns.stopping import (
     stop_suspended,
     tell_worker,
 )
-from sessions_app.core.turns.values import (
+from sessions_app.core.turns.types import (
     Accepted,
+    ActiveClient,
     Answer,
     CancelReceipt,
     Claimed,
@@ -35,14 +47,12 @@ from sessions_app.core.turns.values import (
     Permission,
     Stop,
     Stopped,
-    Visitor,
 )
-from sessions_app.core.turns.withdrawing import revoke_key, suspend_tenant
 
 __all__ = [
     "Accepted",
+    "ActiveClient",
     "Answer",
-    "Begun",
     "CancelReceipt",
     "CannotTakeOver",
     "Claimed",
@@ -55,9 +65,10 @@ __all__ = [
     "Outcome",
     "Overrides",
     "Permission",
+    "SessionUpdate",
+    "StartedTurn",
     "Stop",
     "Stopped",
-    "Visitor",
     "accepted_before",
     "answer",
     "answering",
@@ -72,16 +83,16 @@ __all__ = [
     "finish",
     "give_back",
     "lock_live_turn",
-    "look",
-    "position_of_run",
+    "position_before_run",
     "provider_closed",
-    "reason_of_run",
+    "read_update",
     "revoke_key",
     "show_content",
     "start",
     "stop",
     "stop_live_turn",
     "stop_overdue",
+    "stop_reason_of_run",
     "stop_revoked",
     "stop_suspended",
     "suspend_tenant",
@@ -89,4 +100,5 @@ __all__ = [
     "take_over",
     "take_steering",
     "tell_worker",
+    "tell_worker_of_answer",
 ]

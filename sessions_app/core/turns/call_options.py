@@ -1,4 +1,4 @@
-"""What a person may choose between when a tool asks."""
+"""The options of a user who is asked whether a tool may run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ OPTIONS: Sequence[Mapping[str, str]] = (
 
 
 def kind_of(option: str) -> Literal["approve", "deny"] | None:
-    """None: it is not offered."""
+    """None: there is no such option."""
     found = next((each["kind"] for each in OPTIONS if each["id"] == option), None)
     return None if found is None else ("approve" if found == "approve" else "deny")

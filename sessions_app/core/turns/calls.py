@@ -1,4 +1,4 @@
-"""Answers of clients to open calls: results of their own tools, and decisions about the server's."""
+"""Clients' answers to open calls: results of their own tools, and permissions for the server's tools."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sessions_app.core.records.idempotency import Once
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import access, agents, definitions, quotas
 from sessions_app.core.turns import call_options, tasks
-from sessions_app.core.turns.call_records import actor_of, check_answers, form_closed, grantable_tools, store_answers
+from sessions_app.core.turns.answers import actor_of, check_answers, close_form_row, grantable_tools, store_answers
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
-from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, what_is_open
-from sessions_app.core.turns.values import Accepted, Answer, ClientResult, Decision, FormEnd, Outcome, Permission, Stopped
+from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, open_turn_and_calls
+from sessions_app.core.turns.types import Accepted, Answer, ClientResult, Decision, FormEnd, Outcome, Permission, Stopped
 from sessions_app.models import CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
 UNKNOWN_HERE = "Tool execution failed: the client does not know this tool"
 
 
 def _deadline(seconds: float | None) -> Any:
-    """When a run that begins now is stopped, by the database's clock (A123)."""
+    """The time at which a run that starts now is stopped, by the database's clock (A123)."""
     return None if seconds is None else Now() + timedelta(seconds=seconds)
 
 
@@ -48,7 +48,7 @@ def answer(
     once: Once | None = None,
     deadline: float | None = None,
 ) -> Accepted:
-    """Answer calls of a session that waits (or whose seed left calls open) and go on with the turn."""
+    """Answer calls of a waiting turn, or open calls of a seed, and queue the turn's next run."""
     definitions.prepare(session.agent_name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
@@ -56,7 +56,7 @@ def answer(
             return accepted_before(session, earlier)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
-        live, calls = what_is_open(session)
+        live, calls = open_turn_and_calls(session)
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
         check_answers(answers, calls, client_names)
         definition = session_settings.apply_overrides(session, spec, overrides)
@@ -66,7 +66,7 @@ def answer(
         if live is None:
             public_id, run = new_id("turn"), 1
             turn = insert_turn(caller.key, session, public_id, definition, deadline)
-            began = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
+            start = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
             history.adopt_calls(calls, turn)
         else:
             turn, public_id, run = live.pk, live.public_id, live.run + 1
@@ -79,7 +79,7 @@ def answer(
                 takeovers=0,
                 deadline_at=_deadline(deadline),
             )
-            began = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
+            start = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
         prepared.execute([session_settings.begun(session, None) if live is None else session_settings.touched(session)])
         idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
         ref = StepRef(session.tenant_id, session.pk, turn, run, step=0)
@@ -94,7 +94,7 @@ def answer(
             stored=True,
         )
         asking.admit_turn()
-        first = append_all(tx, session, [began, *stored])
+        first = append_all(tx, session, [start, *stored])
         tx.after_commit(tasks.wake)
     return Accepted(turn, public_id, run, tx.stored[first].seq, standings=asking.standings)
 
@@ -106,7 +106,8 @@ class Answering:
         self.caller, self.session, self.tx, self._asking = caller, session, tx, asking
         self.live = lock_live_turn(session)
         self.calls = lock_open_calls(session) if self.live is not None else []
-        self.told: Stopped | None = None
+        self.running: Stopped | None = None
+        """The turn whose run has to be notified after the transaction."""
 
     def find(self, turn: str, call_id: str) -> ToolCall:
         """An open call of this turn; NotPossible if there is none."""
@@ -114,63 +115,66 @@ class Answering:
             raise NotPossible("this turn is not active")
         found = next((call for call in self.calls if call.call_id == call_id), None)
         if found is None:
-            raise NotPossible("this call is not open")
+            raise NotPossible("this turn has no open call with this id")
         return found
 
     def answer(self, answers: Sequence[Answer], dispatched: Dispatched | None = None) -> None:
-        """Store them and make the turn go on, or let its run know."""
+        """Store the answers, and queue a waiting turn or notify a running one."""
         live = self.live
-        assert live is not None, "an open call without a live turn was found by no check"
+        assert live is not None, "an open call without a live turn"
         spec, now = registry.find(self.session.agent_name), timezone.now()
         waiting = live.state == TurnState.WAITING
-        # A result that waits for its release leaves its call open: there is nothing that a run could do with it.
-        goes_on = waiting and not all(isinstance(each, ClientResult) and each.reviewed for each in answers)
-        if goes_on:
+        # A result that needs a release leaves its call open, so a run would have nothing to do.
+        resumes = waiting and not all(isinstance(each, ClientResult) and each.reviewed for each in answers)
+        if resumes:
             self._asking.take_turn()
-            self.append([go_on(live, self.caller.key)])
+            self.append([resume(live, self.caller.key)])
             self.tx.after_commit(tasks.wake)
         elif not waiting:
-            self.told = Stopped(live.pk, live.worker)
+            self.running = Stopped(live.pk, live.worker)
         ref = StepRef(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
         grantable = frozenset() if spec is None else grantable_tools(spec, self.session, self.calls)
         stored = store_answers(
             ref, live.public_id, self.calls, answers, grantable=grantable, by=actor_of(self.caller), now=now, stored=waiting
         )
         self.append([*stored[:-1], dispatches.told(stored[-1], dispatched)])
-        if goes_on:
+        if resumes:
             self._asking.admit_turn()
 
     def close_form(self, form: Form, end: FormEnd) -> None:
-        """Close what a running tool of the server's asked; its run is told."""
+        """Close a form that a running server tool has opened; its run is notified."""
         live = self.live
-        assert live is not None, "an open call without a live turn was found by no check"
-        self.append([form_closed(live.public_id, form, end, timezone.now())])
-        self.told = Stopped(live.pk, live.worker)
+        assert live is not None, "an open call without a live turn"
+        self.append([close_form_row(live.public_id, form, end, timezone.now())])
+        self.running = Stopped(live.pk, live.worker)
 
     def append(self, happenings: Sequence[Happening]) -> None:
         for happening in happenings:
             self.tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
 
 
-def go_on(live: Turn, key: int | None) -> Happening:
-    """Put a waiting turn, which is locked, back into the queue."""
+def resume(live: Turn, key: int | None) -> Happening:
+    """Queue a waiting turn, which is locked, for its next run. ``key``: the API key that starts it."""
     live.run += 1
     Turn.objects.filter(pk=live.pk).update(state=TurnState.QUEUED, api_key_id=key, run=live.run, queued_at=Now(), takeovers=0)
     return Happening(Kind.TURN_RESUMED, {"turn": live.public_id, "run": live.run})
 
 
 def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: str) -> Stopped | None:
-    """Fail what a client of a locked session has left open, and let the turn go on; tell the worker after it."""
+    """Fail a client's open calls in a locked session, and queue or continue the turn.
+
+    Returns the turn whose run has to be notified after the transaction, if it is running.
+    """
     live = lock_live_turn(session)
     calls = [] if live is None else lock_open_calls(session)
-    theirs = [call for call in calls if call.client == client and call.state == CallState.PENDING]
-    if live is None or not theirs:
+    pending = [call for call in calls if call.client == client and call.state == CallState.PENDING]
+    if live is None or not pending:
         return None
     now, waiting = timezone.now(), live.state == TurnState.WAITING
     message = text.partition(": ")[2]
     outcome = {"success": False, "message": message, "error": {"message": message}}
-    results = [ClientResult(0, call.call_id, text, failed=True, outcome=outcome) for call in theirs]
-    happenings = [go_on(live, live.api_key_id)] if waiting else []
+    results = [ClientResult(0, call.call_id, text, failed=True, outcome=outcome) for call in pending]
+    happenings = [resume(live, live.api_key_id)] if waiting else []
     ref = StepRef(session.tenant_id, session.pk, live.pk, live.run, step=0)
     happenings += store_answers(ref, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting)
     append_all(tx, session, happenings)
@@ -181,21 +185,26 @@ def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: 
 
 @contextmanager
 def answering(caller: Caller, session: Session, dispatched: Dispatched | None = None) -> Iterator[Answering]:
-    """The transaction around an answer; the run's worker is told after it."""
+    """A transaction that answers calls; after it the run's worker is notified."""
     with quotas.asking(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
         agents.for_turn(caller, session)
-        call = Answering(caller, session, tx, asking)
-        yield call
-    if call.told is not None and call.told.worker:
-        broadcast.tell_worker(call.told.worker, {"turn": call.told.turn_id, "what": "answered"})
+        open_calls = Answering(caller, session, tx, asking)
+        yield open_calls
+    tell_worker_of_answer(open_calls.running)
+
+
+def tell_worker_of_answer(running: Stopped | None) -> None:
+    """Notify the worker that calls of a turn that it runs were answered. If this is lost, its sweep notices."""
+    if running is not None and running.worker:
+        broadcast.tell_worker(running.worker, {"turn": running.turn_id, "what": "answered"})
 
 
 def confirm(caller: Caller, session: Session, turn: str, call: str, decision: Decision, *, dispatched: Dispatched | None) -> None:
-    """Let a call that asks run, or deny it. Of two clients at once the first is heard.
+    """Grant or deny a call that asks for permission. If two clients decide at once, the first one counts.
 
-    A client that denies a call of its own, which runs already, does not know its tool: the call fails (R187).
+    A client that denies a call of its own tool, which is already running, does not know the tool: the call fails (R187).
     """
     with answering(caller, session, dispatched) as open_calls:
         row = open_calls.find(turn, call)
@@ -203,15 +212,15 @@ def confirm(caller: Caller, session: Session, turn: str, call: str, decision: De
             _fail_unknown(open_calls, row, dispatched)
             return
         if row.state != CallState.PENDING or row.runner != CallRunner.SERVER:
-            raise NotPossible("this call does not wait for a confirmation")
+            raise NotPossible("this call does not wait for a permission")
         if decision.option is not None:
             kind = call_options.kind_of(decision.option)
             if kind is None:
-                raise NotPossible("the call offers no such option")
+                raise NotPossible("no such option")
             if (kind == "approve") is not decision.approved:
-                raise NotPossible("the option says something else than the decision")
+                raise NotPossible("the option contradicts the decision")
         _check_storable([decision.input, decision.reason, decision.suggestion, decision.shown_reason])
-        word = Permission(
+        permission = Permission(
             0,
             call,
             decision.approved,
@@ -223,7 +232,7 @@ def confirm(caller: Caller, session: Session, turn: str, call: str, decision: De
             why=decision.why,
             shown_reason=decision.shown_reason,
         )
-        open_calls.answer([word], dispatched)
+        open_calls.answer([permission], dispatched)
         if decision.option == call_options.SESSION:
             _trust(open_calls, row)
 
@@ -234,7 +243,7 @@ def _check_storable(value: Any) -> None:
 
 
 def _trust(open_calls: Answering, row: ToolCall) -> None:
-    """From now on the tool need not ask in this session, in either protocol."""
+    """Let the tool run without asking in this session from now on, in both protocols."""
     session = open_calls.session
     refs: list[dict[str, Any]] = exact_json.loads(session.tool_refs or "[]")
     trusted = [{**ref, "trust": True} if ref["name"] == row.name else ref for ref in refs]
@@ -253,34 +262,36 @@ def complete(
     reviewed: bool = False,
     dispatched: Dispatched,
 ) -> None:
-    """The result of a tool that the dispatching client has brought. ``reviewed``: it waits until a client releases it."""
+    """Store the result of the dispatching client's own tool. ``reviewed``: a client has to release it first."""
     with answering(caller, session, dispatched) as open_calls:
         _own(open_calls, turn, call, dispatched)
         _check_storable(outcome.document())
         spec = registry.find(session.agent_name)
-        said = outcome.for_model(() if spec is None else spec.images)
-        result = ClientResult(0, call, said, failed=not outcome.success, outcome=outcome.document(), reviewed=reviewed)
+        content_for_model = outcome.for_model(() if spec is None else spec.images)
+        result = ClientResult(
+            0, call, content_for_model, failed=not outcome.success, outcome=outcome.document(), reviewed=reviewed
+        )
         open_calls.answer([result], dispatched)
 
 
 def _is_own(row: ToolCall, dispatched: Dispatched) -> bool:
-    """Whether this is a running call of a tool that the dispatching client has brought."""
+    """Whether this is a running call of the dispatching client's own tool."""
     return row.client == dispatched.client and row.state == CallState.PENDING
 
 
 def _own(open_calls: Answering, turn: str, call: str, dispatched: Dispatched) -> ToolCall:
     row = open_calls.find(turn, call)
     if row.client is None:
-        raise NotPossible("this is no call of a client's tool")
+        raise NotPossible("this call is not of a client's tool")
     if row.client != dispatched.client:
-        raise NotPossible("this call is another client's")
+        raise NotPossible("this call belongs to another client")
     if row.state != CallState.PENDING:
         raise NotPossible("this call is not running")
     return row
 
 
 def _fail_unknown(open_calls: Answering, row: ToolCall, dispatched: Dispatched) -> None:
-    open_calls.tx.append(dispatches.refusal(open_calls.caller, dispatched, "the call is running already"))
+    open_calls.tx.append(dispatches.refusal(open_calls.caller, dispatched, "this call is already running"))
     message = UNKNOWN_HERE.partition(": ")[2]
     outcome = {"success": False, "message": message, "error": {"message": message}}
     open_calls.answer([ClientResult(0, row.call_id, UNKNOWN_HERE, failed=True, outcome=outcome)])
@@ -289,7 +300,7 @@ def _fail_unknown(open_calls: Answering, row: ToolCall, dispatched: Dispatched) 
 def show_content(
     caller: Caller, session: Session, turn: str, call: str, shown: list[dict[str, Any]], *, dispatched: Dispatched
 ) -> None:
-    """What a client shows of a call of its own while it works on it."""
+    """Store and publish what a client shows of its own call while it runs."""
     with answering(caller, session, dispatched) as open_calls:
         row = _own(open_calls, turn, call, dispatched)
         _check_storable(shown)
@@ -301,8 +312,8 @@ def show_content(
 def confirm_result(
     caller: Caller, session: Session, turn: str, call: str, *, approved: bool, dispatched: Dispatched | None
 ) -> None:
-    """Whether the model gets a result that was held back."""
+    """Release a result that waits for a permission, or withhold it from the model."""
     with answering(caller, session, dispatched) as open_calls:
         if open_calls.find(turn, call).state != CallState.REVIEW:
-            raise NotPossible("no result of this call waits for a confirmation")
+            raise NotPossible("no result of this call waits for a permission")
         open_calls.answer([Permission(0, call, approved)], dispatched)

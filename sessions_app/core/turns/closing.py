@@ -1,4 +1,4 @@
-"""What every end of a turn leaves behind: each open call with a result."""
+"""Locks a session's live turn and open calls, and closes the calls and forms that a turn leaves open at its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from sessions_app.core.base import prepared
 from sessions_app.core.base.events import Happening
 from sessions_app.core.records import history
 from sessions_app.core.records.history import StepRef
-from sessions_app.models import LIVE_STATES, OPEN_CALL_STATES, CallRunner, CallState, Form, Origin, Session, ToolCall, Turn
+from sessions_app.core.turns.types import Claimed
+from sessions_app.models import (
+    LIVE_STATES,
+    OPEN_CALL_STATES,
+    CallRunner,
+    CallState,
+    Form,
+    Origin,
+    Session,
+    ToolCall,
+    Turn,
+    TurnState,
+)
 
 
 def lock_live_turn(session: Session) -> Turn | None:
@@ -23,22 +35,31 @@ def lock_open_calls(session: Session) -> list[ToolCall]:
     return list(rows.order_by("step", "ordinal", "pk"))
 
 
+def lock_run(claimed: Claimed) -> tuple[Session, Turn] | None:
+    """Lock the session and the turn of a run; None if the turn is no longer this run's."""
+    session = Session.objects.select_for_update(no_key=True).filter(pk=claimed.session).first()
+    turn = Turn.objects.select_for_update(no_key=True).filter(pk=claimed.turn_id).first()
+    if session is None or turn is None or (turn.fence, turn.state) != (claimed.fence, TurnState.RUNNING):
+        return None
+    return session, turn
+
+
 def void_forms(turn: Turn) -> None:
-    """The turn is over: whoever was asked is asked no longer."""
+    """Close the open forms of a turn that has ended."""
     Form.objects.filter(turn_id=turn.pk, response="").update(response="void", closed_at=timezone.now())
 
 
 def close_calls(
-    ref: StepRef, turn: str, calls: Sequence[ToolCall], closing: str, closing_of_running: str, now: datetime, *, shown: bool
+    ref: StepRef, turn: str, calls: Sequence[ToolCall], result: str, result_if_running: str, now: datetime, *, shown: bool
 ) -> list[Happening]:
-    """Give every open call a result, so that the history can be sent to a model again.
+    """Give every open call a result, because models refuse a history with calls that have none.
 
-    Only a server tool's closing is shown in a stream: a client knows about its own calls.
+    ``shown``: the closing of a server tool's call is visible in the turn's stream; that of a client's own call never is.
     """
     happenings = []
     for call in calls:
         of_client = call.runner == CallRunner.CLIENT
-        text = closing_of_running if call.state == CallState.RUNNING else closing
+        text = result_if_running if call.state == CallState.RUNNING else result
         prepared.execute(
             [
                 history.call_final(ref, call.call_id, CallState.DENIED, text, now, by="server", how="skipped"),

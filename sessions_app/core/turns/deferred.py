@@ -1,4 +1,4 @@
-"""What clients changed while a turn was under way, and what counts from its end."""
+"""Model changes that clients made during a turn: they are stored, and take effect when the turn ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sessions_app.core.records import session_changes
 from sessions_app.models import DeferredModel, Turn
 
 
-def take_deferred(turn: Turn) -> list[Happening]:
-    """Make the changes, in the transaction that ends the turn; the turn is locked, as by whoever defers a change.
+def apply_deferred_models(turn: Turn) -> list[Happening]:
+    """Apply a locked turn's deferred changes, in the transaction that ends it. The last one wins.
 
-    What is answered follows right after the event of the end. Each change is told, the last one wins.
+    Returns one event per change; they are appended right after the event of the turn's end.
     """
     if not turn.attention:
         return []

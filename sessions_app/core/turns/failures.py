@@ -1,6 +1,6 @@
-"""Why a turn failed: facts for operators, and a code for the client whose own key, limit or model it was.
+"""Why a turn failed: facts for operators, and a code for clients whose own key, limit or model was the cause.
 
-Pure. Facts alone: no text of the provider's, which may quote a secret or a user.
+Pure. Only facts, never the provider's text, which may quote a secret or a user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agents_app.spec import AgentSpec
 FAILED = "provider_failed"
 KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN = "provider_key_refused", "provider_limit_reached", "provider_model_unknown"
 OF_CLIENTS = frozenset({KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN})
-"""Codes of failures that a client caused with what it brought itself, and can repair."""
+"""Codes of failures that a client caused by its own key or model, and can repair."""
 
 _LIMIT = ("insufficient_quota", "insufficient_balance", "rate_limit", "billing", "resource_exhausted")
 _UNKNOWN_MODEL = ("model_not_found", "model_not_available", "unknown_model", "invalid_model", "modelnotfounderror")
@@ -25,7 +25,7 @@ _LONGEST_CODE = 200
 
 
 def facts(error: ProviderError, full_model: str) -> dict[str, Any]:
-    """What is kept on the turn. ``full_model``: the agent's, as ``provider:model``."""
+    """The facts that are stored with the turn. ``full_model``: the agent's, as ``provider:model``."""
     answered = error.answered
     found: dict[str, Any] = {
         "kind": error.fault,
@@ -43,12 +43,12 @@ def facts(error: ProviderError, full_model: str) -> dict[str, Any]:
 
 
 def internal(error: Exception) -> dict[str, Any]:
-    """What is kept of a failure of our own: the exception's class."""
+    """The facts of an internal failure: the exception's class."""
     return {"kind": "internal", "exception": type(error).__name__}
 
 
 def code_of(error: ProviderError, spec: AgentSpec, set_by_client: Mapping[str, str]) -> str:
-    """The turn's error. More than ``FAILED`` only where the client brought the key, or chose the model, itself.
+    """The turn's public error code. More specific than ``FAILED`` only if the client set the key, or chose the model, itself.
 
     ``set_by_client``: the session's own option values.
     """
@@ -58,17 +58,17 @@ def code_of(error: ProviderError, spec: AgentSpec, set_by_client: Mapping[str, s
         return MODEL_UNKNOWN
     credentials = [spec.api_key or "", *spec.headers.values()]
     if own.intersection(name for each in credentials for name in options.places(each, set_by_client)):
-        # Some answer 400 for a key that is not valid; the fault says that this is what it was.
+        # Some providers answer 400 for an invalid key; the fault "configuration" shows that the key was the cause.
         if error.fault == "configuration" and status in (400, 401, 403):
             return KEY_REFUSED
-        # 402: the account has no money left.
+        # 402: the account's balance is used up.
         if status in (402, 429) or _has_any(code, _LIMIT):
             return LIMIT_REACHED
     return FAILED
 
 
 def _status(answered: Answered) -> int | None:
-    """The answer's status; of an error in the middle of a stream the one in its code, where vendors write it."""
+    """The response's status. For an error in the middle of a stream, the status in its code, where vendors put it."""
     if answered.status is not None:
         return answered.status
     return next((int(word) for word in answered.code.split() if word in _STATUSES), None)

@@ -1,4 +1,4 @@
-"""The row of a turn that begins, behind whatever stands in its way."""
+"""Inserts a turn's row, after looking for an open turn or open calls in its session."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records.idempotency import Earlier
 from sessions_app.core.tenancy import access, definitions, quotas
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
-from sessions_app.core.turns.values import Accepted
+from sessions_app.core.turns.types import Accepted
 from sessions_app.models import Session, ToolCall, Turn, TurnState
 
-Looked = list[tuple[Any, ...]]
+OpenState = list[tuple[Any, ...]]
+"""One row: whether a turn is live, whether a call is open, the session's bytes."""
 
 _ANYTHING_OPEN = f"""
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
@@ -26,31 +27,31 @@ select exists (select 1 from sessions_app_turn where session_id = %s and state i
 """
 
 
-def lock_and_look(caller: Caller, session: Session) -> tuple[Session, Looked]:
-    """The session as it is now, locked, whether anything is open in it, and its bytes: one round trip."""
-    return access.lock_session_and(caller, session, _question(session))
+def lock_and_read_open(caller: Caller, session: Session) -> tuple[Session, OpenState]:
+    """Lock the session and read what is open in it, in one round trip."""
+    return access.lock_session_and(caller, session, _open_query(session))
 
 
-def _question(session: Session) -> Statement:
+def _open_query(session: Session) -> Statement:
     return Statement(_ANYTHING_OPEN, (session.pk, session.pk) + (session.tenant_id, session.pk) * 2)
 
 
-def admit_into(looked: Looked) -> None:
-    """``SessionFull`` if the session has reached its limit."""
-    quotas.admit_into(int(looked[0][2]))
+def admit_into(open_state: OpenState) -> None:
+    """Raises ``SessionFull`` if the session has reached its limit of bytes."""
+    quotas.admit_into(int(open_state[0][2]))
 
 
-def what_is_open(session: Session, looked: Looked | None = None) -> tuple[Turn | None, list[ToolCall]]:
-    """A locked session's waiting turn and its calls without a result, locked too.
+def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -> tuple[Turn | None, list[ToolCall]]:
+    """Lock a locked session's waiting turn and its open calls. TurnAlreadyRunning if its turn does not wait.
 
-    TurnAlreadyRunning if its turn does not wait. Most sessions have neither, and one look says so: while
-    the session is locked no turn begins, and without a turn no call is made. Of a turn the look may be too old: its run
-    does not lock the session, and may have stored calls and paused while the turn's row was waited for.
+    ``open_state`` saves both queries for most sessions: while the session is locked no turn starts, and without a turn no
+    call is made. With a turn it may be outdated: a run does not lock the session, and may have stored calls and paused
+    while its turn's row was waited for.
     """
-    if looked is None:
-        question = _question(session)
-        looked = prepared.rows(question.sql, question.params)
-    ((any_turn, any_call, _bytes),) = looked
+    if open_state is None:
+        query = _open_query(session)
+        open_state = prepared.rows(query.sql, query.params)
+    ((any_turn, any_call, _bytes),) = open_state
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
         raise TurnAlreadyRunning(session.public_id)
@@ -74,12 +75,12 @@ def insert_turn(
     public_id: str,
     definition: int,
     deadline: float | None,
-    said: str | None = None,
+    message_as_written: str | None = None,
 ) -> int:
-    """A queued turn's row. Of two at once for one session the constraint lets one through.
+    """Insert a queued turn. If two are inserted at once for a session, the constraint refuses one: TurnAlreadyRunning.
 
-    ``key``: who asked for it. ``deadline``: the seconds after which its run is stopped, by the database's clock
-    (A123). ``said``: the user's message as its client wrote it, if the model gets it otherwise.
+    ``key``: the API key's row. ``deadline``: seconds until the run is stopped, by the database's clock (A123).
+    ``message_as_written``: the client's message as JSON, if the model gets another text.
     """
     stored_as = definitions.format_of(definition)
     values = (
@@ -90,7 +91,7 @@ def insert_turn(
         definition,
         stored_as,
         deadline,
-        said,
+        message_as_written,
         session.pk,
         session.pk,
     )
@@ -101,13 +102,13 @@ def insert_turn(
 
 
 def accepted_before(session: Session, earlier: Earlier) -> Accepted:
-    """What the same request was answered with the first time (A98)."""
+    """The answer that the first request with this idempotency key got (A98)."""
     turn = Turn.objects.get(session=session, public_id=earlier.turn)
-    began = journal.run_start(session.pk, earlier.turn, earlier.run)
-    return Accepted(turn.pk, turn.public_id, earlier.run, began or 0, repeated=True)
+    start = journal.run_start(session.pk, earlier.turn, earlier.run)
+    return Accepted(turn.pk, turn.public_id, earlier.run, start or 0, repeated=True)
 
 
 def append_all(tx: journal.Transaction, session: Session, happenings: list[Happening]) -> int:
-    """The index in ``tx.stored`` of the first of them."""
+    """Append them; returns the index of the first one in ``tx.stored``."""
     indexes = [tx.append(NewEvent(session.tenant_id, session.pk, happening)) for happening in happenings]
     return indexes[0]

@@ -1,4 +1,4 @@
-"""The queue: turns that wait for a worker, and runs whose worker died."""
+"""Claims queued turns, and takes over runs of dead workers. The queue is the table of turns."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import stopping, tasks
-from sessions_app.core.turns.values import Claimed, Stop
+from sessions_app.core.turns.types import Claimed, Stop
 from sessions_app.models import TURN_FORMAT, Turn, TurnState
 
 MAX_TAKEOVERS = 2
 
 
-# A tenant's first queued turn stands behind its live runs, its second one place further back: so a queue that is
-# taken in lots is as fair as one that is taken turn by turn. Turns that another worker is claiming are passed over,
-# those of newer formats are not ours, and those of a suspended tenant or a revoked key are ended by the sweep. A turn
-# whose session has no tail cannot be given a fence and holds up nobody. The first place is the turn's of whose tenant
-# nothing runs.
+# A queued turn's position is the number of its tenant's running turns, plus its own number among the tenant's queued
+# turns: claiming several turns at once is as fair as claiming one by one. Position 1: the tenant has no running turn.
+# Passed over: turns that another worker is claiming, those of newer formats, those of suspended tenants and revoked keys
+# (the sweep ends them), and those whose session has no tail, because they cannot get a fence.
 _CLAIM_QUEUED = """
 with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
  line as (select t.id, t.queued_at,
-   coalesce(live.runs, 0) + t.nth as place
+   coalesce(live.runs, 0) + t.nth as queue_position
    from (select id, tenant_id, session_id, api_key_id, queued_at,
      row_number() over (partition by tenant_id order by queued_at, id) as nth from sessions_app_turn
      where state = 'queued' and format <= %s and (%s or queued_at <= {moment})) t
@@ -40,8 +39,8 @@ with live as (select tenant_id, count(*) as runs from sessions_app_turn where st
    where t.nth <= %s and x.suspended_at is null and not t.tenant_id {among}
    and not exists (select 1 from sessions_app_apikey k where k.id = t.api_key_id and k.revoked_at is not null)
    and exists (select 1 from session_tail s where s.session_id = t.session_id)),
- next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.place <= %s
-   order by line.place, line.queued_at, line.id limit %s {for_change_of_turn})
+ next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.queue_position <= %s
+   order by line.queue_position, line.queued_at, line.id limit %s {for_change_of_turn})
 update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = {moment}, provider_closed_at = null,
  started_at = coalesce(started_at, {now}),
  fence = (select s.fence + 1 from session_tail s where s.session_id = sessions_app_turn.session_id)
@@ -53,15 +52,15 @@ update sessions_app_turn set state = 'running', worker = %s, fence = %s, lease_e
  started_at = coalesce(started_at, {now}), provider_closed_at = null where id = %s
 """
 
-_FIRST, _ANY = 1, 2**31 - 1
+_FIRST_POSITION, _ANY_POSITION = 1, 2**31 - 1
 
-_LOOKED_AT = 200
-"""A tenant's oldest turns, more than anybody claims at once: of a long queue the rest is not even looked at."""
+_READ_PER_TENANT = 200
+"""A tenant's oldest queued turns, more than one claim takes; later ones of a long queue are not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What one look at the queue gave. ``passed_over``: there were turns that somebody's transaction stood before."""
+    """The result of one claim. ``passed_over``: some turns were skipped because another transaction holds a lock."""
 
     runs: list[Claimed]
     passed_over: bool = False
@@ -72,21 +71,21 @@ def claim(
     most: int = 1,
     older_than: float = 0,
     *,
-    newcomers: bool = False,
+    idle_tenants_only: bool = False,
     meanwhile: Callable[[Sequence[Claimed]], object] | None = None,
 ) -> Claims:
-    """Queued turns in fair order. A wake-up that was lost, late or double costs nothing.
+    """Claim queued turns in fair order. Lost, late and repeated wake-ups do no harm.
 
-    ``newcomers``: only turns of tenants of which nothing runs.
-    Waits for no lock: a tenant whose counter somebody holds is left for later, with all its turns.
-    ``meanwhile`` is called with what was claimed while that is on its way to the disk: not to be relied on before
-    this returns.
+    ``idle_tenants_only``: only turns of tenants that have no running turn.
+    Waits for no lock: all turns of a tenant whose counter is locked are skipped.
+    ``meanwhile`` is called with the claimed turns while the claim is being made durable; until this function returns, a
+    crash may undo the claim.
     """
     busy: set[int] = set()
     while True:
         try:
             with journal.transaction(waiting=False) as tx:
-                runs = _claim_queued(tx, worker, most, older_than, busy, _FIRST if newcomers else _ANY)
+                runs = _claim_queued(tx, worker, most, older_than, busy, _FIRST_POSITION if idle_tenants_only else _ANY_POSITION)
                 if runs and meanwhile is not None:
                     tx.after_commit(partial(meanwhile, runs))
         except journal.CounterHeld as found:
@@ -96,11 +95,21 @@ def claim(
 
 
 def _claim_queued(
-    tx: journal.Transaction, worker: str, most: int, older_than: float, besides: Collection[int], place: int
+    tx: journal.Transaction, worker: str, most: int, older_than: float, excluded_tenants: Collection[int], last_position: int
 ) -> list[Claimed]:
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    # The transaction's BEGIN goes with it.
-    values = (TURN_FORMAT, older_than == 0, -older_than, _LOOKED_AT, list(besides), place, most, worker, lease)
+    # This also sends the transaction's BEGIN.
+    values = (
+        TURN_FORMAT,
+        older_than == 0,
+        -older_than,
+        _READ_PER_TENANT,
+        list(excluded_tenants),
+        last_position,
+        most,
+        worker,
+        lease,
+    )
     (found,) = prepared.answers([Statement(_CLAIM_QUEUED, values)])
     runs = []
     for turn_id, public_id, tenant, session, fence, run, takeovers in found:
@@ -116,7 +125,7 @@ def _append_start(tx: journal.Transaction, claimed: Claimed, public_id: str, run
 
 
 def give_back(runs: Sequence[Claimed]) -> None:
-    """Back into the queue, as if they had never been claimed: runs of which nothing was said, by their worker."""
+    """Put runs whose model has not answered yet back into the queue, as if they had never been claimed."""
     for claimed in runs:
         with journal.transaction() as tx:
             given = Turn.objects.filter(pk=claimed.turn_id, fence=claimed.fence, state=TurnState.RUNNING).update(
@@ -127,7 +136,7 @@ def give_back(runs: Sequence[Claimed]) -> None:
 
 
 class CannotTakeOver(Exception):
-    """Something about this one turn is in the way; the cause says what."""
+    """This one turn cannot be taken over now; the exception's cause says why."""
 
     def __init__(self, turn_id: int, tenant: int) -> None:
         self.turn_id, self.tenant = turn_id, tenant
@@ -136,7 +145,7 @@ class CannotTakeOver(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NeedsSlot:
-    """A run that can go on, which its worker has no slot for."""
+    """A run that can continue, but its worker has no free slot."""
 
     turn_id: int
     tenant: int
@@ -144,7 +153,7 @@ class NeedsSlot:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that could not go on: its turn was ended."""
+    """A run that could not continue: its turn was ended."""
 
     turn_id: int
     tenant: int
@@ -152,47 +161,46 @@ class Ended:
 
 def take_over(
     worker: str,
-    besides: Collection[int] = (),
+    excluded: Collection[int] = (),
     *,
-    tenants_besides: Collection[int] = (),
-    tenants_held: Collection[int] = (),
-    tenants_served: Collection[int] = (),
+    excluded_tenants: Collection[int] = (),
+    locked_tenants: Collection[int] = (),
+    served_tenants: Collection[int] = (),
     until: datetime | None = None,
-    may_go_on: bool = True,
+    may_continue: bool = True,
 ) -> Claimed | NeedsSlot | Ended | None:
-    """One run whose lease ran out: go on from its last commit point, or end it.
+    """Take over one run whose lease has expired: continue from its last commit point, or end its turn. None: there is none.
 
-    What a client has seen of an answer cannot be said again in other words, so a step with stored
-    deltas ends with an error, its text kept. Returns what became of it; None if there was none.
-    ``besides`` names turns to be left alone, ``tenants_besides`` tenants; ``tenants_held`` those of which something was
-    locked a moment ago, so that nothing of theirs is waited for again. Runs of ``tenants_served`` come after all others:
-    what a run has streamed may take a second to read. Nothing is taken over once the database's clock has passed ``until``:
-    the statement was delayed, and the owners of the runs may have been too.
-    ``may_go_on`` False: a run that can go on is left as it is (NeedsSlot), one that cannot is ended.
+    A step with stored deltas cannot be repeated, because the model would answer with another text: its turn ends with an
+    error, and the text is kept. ``excluded``, ``excluded_tenants``: turns and tenants to leave alone. ``locked_tenants``:
+    something of theirs was locked a moment ago; do not wait for their locks again. ``served_tenants``: their runs come
+    last, because reading a run's stream may take a second. ``until``: take over nothing once the database's clock has
+    passed it, because the statement was delayed, and so may have been the renewals of the leases.
+    ``may_continue`` False: a run that could continue is left as it is (NeedsSlot); others are ended.
 
-    Waits for no lock: CounterHeld names the tenant whose counter is held; CannotTakeOver if anything else of the
-    turn fails. Any other error is one of the statement that looks for leases.
+    Waits for no lock: CounterHeld names the tenant whose counter is locked; CannotTakeOver if something else of the turn
+    fails. Any other error comes from the query for expired leases.
     """
     turn: Turn | None = None
-    last = [Case(When(tenant__in=list(tenants_served), then=Value(1)), default=Value(0))] if tenants_served else []
+    served_last = [Case(When(tenant__in=list(served_tenants), then=Value(1)), default=Value(0))] if served_tenants else []
     try:
         with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
             turn = (
                 Turn.objects.select_for_update(no_key=True, skip_locked=lock_waits.skip_locked())
                 .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
                 .filter(live_workers.not_after(until))
-                .exclude(pk__in=list(besides))
-                .exclude(tenant__in=list(tenants_besides))
-                .order_by(*last, "lease_expires_at")
+                .exclude(pk__in=list(excluded))
+                .exclude(tenant__in=list(excluded_tenants))
+                .order_by(*served_last, "lease_expires_at")
                 .first()
             )
             if turn is None:
                 return None
-            if turn.tenant_id in tenants_held:
+            if turn.tenant_id in locked_tenants:
                 lock_waits.hardly()
-            said = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
-            if not said and turn.takeovers < MAX_TAKEOVERS:
-                return _go_on_with(tx, turn, worker) if may_go_on else NeedsSlot(turn.pk, turn.tenant_id)
+            has_deltas = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
+            if not has_deltas and turn.takeovers < MAX_TAKEOVERS:
+                return _continue(tx, turn, worker) if may_continue else NeedsSlot(turn.pk, turn.tenant_id)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
     except journal.CounterHeld:
         raise
@@ -204,7 +212,7 @@ def take_over(
     return Ended(turn.pk, turn.tenant_id)
 
 
-def _go_on_with(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:
+def _continue(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:
     fence, takeovers = journal.tail(turn.session_id).fence + 1, turn.takeovers + 1
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
     prepared.execute([Statement(_TAKE_OVER, (worker, fence, lease, takeovers, turn.pk))])

@@ -1,25 +1,25 @@
-"""What becomes of live turns when their key is revoked or their tenant is suspended."""
+"""Results and time limit of revoking keys and suspending tenants."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-_PATIENCE_SECONDS = 1.0
+_LOCK_WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A key or a tenant that is refused from now on."""
+    """A key that was revoked, or a tenant that was suspended."""
 
     changed: bool
-    """False: it was refused before."""
+    """False: it was revoked or suspended before."""
     left: int
-    """Turns that other transactions keep locked: still live, and stopped by a worker's sweep."""
+    """Turns that are still live because other transactions lock them; a worker's sweep stops them."""
 
     @property
     def remark(self) -> str:
-        """What an operator should know about the turns that are left; "" if there are none."""
+        """A sentence for operators about the turns that are left; "" if there are none."""
         return remark(self.left)
 
 
@@ -27,9 +27,9 @@ def remark(left: int) -> str:
     if not left:
         return ""
     turns = "1 turn is" if left == 1 else f"{left} turns are"
-    return f"{turns} locked by other transactions and not stopped yet: a worker stops what is left within seconds of its release."
+    return f"{turns} locked by other transactions and not stopped yet: workers stop such turns within seconds of their release."
 
 
 def deadline() -> float:
-    """Until when refusals that begin now wait for locked turns, all of them together (``time.monotonic``)."""
-    return time.monotonic() + _PATIENCE_SECONDS
+    """The time (``time.monotonic``) until which refusals that begin now wait for locked turns, all of them together."""
+    return time.monotonic() + _LOCK_WAIT_SECONDS

@@ -27,9 +27,16 @@ from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import agents, definitions, quotas
 from sessions_app.core.turns import tasks
 from sessions_app.core.turns.closing import close_calls, void_forms
-from sessions_app.core.turns.deferred import take_deferred
-from sessions_app.core.turns.opening import accepted_before, admit_into, append_all, insert_turn, lock_and_look, what_is_open
-from sessions_app.core.turns.values import Accepted
+from sessions_app.core.turns.deferred import apply_deferred_models
+from sessions_app.core.turns.opening import (
+    accepted_before,
+    admit_into,
+    append_all,
+    insert_turn,
+    lock_and_read_open,
+    open_turn_and_calls,
+)
+from sessions_app.core.turns.types import Accepted
 from sessions_app.models import Origin, Session, ToolCall, Turn, TurnState
 
 NOTHING = Overrides()
@@ -45,27 +52,27 @@ def start(
     once: Once | None = None,
     deadline: float | None = None,
     turn_id: str | None = None,
-    said: UserMessage | None = None,
-    alone: bool = False,
+    as_written: UserMessage | None = None,
+    only_if_idle: bool = False,
     dispatched: Dispatched | None = None,
 ) -> Accepted:
-    """Begin a turn with a user message. ``deadline``: the seconds after which its run is stopped.
+    """Start a turn with a user message. ``deadline``: seconds until its run is stopped.
 
-    A turn that waits for its client ends: who writes something new has given up on it. Its open calls
-    are closed first, because a model's API refuses a call without a result. ``alone``: it is in the way instead.
-    ``turn_id``: the client's own name for the turn. ``said``: the message as the client wrote it.
+    A turn that waits for its client is ended, because a new message replaces it, and its open calls are closed: models
+    refuse a call without a result. ``only_if_idle``: TurnAlreadyRunning instead. ``turn_id``: an id that the client chose.
+    ``as_written``: the message as the client wrote it, if the model gets another text.
     """
     definitions.prepare(session.agent_name)
     with quotas.asking(caller) as asking, journal.transaction() as tx:
-        session, looked = lock_and_look(caller, session)
+        session, open_state = lock_and_read_open(caller, session)
         if (earlier := idempotency.recall(caller, once)) is not None:
             return accepted_before(session, earlier)
         dispatches.remember(caller, dispatched)
-        admit_into(looked)
+        admit_into(open_state)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
-        live, calls = what_is_open(session, looked)
-        if live is not None and alone:
+        live, calls = open_turn_and_calls(session, open_state)
+        if live is not None and only_if_idle:
             raise TurnAlreadyRunning(session.public_id)
         if turn_id is None:
             turn_id = new_id("turn")
@@ -75,54 +82,56 @@ def start(
         for happening in session_settings.told(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         idempotency.remember(caller, once, session=session.public_id, turn=turn_id, run=1)
-        message = Message(content, said, dispatched=dispatched)
-        begun = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
+        message = FirstMessage(content, as_written, dispatched=dispatched)
+        started = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)
-    return begun.accepted(tx, asking.standings)
+    return started.accepted(tx, asking.standings)
 
 
 def check_new_id(session: Session, turn_id: str) -> None:
-    """Whether a client may call its turn so; the session is locked."""
+    """NotPossible if a client may not use this id for its turn. The session is locked."""
     if not turn_id or len(turn_id) > LONGEST_TURN_ID or unstorable(turn_id, ()):
-        raise NotPossible(f"a turn's id has 1 to {LONGEST_TURN_ID} characters")
+        raise NotPossible(f"a turn's id needs 1 to {LONGEST_TURN_ID} characters that can be stored")
     if Turn.objects.filter(session=session, public_id=turn_id).exists():
-        raise NotPossible("this session has had a turn with this id")
+        raise NotPossible("this session already has a turn with this id")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A user's message that begins a turn. ``queued``: the id under which it waited for that."""
+class FirstMessage:
+    """A user's message that starts a turn. ``queued_id``: its id in the inbox, if it was queued."""
 
     content: Content
-    said: UserMessage | None = None
-    queued: str | None = None
+    as_written: UserMessage | None = None
+    queued_id: str | None = None
     dispatched: Dispatched | None = None
 
     def happening(self, turn_id: str) -> Happening:
         shown: dict[str, Any] = {"content": self.content}
-        if self.said is not None and self.said.attachments is not None:
-            shown.update(self.said.document())
+        if self.as_written is not None and self.as_written.attachments is not None:
+            shown.update(self.as_written.document())
         payload: dict[str, Any] = {"turn": turn_id, "run": 1, "message": shown}
-        if self.queued is not None:
-            payload["queued"] = self.queued
+        if self.queued_id is not None:
+            payload["queued"] = self.queued_id
         return dispatches.told(Happening(Kind.TURN_STARTED, payload), self.dispatched)
 
     @property
-    def kept(self) -> str | None:
-        """What the turn's row has to keep because its message does not tell it."""
-        return exact_json.dumps(self.said.document()) if self.said is not None and self.said.attachments is not None else None
+    def as_written_json(self) -> str | None:
+        """The message as its client wrote it, for the turn's row; None: the stored message is the same."""
+        if self.as_written is None or self.as_written.attachments is None:
+            return None
+        return exact_json.dumps(self.as_written.document())
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A turn in its transaction; ``first`` is the place of its first event among the transaction's."""
+class StartedTurn:
+    """A turn that was started in an open transaction. ``first``: the index of its first event in ``tx.stored``."""
 
     turn: int
     public_id: str
     first: int
 
     def accepted(self, tx: journal.Transaction, standings: tuple[quotas.Standing, ...]) -> Accepted:
-        """Once the transaction is over."""
+        """Call this after the transaction."""
         return Accepted(self.turn, self.public_id, 1, tx.stored[self.first].seq, standings=standings)
 
 
@@ -135,10 +144,10 @@ def begin(
     content: Content,
     definition: int,
     deadline: float | None,
-) -> Begun:
-    """A turn with a user message, inside the transaction that has made its session; a seed's open calls are closed."""
-    live, calls = what_is_open(session)
-    return begin_locked(tx, caller.key, session, turn_id, Message(content), definition, deadline, live, calls)
+) -> StartedTurn:
+    """Start a turn in the transaction that has created its session; a seed's open calls are closed."""
+    live, calls = open_turn_and_calls(session)
+    return begin_locked(tx, caller.key, session, turn_id, FirstMessage(content), definition, deadline, live, calls)
 
 
 def begin_locked(
@@ -146,17 +155,17 @@ def begin_locked(
     key: int | None,
     session: Session,
     turn_id: str,
-    message: Message,
+    message: FirstMessage,
     definition: int,
     deadline: float | None,
     live: Turn | None,
     calls: Sequence[ToolCall],
-) -> Begun:
-    """A turn in a session that is locked. ``live``: the waiting turn that it takes the place of; ``calls``: what is open."""
+) -> StartedTurn:
+    """Start a turn in a locked session. ``live``: the waiting turn that it replaces; ``calls``: the open ones, to be closed."""
     now = timezone.now()
     if live is not None:
         _end_waiting(tx, live)
-    turn = insert_turn(key, session, turn_id, definition, deadline, message.kept)
+    turn = insert_turn(key, session, turn_id, definition, deadline, message.as_written_json)
     ref = StepRef(session.tenant_id, session.pk, turn, run=1, step=0)
     ended = turn_id if live is None else live.public_id
     happenings = [
@@ -170,12 +179,12 @@ def begin_locked(
     tx.last([session_settings.begun(session, title), *line])
     first = append_all(tx, session, happenings)
     tx.after_commit(tasks.wake)
-    return Begun(turn, turn_id, first)
+    return StartedTurn(turn, turn_id, first)
 
 
 def _end_waiting(tx: journal.Transaction, turn: Turn) -> None:
     Turn.objects.filter(pk=turn.pk).update(state=TurnState.CANCELLED, stop_reason="end_turn", ended_at=Now())
     payload = {"turn": turn.public_id, "run": turn.run, "reason": "end_turn", "cause": "replaced", "in_run": False}
-    for happening in (Happening(Kind.TURN_CANCELLED, payload), *take_deferred(turn)):
+    for happening in (Happening(Kind.TURN_CANCELLED, payload), *apply_deferred_models(turn)):
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening))
     void_forms(turn)

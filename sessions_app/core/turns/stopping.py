@@ -32,8 +32,8 @@ from sessions_app.core.records.history import StepRef
 from sessions_app.core.tenancy import access
 from sessions_app.core.turns import refusals
 from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
-from sessions_app.core.turns.deferred import take_deferred
-from sessions_app.core.turns.values import CancelReceipt, Claimed, Stop, Stopped
+from sessions_app.core.turns.deferred import apply_deferred_models
+from sessions_app.core.turns.types import CancelReceipt, Claimed, Stop, Stopped
 from sessions_app.models import (
     LIVE_STATES,
     OPEN_CALL_STATES,
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 def open_step(turn: Turn) -> list[Event]:
-    """The stream events of the step that has no stored message yet; empty if there is none."""
+    """The stream events of the step whose message is not stored yet; empty if there is none."""
     events = journal.open_step(turn.session_id)
     if not events or any(event.kind == Kind.STEP_DONE for event in events):
         return []
@@ -61,8 +61,8 @@ def open_step(turn: Turn) -> list[Event]:
 
 
 @dataclass(slots=True)
-class _Partial:
-    """The open step as the journal has it."""
+class _PartialStep:
+    """The open step, put together from its stream events."""
 
     step: int = 0
     text: str = ""
@@ -70,15 +70,15 @@ class _Partial:
     parts: list[dict[str, object]] = field(default_factory=list)
 
     @staticmethod
-    def of(events: Sequence[Event]) -> _Partial:
-        partial = _Partial()
-        # Joined at the end: a step may have thousands of deltas, and each sum would copy all before it.
+    def of(events: Sequence[Event]) -> _PartialStep:
+        partial = _PartialStep()
+        # Joined at the end: a step may have thousands of deltas, and adding each to a string would copy all before it.
         deltas: list[tuple[dict[str, object], str, list[str]]] = []
         of_id: dict[str, list[str]] = {}
-        said: list[str] = []
-        thought: list[str] = []
+        text: list[str] = []
+        thinking: list[str] = []
 
-        def opened(part: dict[str, object], name: str, key: str) -> None:
+        def open_part(part: dict[str, object], name: str, key: str) -> None:
             partial.parts.append(part)
             of_id[name] = []
             deltas.append((part, key, of_id[name]))
@@ -90,33 +90,33 @@ class _Partial:
                     partial.step = payload["step"]
                 case Kind.TEXT_OPENED | Kind.THINKING_OPENED:
                     kind = "text" if event.kind == Kind.TEXT_OPENED else "thinking"
-                    opened({"id": payload["part"], "kind": kind, "text": ""}, payload["part"], "text")
+                    open_part({"id": payload["part"], "kind": kind, "text": ""}, payload["part"], "text")
                 case Kind.CALL_OPENED:
                     title, client = payload.get("title", ""), payload.get("client")
                     call = history.incomplete_call(payload["part"], payload["call"], payload["name"], title, client)
-                    opened(call, payload["call"], "partial")
+                    open_part(call, payload["call"], "partial")
                 case Kind.CALL_ARGUMENTS:
                     of_id.get(payload["call"], []).append(payload["delta"])
                 case Kind.TEXT_DELTA | Kind.THINKING_DELTA:
                     of_id.get(payload["part"], []).append(payload["delta"])
                     if event.kind == Kind.TEXT_DELTA:
-                        said.append(payload["delta"])
+                        text.append(payload["delta"])
                     elif not payload.get("late"):
-                        thought.append(payload["delta"])
+                        thinking.append(payload["delta"])
         for part, key, texts in deltas:
             if texts:
                 part[key] = "".join(texts)
-        partial.text, partial.thinking = "".join(said), "".join(thought)
+        partial.text, partial.thinking = "".join(text), "".join(thinking)
         return partial
 
 
 def abandon_step(turn: Turn) -> Happening | None:
-    """Close a step in which a model has begun to speak and said nothing; the turn is locked and has a new run.
+    """Close a step whose parts were opened but have no text yet; the turn is locked and has been taken over.
 
-    Clients may have seen parts open, so these stay in the turn, and the next step has another number. None: nothing
-    was begun.
+    Clients may have seen the parts, so they stay in the turn, and the next step gets another number. None: no part was
+    opened.
     """
-    partial = _Partial.of(open_step(turn))
+    partial = _PartialStep.of(open_step(turn))
     if not partial.parts:
         return None
     history.set_open_parts(turn, partial.parts, partial.step)
@@ -129,18 +129,18 @@ def abandon_step(turn: Turn) -> Happening | None:
 
 
 def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dispatched | None = None) -> Stopped:
-    """Write a live turn's end from outside its run; the turn (and its session) are locked.
+    """Write a live turn's end from outside its run; the turn and its session are locked.
 
-    The open step is stored as far as the journal has it. Then the tenant's counter is taken, which
-    stops the run's deltas, and what came in between is added: nothing that a client saw is missing.
-    The raised fence refuses whatever the run still sends.
+    The open step is stored as far as the journal has it. Then the tenant's counter is locked, so that no more deltas are
+    stored, and those that came in between are added: every delta that a client saw is in the history. The raised fence
+    refuses later writes of the run.
     """
     now = timezone.now()
     was = turn.state
     in_run = was in (TurnState.QUEUED, TurnState.RUNNING)
     fence = journal.tail(turn.session_id).fence + 1
     events = open_step(turn) if was == TurnState.RUNNING else []
-    partial = _Partial.of(events)
+    partial = _PartialStep.of(events)
     ref = StepRef(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
     content = of_assistant(partial.text, partial.thinking, [])
     if content is not None:
@@ -152,18 +152,18 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     )
     unstored = list(ToolCall.objects.filter(turn=turn, state__in=[CallState.DONE, CallState.DENIED], stored=False))
     for call in unstored:
-        _store_late_answer(ref, call, now)
-    closed = close_calls(ref, turn.public_id, calls, history.CANCELLED, stop.closing_of_running, now, shown=in_run)
+        _store_result_message(ref, call, now)
+    closed = close_calls(ref, turn.public_id, calls, history.CANCELLED, stop.result_of_running_calls, now, shown=in_run)
     error = "" if stop.state is TurnState.CANCELLED else stop.cause
     history.end_turn_from_outside(turn, fence, history.End(stop.state, stop.reason, error, stop.failure), partial.parts)
     if calls:
         void_forms(turn)
-    deferred = take_deferred(turn)
+    deferred = apply_deferred_models(turn)
     if was == TurnState.RUNNING:
         journal.lock_counter(turn.tenant_id, waiting=tx.waiting)
         late = open_step(turn)
         if len(late) > len(events):
-            partial = _amend(ref, turn, content, _Partial.of(late), now)
+            partial = _amend(ref, turn, content, _PartialStep.of(late), now)
     happenings = [*history.text_events(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
     if any(call.state == CallState.RUNNING and call.runner == CallRunner.SERVER for call in calls):
         happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
@@ -178,7 +178,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     return Stopped(turn.pk, turn.worker if was == TurnState.RUNNING else "")
 
 
-def _amend(ref: StepRef, turn: Turn, before: Content | None, partial: _Partial, now: datetime) -> _Partial:
+def _amend(ref: StepRef, turn: Turn, before: Content | None, partial: _PartialStep, now: datetime) -> _PartialStep:
     """Add the deltas that were stored while the end was being written."""
     content = of_assistant(partial.text, partial.thinking, [])
     if content is not None and before is None:
@@ -189,7 +189,8 @@ def _amend(ref: StepRef, turn: Turn, before: Content | None, partial: _Partial, 
     return partial
 
 
-def _store_late_answer(ref: StepRef, call: ToolCall, now: datetime) -> None:
+def _store_result_message(ref: StepRef, call: ToolCall, now: datetime) -> None:
+    """Store the message of an answer that came while the run was busy."""
     origin = Origin.SERVER if call.state == CallState.DENIED or call.started_at is not None else Origin.CLIENT
     content = exact_json.loads(call.result or '""')
     prepared.execute(
@@ -201,22 +202,24 @@ def _store_late_answer(ref: StepRef, call: ToolCall, now: datetime) -> None:
 
 
 def stop_live_turn(tx: journal.Transaction, session: Session, stop: Stop) -> Stopped | None:
-    """Stop whatever lives in a locked session, inside its transaction; call ``tell_worker`` after it."""
+    """Stop a locked session's live turn, if it has one, in an open transaction. Call ``tell_worker`` after it."""
     turn = lock_live_turn(session)
     return None if turn is None else stop_locked(tx, turn, stop)
 
 
-def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = True, hardly: bool = False) -> Stopped | None:
-    """Stop this one turn, never the next; None if it had ended already.
+def stop(
+    turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = True, no_lock_wait: bool = False
+) -> Stopped | None:
+    """Stop this turn, never the session's next one; None if it has ended already.
 
-    ``fence`` is for a run that ends its own turn: if it runs under another fence, or waits, it is left alone.
-    Unless ``waiting`` it is also left alone while somebody else holds its session or turn; Held if it is another row of
-    it, or its tenant's counter. ``hardly``: without the moment that other statements wait for locks then.
+    ``fence``: a run ends its own turn; the turn is left alone if it waits or runs under another fence.
+    ``waiting`` False: do not wait for locks. The turn is left alone while its session or its row is locked; Held if another
+    row of it, or its tenant's counter, is locked. ``no_lock_wait``: not even for the short time that is usual then.
     """
     skipping = not waiting and lock_waits.skip_locked()
     transaction = journal.transaction(waiting=waiting)
     with transaction if waiting else lock_waits.briefly(transaction) as tx:
-        if hardly:
+        if no_lock_wait:
             lock_waits.hardly()
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
@@ -234,17 +237,17 @@ def stop(turn_id: int, stop: Stop, *, fence: int | None = None, waiting: bool = 
 
 
 def tell_worker(stopped: Stopped | None) -> None:
-    """Tell the worker of a stopped run; without this it finds out at its next write or look."""
+    """Notify the worker of a stopped run. If this is lost, the worker notices at its next write or sweep."""
     if stopped is not None and stopped.worker:
         broadcast.tell_worker(stopped.worker, {"turn": stopped.turn_id, "what": "stopped"})
 
 
 _PROVIDER_CLOSE_WAIT = 1.0
-_PROVIDER_CLOSE_LOOK = 0.02
+_PROVIDER_CLOSE_POLL = 0.02
 
 
 def cancel(caller: Caller, session: Session, reason: str = "") -> CancelReceipt:  # noqa: ARG001 - for the audit to come
-    """Stop the turn in progress and wait up to a second for the word that the provider's call is closed."""
+    """Stop the turn in progress, and wait up to a second until the provider's call is closed."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         stopped = stop_live_turn(tx, session, Stop(cause="client", reason="end_turn"))
@@ -259,11 +262,11 @@ def cancel(caller: Caller, session: Session, reason: str = "") -> CancelReceipt:
             return CancelReceipt(cancelled=True, provider_closed=True)
         if time.monotonic() >= deadline:
             return CancelReceipt(cancelled=True, provider_closed=False)
-        time.sleep(_PROVIDER_CLOSE_LOOK)
+        time.sleep(_PROVIDER_CLOSE_POLL)
 
 
 def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Dispatched | None) -> None:
-    """Stop this turn; it is stopped when this returns, its provider's call is closed soon."""
+    """Stop this turn. It has ended when this returns; its provider's call is closed soon after."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.remember(caller, dispatched)
@@ -274,94 +277,94 @@ def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Disp
     tell_worker(stopped)
 
 
-Refused = Literal["suspended", "revoked"]
-_HELD_LOOK = 0.05
-_LATELY = timedelta(minutes=10)
-"""For how long the sweep looks for what a suspension or a revocation did not get to stop itself."""
+StopCause = Literal["suspended", "revoked"]
+_LOCKED_POLL = 0.05
+_RECENTLY = timedelta(minutes=10)
+"""How long the sweep looks for turns that a suspension or a revocation did not stop itself."""
 
 
 def cancel_tenant(tenant_id: int, until: float | None = None) -> int:
-    """Stop every live turn of a tenant that is suspended; how many are locked, and left to the sweep.
+    """Stop every live turn of a suspended tenant. Returns how many are locked; the sweep stops those.
 
-    Those are waited for ``until`` then, all of them together; None: ``refusals.deadline``.
+    ``until``: how long to wait for locked turns, all of them together; None: ``refusals.deadline``.
     """
     return _cancel_each(Turn.objects.filter(tenant_id=tenant_id), "suspended", until)
 
 
 def cancel_key(key_id: int, until: float | None = None) -> int:
-    """The same for the turns whose last run a revoked key began."""
+    """The same for the turns whose last run a revoked key started."""
     return _cancel_each(Turn.objects.filter(api_key_id=key_id), "revoked", until)
 
 
-def _cancel_each(turns: QuerySet[Turn], cause: Refused, until: float | None) -> int:
+def _cancel_each(turns: QuerySet[Turn], cause: StopCause, until: float | None) -> int:
     until = refusals.deadline() if until is None else until
-    live, how = turns.filter(state__in=LIVE_STATES), Stop(cause=cause, reason="error")
-    # Whether the round has waited for a lock: once is enough.
-    is_held = False
+    live, reason = turns.filter(state__in=LIVE_STATES), Stop(cause=cause, reason="error")
+    # Whether this round has waited for a lock. It waits for one only.
+    has_waited = False
 
     def stop_free(turn: int) -> int:
-        nonlocal is_held
+        nonlocal has_waited
         try:
-            return stop(turn, how, waiting=False, hardly=is_held) is not None
+            return stop(turn, reason, waiting=False, no_lock_wait=has_waited) is not None
         except Held:
-            is_held = True
+            has_waited = True
             raise
 
-    # The first round looks at all of them, whatever the time.
+    # The first round tries all of them, whatever the time.
     seconds = math.inf
     while True:
-        one, is_held = Round(seconds), False
+        this_round, has_waited = Round(seconds), False
         try:
-            one.each(list(live.values_list("pk", flat=True)), stop_free)
+            this_round.each(list(live.values_list("pk", flat=True)), stop_free)
         except OperationalError as error:
-            log.warning("turns_not_stopped cause=%s: the database: %s", cause, type(error).__name__)
+            log.warning("turns_not_stopped cause=%s error=%s", cause, type(error).__name__)
         left, seconds = live.count(), until - time.monotonic()
         if not left or seconds <= 0:
             break
-        time.sleep(_HELD_LOOK)
-    one.report("stop refused turns")
+        time.sleep(_LOCKED_POLL)
+    this_round.report("stop refused turns")
     if left:
-        log.warning("turns_left_to_sweep cause=%s turns=%d: other transactions have locked them", cause, left)
+        log.warning("turns_left_to_sweep cause=%s turns=%d: other transactions lock them", cause, left)
     return left
 
 
 def stop_overdue() -> int:
-    """Stop the runs whose client's deadline has passed (A123); how many there were.
+    """Stop turns whose client's deadline has passed (A123); returns how many.
 
-    A worker watches its own runs' deadlines; this finds those that no worker is driving.
+    A worker checks its own runs' deadlines; this finds turns that no worker is running.
     """
     overdue = Turn.objects.filter(state__in=[TurnState.QUEUED, TurnState.RUNNING], deadline_at__lt=Now())
     return _stop_each(overdue, Stop(cause="deadline", reason="error"))
 
 
 def stop_suspended() -> int:
-    """Stop what is left of suspended tenants; how much there was."""
-    lately = Tenant.objects.filter(suspended_at__gt=Now() - _LATELY).values_list("pk", flat=True)
-    return _stop_refused("suspended", Q(tenant__suspended_at__isnull=False), Q(tenant__in=list(lately)))
+    """Stop the remaining live turns of suspended tenants; returns how many."""
+    recent = Tenant.objects.filter(suspended_at__gt=Now() - _RECENTLY).values_list("pk", flat=True)
+    return _stop_refused("suspended", Q(tenant__suspended_at__isnull=False), Q(tenant__in=list(recent)))
 
 
 def stop_revoked() -> int:
-    """Stop what is left of revoked keys; how much there was."""
-    lately = ApiKey.objects.filter(revoked_at__gt=Now() - _LATELY).values_list("pk", flat=True)
-    return _stop_refused("revoked", Q(api_key__revoked_at__isnull=False), Q(api_key__in=list(lately)))
+    """Stop the remaining live turns of revoked keys; returns how many."""
+    recent = ApiKey.objects.filter(revoked_at__gt=Now() - _RECENTLY).values_list("pk", flat=True)
+    return _stop_refused("revoked", Q(api_key__revoked_at__isnull=False), Q(api_key__in=list(recent)))
 
 
-def _stop_refused(cause: Refused, refused: Q, lately: Q) -> int:
-    """Turns accepted while the refusal was being written, which nobody claims, and those it could not stop itself."""
-    how = Stop(cause=cause, reason="error")
-    queued = _stop_each(Turn.objects.filter(refused, state=TurnState.QUEUED), how)
-    return queued + _stop_each(Turn.objects.filter(lately, state__in=LIVE_STATES), how)
+def _stop_refused(cause: StopCause, refused: Q, recent: Q) -> int:
+    """Stop turns that were accepted while the refusal was written, which no worker claims, and those that were locked then."""
+    reason = Stop(cause=cause, reason="error")
+    queued = _stop_each(Turn.objects.filter(refused, state=TurnState.QUEUED), reason)
+    return queued + _stop_each(Turn.objects.filter(recent, state__in=LIVE_STATES), reason)
 
 
-def _stop_each(found: QuerySet[Turn], how: Stop) -> int:
-    """A round that waits for nobody: what is held is found again by the next one."""
-    return rounds.each(rounds.fairly(found), lambda turn: stop(turn, how, waiting=False) is not None)
+def _stop_each(found: QuerySet[Turn], reason: Stop) -> int:
+    """One round, which waits for no lock: the next round finds locked turns again."""
+    return rounds.each(rounds.fairly(found), lambda turn: stop(turn, reason, waiting=False) is not None)
 
 
 def provider_closed(claimed: Claimed) -> None:
-    """The run's word that its call to the provider is closed, once its turn was stopped: the one write without a fence.
+    """Record that a stopped run's call to the provider is closed: the one write that checks no fence of its own.
 
-    A stop raises the fence by one, so another number means that a later run's call is the one that counts.
+    A stop raises the fence by one. Any other fence means that a later run has started, whose call is the one that counts.
     """
     ended = Turn.objects.filter(pk=claimed.turn_id, fence=claimed.fence + 1).exclude(state__in=LIVE_STATES)
     ended.update(provider_closed_at=Now())

@@ -1,6 +1,6 @@
-"""Celery's tasks. The queue is the table of turns: a task only wakes a worker.
+"""The Celery tasks. The queue is the table of turns; a task only wakes a worker.
 
-What a task does is set by the process that serves it (``serve``): a web process publishes tasks and runs none.
+A process that executes tasks sets what they do (``serve``). Web processes only publish them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a process does for the tasks it receives."""
+    """What a process does when it receives a task."""
 
     wake: Callable[[], object]
     keep_house: Callable[[], object]
@@ -28,21 +28,21 @@ _service: Service | None = None
 
 
 def serve(service: Service | None) -> None:
-    """Set what this process does for the tasks it receives. None: it runs no turns (any more)."""
+    """Set what this process does when it receives a task. None: it runs no turns (any more)."""
     global _service
     _service = service
 
 
 @shared_task(name="agenthost.wake_worker", ignore_result=True)
 def wake_worker() -> None:
-    """Have this process's worker look at the queue."""
+    """Make this process's worker claim queued turns."""
     if (service := _served("agenthost.wake_worker")) is not None:
         service.wake()
 
 
 @shared_task(name="agenthost.housekeeping", ignore_result=True)
 def do_housekeeping() -> None:
-    """Prune, and remove what was deleted. No promise depends on it."""
+    """Run one round of housekeeping. No guarantee depends on it."""
     if (service := _served("agenthost.housekeeping")) is not None:
         service.keep_house()
 
@@ -61,5 +61,5 @@ _wake_ups = WakeUps(_publish)
 
 
 def wake() -> None:
-    """Wake a worker soon. Costs the caller nothing, whatever state the broker is in."""
+    """Wake a worker soon. Returns at once, even if the broker is unavailable."""
     _wake_ups.request()

@@ -1,7 +1,7 @@
-"""Publishes wake-ups from a thread of its own, so that no request waits for the broker.
+"""Publishes wake-ups for workers from a separate thread, so that no request waits for the broker.
 
-A wake-up only makes a worker look at the queue sooner than its sweep would. So one that is lost costs a
-short delay, and one that is some seconds old is not worth publishing any more.
+A wake-up only makes a worker look at the queue earlier than its sweep does. A lost one costs a short delay, and one that is
+some seconds old is dropped.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sessions_app.core.base import supervision
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 1000
-"""A further one is dropped: those pending make workers look at the queue as well."""
+"""More are dropped: the pending ones wake workers too."""
 
-_WORTH_SECONDS = 5.0
-"""After that the sweep has found the turn. Without this a broker that came back would get a backlog of old ones."""
+_MAX_AGE_SECONDS = 5.0
+"""Older ones are dropped: a sweep has found the turn, and a broker that comes back should not get a backlog."""
 
 
 class WakeUps:
     """``publish`` sends one wake-up; it may block, and raise."""
 
-    def __init__(self, publish: Callable[[], object], worth_seconds: float = _WORTH_SECONDS) -> None:
-        self._publish, self._worth_seconds = publish, worth_seconds
+    def __init__(self, publish: Callable[[], object], max_age_seconds: float = _MAX_AGE_SECONDS) -> None:
+        self._publish, self._max_age_seconds = publish, max_age_seconds
         self._pending: deque[float] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -35,7 +35,7 @@ class WakeUps:
         self.dropped = 0
 
     def request(self) -> None:
-        """Have one published soon. From any thread; never waits for the broker, never raises."""
+        """Publish one soon. Callable from any thread; never waits for the broker, never raises."""
         with self._changed:
             if len(self._pending) >= MOST_PENDING:
                 self.dropped += 1
@@ -52,7 +52,7 @@ class WakeUps:
                 while not self._pending:
                     self._changed.wait()
                 requested = self._pending.popleft()
-            if time.monotonic() - requested > self._worth_seconds:
+            if time.monotonic() - requested > self._max_age_seconds:
                 self.dropped += 1
             else:
                 self._publish_one()
@@ -60,11 +60,11 @@ class WakeUps:
     def _publish_one(self) -> None:
         try:
             self._publish()
-        except Exception as error:  # An edge: whatever the broker's client raises, the thread goes on.
+        except Exception as error:  # whatever the broker's client raises, the thread continues
             if not self._failing:
-                log.warning("wake-ups cannot be published (%s); turns start with the workers' sweep", type(error).__name__)
+                log.warning("wake_ups_not_published error=%s: turns start with the workers' sweep", type(error).__name__)
             self._failing = True
         else:
             if self._failing:
-                log.info("wake-ups are published again")
+                log.info("wake_ups_published_again")
             self._failing = False

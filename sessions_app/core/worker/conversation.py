@@ -1,4 +1,4 @@
-"""The messages of one run as its model gets them: what has grown too long is summarised, or left out."""
+"""The messages of one run as its model gets them, shortened to the model's context by summaries or by leaving turns out."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from sessions_app.core.records.summary_queue import About
 from sessions_app.core.turns import Claimed
 from sessions_app.core.worker import outage
 from sessions_app.core.worker.loading import Loaded
-from sessions_app.core.worker.summariser import Condenser
+from sessions_app.core.worker.summariser import Summariser
 
 T = TypeVar("T")
 
 
 class Conversation:
-    """Begins with what was loaded, and grows with what the run stores. ``condenser`` None: nobody here summarises."""
+    """Starts with the loaded messages; the run adds what it stores. ``summariser`` None: turns are only left out."""
 
-    def __init__(self, claimed: Claimed, loaded: Loaded, condenser: Condenser | None) -> None:
+    def __init__(self, claimed: Claimed, loaded: Loaded, summariser: Summariser | None) -> None:
         self._claimed, self._loaded = claimed, loaded
         self._messages = list(loaded.messages)
-        self._condenser = condenser if loaded.spec.compaction == "summarise" else None
+        self._summariser = summariser if loaded.spec.compaction == "summarise" else None
         self._dropped_through = 0
 
     def remember(self, message: Message) -> None:
@@ -38,57 +38,57 @@ class Conversation:
     def next_position(self) -> int:
         return self._messages[-1].position + 1 if self._messages else 1
 
-    async def for_model(self, plan: Plan, waits: Callable[[], None]) -> Sequence[Message]:
-        """What the model gets next; ``TooLong`` if nothing that is allowed to makes it short enough.
+    async def for_model(self, plan: Plan, summary_needed: Callable[[], None]) -> Sequence[Message]:
+        """The messages of the next model call; ``TooLong`` if they cannot be made short enough.
 
-        ``waits`` is called before anybody else's word is waited for.
+        ``summary_needed`` is called before a summary is waited for.
         """
         limit = self._loaded.spec.context_tokens
         if limit is None:
-            return await self._aside(compaction.for_model)
-        if self._condenser is not None:
-            await self._summarise(self._condenser, plan, limit, waits)
-        compact = await self._aside(partial(_compacted, plan, limit, self._claimed.turn_id), plan)
+            return await self._call(compaction.for_model)
+        if self._summariser is not None:
+            await self._summarise(self._summariser, plan, limit, summary_needed)
+        compact = await self._call(partial(_compacted, plan, limit, self._claimed.turn_id), plan)
         if (through := compact.dropped_through) is not None:
             self._dropped_through = max(self._dropped_through, through)
-            # As the next run will load them: what is left out once costs no later step anything.
-            standing = next((replace(each, position=through) for each in self._messages if each.summary), None)
-            self._messages = compaction.with_summary(self._messages, standing, through)
+            # The same messages that the next run will load. Later steps need not leave these turns out again.
+            summary = next((replace(each, position=through) for each in self._messages if each.summary), None)
+            self._messages = compaction.with_summary(self._messages, summary, through)
         return compact.messages
 
-    async def _summarise(self, condenser: Condenser, plan: Plan, limit: int, waits: Callable[[], None]) -> None:
-        """Put summaries in the place of turns that have to go, as far as there are any to be had."""
-        while await self._aside(partial(_has_to_go, plan, limit), plan):
+    async def _summarise(self, summariser: Summariser, plan: Plan, limit: int, summary_needed: Callable[[], None]) -> None:
+        """Replace turns that do not fit by summaries, as far as summaries can be made."""
+        while await self._call(partial(_is_too_long, plan, limit), plan):
             oldest = min((each.position for each in self._messages if each.role != "system" and not each.summary), default=0)
-            waits()
+            summary_needed()
             if not oldest:
                 return
             about = self._about(plan, self._claimed.turn_id)
-            found = await outage.outlast(partial(condenser.for_run, about, oldest))
+            found = await outage.outlast(partial(summariser.for_run, about, oldest))
             if found is None:
                 return
-            self._messages = compaction.with_summary(self._messages, found.standing, found.through)
+            self._messages = compaction.with_summary(self._messages, found.summary, found.through)
 
     def compacted(self, at: datetime) -> list[Statement]:
-        """What was dropped since this was last asked, to be stored; a summary of what came before goes on standing."""
+        """Statements that store what was left out since the last call. An older summary stays in effect."""
         through, self._dropped_through = self._dropped_through, 0
         if not through:
             return []
         summary = next((str(each.content) for each in self._messages if each.summary), None)
         return [history.compacted(self._claimed.tenant, self._claimed.session, through, summary, at)]
 
-    def is_over(self, plan: Plan) -> None:
-        """The turn has ended, or so it seems. If the next input will be long, its older part is summarised while nobody waits."""
+    def turn_ended(self, plan: Plan) -> None:
+        """The turn has probably ended: if the next input will be long, have its older part summarised in the background."""
         limit = self._loaded.spec.context_tokens
-        if limit is None or self._condenser is None:
+        if limit is None or self._summariser is None:
             return
         is_due = partial(_is_due, plan, limit, self._about(plan, None))
-        self._condenser.ask(self._claimed.tenant, self._claimed.turn_id, partial(self._aside, is_due, plan))
+        self._summariser.ask(self._claimed.tenant, self._claimed.turn_id, partial(self._call, is_due, plan))
 
-    async def _aside(self, work: Callable[[Sequence[Message]], T], plan: Plan | None = None) -> T:
-        """``work`` on the messages and what the plan adds to them, outside the loop if they are long.
+    async def _call(self, work: Callable[[Sequence[Message]], T], plan: Plan | None = None) -> T:
+        """Call ``work`` with the messages, in a thread if they are long together with what the plan adds.
 
-        Nothing in here changes: a run that is cancelled does not wait for the thread.
+        ``work`` must change nothing: a run that is cancelled does not wait for the thread.
         """
         messages = list(self._messages)
         added = [] if plan is None else [plan.instructions, plan.tool_schemas]
@@ -113,11 +113,11 @@ def _compacted(plan: Plan, limit: int, turn: int, messages: Sequence[Message]) -
     return compaction.compact(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit, turn)
 
 
-def _has_to_go(plan: Plan, limit: int, messages: Sequence[Message]) -> bool:
+def _is_too_long(plan: Plan, limit: int, messages: Sequence[Message]) -> bool:
     return compaction.has_to_go(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit)
 
 
 def _is_due(plan: Plan, limit: int, about: About, messages: Sequence[Message]) -> bool:
-    """Whether there is enough to be summarised, and it can be."""
+    """Whether the history is long enough to be summarised, and can be."""
     lines = compaction.for_model(messages)
     return compaction.is_due(lines, plan.instructions, plan.tool_schemas, limit) and about.older(lines) is not None

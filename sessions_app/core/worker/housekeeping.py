@@ -1,4 +1,4 @@
-"""What has to go, goes in batches: idle sessions, pruned events, rows of deleted sessions, workers long dead."""
+"""Periodic deletion in batches: idle sessions, old events, rows of deleted sessions, records of dead processes."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 _DEAD_AFTER = timedelta(hours=1)
 _READERS_LEAVE_WITHIN = timedelta(minutes=1)
-"""Streams that were open when a session was deleted still have to read its end."""
+"""Streams that were open when a session was deleted have this long to read its last events."""
 _SESSIONS_A_RUN = 200
 _STEP_SECONDS = 20.0
 _LOCK_SECONDS = 0.5
-"""For statements that cannot skip what is locked; they are few."""
+"""The lock timeout of the few statements that cannot skip locked rows."""
 _DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
 
-
-_at_work = threading.Lock()
+_running = threading.Lock()
 
 
 def start() -> None:
-    """One round in a thread of its own, unless one is under way here: whoever asks has others to wake meanwhile."""
-    if _at_work.acquire(blocking=False):
+    """Run one round in a separate thread, unless one is running: the caller has other tasks to handle meanwhile."""
+    if _running.acquire(blocking=False):
         threading.Thread(target=_run_and_release, name="housekeeping", daemon=True).start()
 
 
@@ -50,19 +49,19 @@ def _run_and_release() -> None:
         run()
     finally:
         database.release()
-        _at_work.release()
+        _running.release()
 
 
 def run() -> None:
-    """One round of all steps. Interrupted at any point it loses nothing: the next round goes on.
+    """One round of all steps. It may be interrupted at any point; the next round continues.
 
-    Each step has its own time, and its errors are nobody else's.
+    Each step has its own time limit, and an error in one does not stop the others.
     """
     for name, step in _STEPS:
         try:
             with lock_waits.waiting_at_most(_LOCK_SECONDS):
                 step()
-        except Exception as error:  # an edge: the next round tries again
+        except Exception as error:  # the next round tries again
             log.error("housekeeping_failed step=%r: %s", name, redaction.described(error))
 
 
@@ -81,26 +80,26 @@ def _forget_model_use() -> None:
 
 
 def _prune_events() -> None:
-    this, now = Round(_STEP_SECONDS), live_workers.database_clock()
+    this_round, now = Round(_STEP_SECONDS), live_workers.database_clock()
     pruned = journal.prune(
         now - timedelta(seconds=settings.AGENTHOST_DELTA_RETENTION_SECONDS),
         now - timedelta(seconds=settings.AGENTHOST_EVENT_RETENTION_SECONDS),
         BATCH,
-        this,
+        this_round,
     )
-    this.report("events")
+    this_round.report("events")
     if pruned:
-        log.info("housekeeping removed %s events", pruned)
+        log.info("events_pruned count=%s", pruned)
 
 
 def _remove_deleted() -> None:
-    """As many as there is time for: retention may delete thousands in a round."""
-    this, removed = Round(_STEP_SECONDS), 0
-    while not this.over and (batch := _deleted(this.passed_over)):
-        removed += this.each(batch, remove_session)
-    this.report("deleted sessions")
+    """Remove the rows of deleted sessions, as many as the time allows: retention may delete thousands in a round."""
+    this_round, removed = Round(_STEP_SECONDS), 0
+    while not this_round.over and (batch := _deleted(this_round.passed_over)):
+        removed += this_round.each(batch, remove_session)
+    this_round.report("deleted sessions")
     if removed:
-        log.info("housekeeping removed %s deleted sessions", removed)
+        log.info("sessions_removed count=%s", removed)
 
 
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
@@ -118,12 +117,12 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
 )
 
 
-def _deleted(besides: Collection[int]) -> list[int]:
-    rows = Session.with_deleted.filter(deleted_at__lt=Now() - _READERS_LEAVE_WITHIN).exclude(pk__in=list(besides))
+def _deleted(excluded: Collection[int]) -> list[int]:
+    rows = Session.with_deleted.filter(deleted_at__lt=Now() - _READERS_LEAVE_WITHIN).exclude(pk__in=list(excluded))
     return list(rows.order_by("deleted_at").values_list("pk", flat=True)[:_SESSIONS_A_RUN])
 
 
-_OWNED = (
+_TABLES_OF_SESSION = (
     "sessions_app_message",
     "sessions_app_toolcall",
     "sessions_app_compaction",
@@ -138,9 +137,9 @@ _OWNED = (
 
 
 def remove_session(session: int) -> bool:
-    """Delete a deleted session's rows, a batch a statement, so that nobody waits for a long transaction."""
+    """Delete the rows of a deleted session in small batches, so that no other transaction waits long."""
     with connection.cursor() as cursor:
-        for table in _OWNED:
+        for table in _TABLES_OF_SESSION:
             while True:
                 cursor.execute(
                     f"delete from {table} where id in (select id from {table} where session_id = %s limit {BATCH})", [session]

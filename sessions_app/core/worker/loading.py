@@ -1,7 +1,7 @@
-"""What runs read before they begin, for several at once.
+"""Loads the data of claimed runs, of several runs at once.
 
-Written out and prepared, because every turn pays for it: a look at the sizes of histories and two statements in one round
-trip, whatever their number, and nothing that a process may keep (agents' definitions) is read again.
+Every turn pays for this, so it is one query for the sizes of histories and one round trip with two prepared statements,
+whatever the number of runs. Agents' definitions are cached per process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sessions_app.models import Turn
 
 @dataclass(slots=True)
 class Loaded:
-    """Everything a run reads before it begins."""
+    """The data that a run reads before it starts."""
 
     public_id: str
     session_public_id: str
@@ -43,17 +43,17 @@ class Loaded:
     messages: list[Message] = field(repr=False)
     tokens: tuple[int, int, int]
     seconds_left: float | None
-    """Until the client's deadline for this run (A123)."""
+    """Seconds until the client's deadline for this run (A123)."""
     has_calls: bool
-    """Whether there are calls to look at; a turn that has just begun has none."""
+    """Whether the turn has calls; a new turn has none."""
     budget: quotas.TokenBudget | None
     approval: str = ""
     own_tools: frozenset[str] = frozenset()
-    """Tools that only a run with this session's own secrets could find: nobody can enable them, they are active."""
+    """Tools that were found with this session's own secrets. They are active, because clients do not know them to enable them."""
     stored: int = 0
     """Bytes of the messages that earlier runs of the turn have stored."""
     attention: bool = False
-    """The session has or had clients or pending messages: there is something to look at between steps."""
+    """The session has or had clients or pending messages, so the run has to look for changes between steps."""
 
 
 _TURNS = """
@@ -74,18 +74,18 @@ where t.id {among}
 """
 
 
-_READ_TOGETHER = 256 * 1024
-"""Bytes of the histories that are read with a claim; it takes some 10 ms."""
+_LOADED_WITH_CLAIM = 256 * 1024
+"""Limit of bytes of the histories that are loaded together with a claim, which takes some 10 ms."""
 
 
 def load_short(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
-    """``load`` those with the shortest histories.
+    """``load`` the runs with the shortest histories.
 
-    The other runs read theirs when they begin, in their tenants' shares: here all runs of the claim, and the next claim,
-    would wait for one tenant's long histories.
+    The other runs are loaded when they start, in their tenants' shares of threads. Loaded here, one tenant's long histories
+    would delay all runs of this claim and the next claim.
     """
     stored = quotas.bytes_of_sessions({claimed.session: claimed.tenant for claimed in claims})
-    left, short = _READ_TOGETHER, []
+    left, short = _LOADED_WITH_CLAIM, []
     for claimed in sorted(claims, key=lambda each: stored.get(each.session, 0)):
         left -= stored.get(claimed.session, 0)
         if left < 0:
@@ -95,15 +95,15 @@ def load_short(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 
 
 def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
-    """By turn. What is wrong with one of them alone is its answer, and no other's."""
+    """By turn. An error that concerns one run only is that run's value."""
     lines, rows = _read(claims)
     return _all_loaded(claims, rows, stored_messages.parse_for_models([claimed.session for claimed in claims], lines))
 
 
 def _read(claims: Sequence[Claimed]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """The rows of the histories, and of the turns."""
-    asked = stored_messages.query_for_models([claimed.session for claimed in claims])
-    lines, rows = prepared.answers([asked, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
+    """The rows of the messages, and the rows of the turns."""
+    query = stored_messages.query_for_models([claimed.session for claimed in claims])
+    lines, rows = prepared.answers([query, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
     return lines, rows
 
 
@@ -116,13 +116,13 @@ def _all_loaded(
         claimed = by_turn[row[0]]
         try:
             loaded[claimed.turn_id] = _loaded(claimed, messages.get(claimed.session, []), row)
-        except Exception as error:  # an edge: a definition or a secret that cannot be opened is this run's end alone
+        except Exception as error:  # a definition or a secret that cannot be read ends this run only
             loaded[claimed.turn_id] = error
     return loaded
 
 
 async def load_one(claimed: Claimed) -> Loaded:
-    """Raises what is wrong with it. A long history is parsed in a thread for long work, not in one of the database's."""
+    """Load one run; raises its error. A long history is parsed in a thread for long work, not in a database thread."""
     loaded, lines = await outage.run_for(claimed.tenant, _read_one, claimed)
     if lines is not None:
         parse = partial(stored_messages.parse_for_models, [claimed.session], lines)
@@ -131,7 +131,7 @@ async def load_one(claimed: Claimed) -> Loaded:
 
 
 def _read_one(claimed: Claimed) -> tuple[Loaded, list[tuple[Any, ...]] | None]:
-    """With the rows of its messages if these are long and were not parsed."""
+    """The run, and the rows of its messages if they are too long to be parsed here."""
     lines, rows = _read([claimed])
     long = long_work.is_long(lines)
     messages = {} if long else stored_messages.parse_for_models([claimed.session], lines)

@@ -1,8 +1,7 @@
-"""Retries for a run's calls to the database: an outage delays the run and does not end it.
+"""Retries a run's database calls during an outage, so that the outage delays the run and does not end it.
 
-A worker drops its runs when it could not renew their leases for ``AGENTHOST_DATABASE_OUTAGE_SECONDS`` (leases.py). Until
-then, each call that a run makes is repeated. The last error is raised when one call has failed for that long although
-leases are renewed.
+A worker drops its runs if it cannot renew their leases for ``AGENTHOST_DATABASE_OUTAGE_SECONDS`` (leases.py). Until then,
+each call of a run is repeated. If one call fails for that long although leases are renewed, its last error is raised.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 
 
 def described(error: BaseException) -> str:
-    """For the log: of an outage the errors' classes alone, because every run reports it."""
+    """The error for the log; in an outage only the errors' classes, because every run logs it."""
     return redaction.kinds(error) if database.is_away(error) else redaction.described(error)
 
 
 async def outlast(call: Callable[[], Awaitable[T]]) -> T:
-    """Await ``call`` until it does not fail for an outage.
+    """Await ``call``, and repeat it while it fails because of an outage.
 
-    A call whose outcome was lost with its connection is made again, so it must be safe to repeat.
+    The call has to be idempotent: its outcome may have been lost with its connection.
     """
     loop = asyncio.get_running_loop()
     give_up_at, pause = 0.0, _FIRST_PAUSE
@@ -47,7 +46,7 @@ async def outlast(call: Callable[[], Awaitable[T]]) -> T:
                 raise
             if not give_up_at:
                 give_up_at = loop.time() + settings.AGENTHOST_DATABASE_OUTAGE_SECONDS
-                log.info("a run waits for the database: %s", type(error).__name__)
+                log.info("run_waits_for_database error=%s", type(error).__name__)
             if loop.time() >= give_up_at:
                 raise
         await asyncio.sleep(pause)
@@ -55,5 +54,5 @@ async def outlast(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``database.keep_trying`` that outlasts an outage."""
+    """``database.keep_trying``, repeated during an outage."""
     return await outlast(partial(database.keep_trying, tenant, fn, *args, **kwargs))

@@ -1,4 +1,4 @@
-"""What a run works with, resolved from the agent's definition and what its session's clients have decided."""
+"""Makes a run's plan from the agent's definition and the choices of the session's clients."""
 
 from __future__ import annotations
 
@@ -18,69 +18,72 @@ from agents_app.runtime.room import Room
 from agents_app.spec import AgentSpec
 from sessions_app.core.records import clients
 from sessions_app.core.records.session_settings import Settings
-from sessions_app.core.turns import Visitor
+from sessions_app.core.turns import ActiveClient
 from sessions_app.core.worker.loading import Loaded
 
 AUTO = "auto"
 
 
 @dataclass(slots=True)
-class Decided:
-    """What of a run's plan may change between its steps: trust, approval, the tools of the session's client."""
+class ClientChoices:
+    """The inputs of a plan that may change between two steps: trusted tools, approval, the active client's tools."""
 
     settings: Settings
     approval: str
-    visitor: Visitor | None = None
-    unexposed: AbstractSet[str] = field(default_factory=frozenset)
+    active_client: ActiveClient | None = None
+    internal_tools: AbstractSet[str] = field(default_factory=frozenset)
+    """The agent's tools that clients do not see (`expose = false`)."""
 
     def why_free(self, name: str) -> str:
-        """Why a tool of the server needs nobody's word; empty: it asks for one."""
-        if name in self.unexposed:
+        """Why a server tool may run without a client's permission; empty: it asks for one."""
+        if name in self.internal_tools:
             return "not-needed"
         return "setting" if self.approval == AUTO or name in self.settings.trusted else ""
 
 
 def make(
-    loaded: Loaded, decided: Decided, pool: FairPool, fair_key: int, provider_failed: Callable[[ProviderError], None]
+    loaded: Loaded, choices: ClientChoices, pool: FairPool, fair_key: int, provider_failed: Callable[[ProviderError], None]
 ) -> loop.Plan:
     spec = loaded.spec
-    decided.unexposed = {tool.name for tool in spec.tools if not tool.expose}
+    choices.internal_tools = {tool.name for tool in spec.tools if not tool.expose}
     enabled = loaded.settings.enabled | loaded.own_tools
-    brought = loaded.settings.client_schemas() if spec.client_tools else []
-    assembled = assemble(spec, loaded.options, enabled, pool, fair_key, brought, loaded.session_public_id)
+    client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
+    assembled = assemble(spec, loaded.options, enabled, pool, fair_key, client_schemas, loaded.session_public_id)
     plan = assembled.plan(
-        why_free=decided.why_free,
-        client_tools=_owners(spec, decided),
+        why_free=choices.why_free,
+        client_tools=_owners(spec, choices),
         provider_failed=provider_failed,
-        titles=_titles(spec, decided),
+        titles=_titles(spec, choices),
     )
     return replace(plan, room=Room(settings.AGENTHOST_MESSAGE_BYTES, settings.AGENTHOST_TURN_BYTES - loaded.stored))
 
 
-def change(spec: AgentSpec, decided: Decided, plan: loop.Plan) -> Change:
-    """The plan's tools by what is decided now."""
-    theirs = [*decided.settings.client_schemas(), *(clients.schemas(decided.visitor.tools) if decided.visitor else [])]
-    server = list(plan.tools.schemas)
-    return Change(_unique([*server, *(theirs if spec.client_tools else [])]), _owners(spec, decided), _titles(spec, decided))
+def change(spec: AgentSpec, choices: ClientChoices, plan: loop.Plan) -> Change:
+    """The plan's tools with the clients' current choices."""
+    schemas = list(plan.tools.schemas)
+    if spec.client_tools:
+        schemas += choices.settings.client_schemas()
+        schemas += clients.schemas(choices.active_client.tools) if choices.active_client is not None else []
+    return Change(_unique(schemas), _owners(spec, choices), _titles(spec, choices))
 
 
-def _titles(spec: AgentSpec, decided: Decided) -> dict[str, str]:
-    """What people call the tools, where that is not their name."""
-    theirs = [*(decided.visitor.tools if decided.visitor else []), *decided.settings.client_tools]
-    named = {tool["name"]: tool["title"] for tool in theirs if tool.get("title")}
+def _titles(spec: AgentSpec, choices: ClientChoices) -> dict[str, str]:
+    """The tools' titles for people, where they differ from the names."""
+    of_clients = [*(choices.active_client.tools if choices.active_client else []), *choices.settings.client_tools]
+    named = {tool["name"]: tool["title"] for tool in of_clients if tool.get("title")}
     return {**named, **{tool.name: tool.title for tool in spec.tools if tool.title}}
 
 
 def _unique(schemas: Sequence[ToolSchema]) -> list[ToolSchema]:
-    """Models refuse two tools of one name: the server's come first, then an application's."""
+    """One tool per name, because models refuse two: the server's before an application's, before a client's."""
     return list({schema.name: schema for schema in reversed(schemas)}.values())[::-1]
 
 
-def _owners(spec: AgentSpec, decided: Decided) -> Mapping[str, str | None]:
+def _owners(spec: AgentSpec, choices: ClientChoices) -> Mapping[str, str | None]:
     if not spec.client_tools:
         return {}
     owners: dict[str, str | None] = {}
-    if decided.visitor is not None:
-        owners.update({tool["name"]: decided.visitor.id for tool in decided.visitor.tools})
-    owners.update({tool["name"]: None for tool in decided.settings.client_tools})
+    if choices.active_client is not None:
+        owners.update({tool["name"]: choices.active_client.id for tool in choices.active_client.tools})
+    owners.update({tool["name"]: None for tool in choices.settings.client_tools})
     return owners

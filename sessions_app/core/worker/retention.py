@@ -1,7 +1,7 @@
-"""Retention: sessions that nobody has used for as long as their tenant keeps them are deleted.
+"""Retention: deletes sessions that were not used for the number of days that their tenant sets.
 
-Each in a transaction of its own, as its client would delete it, and without waiting for a lock. Tenants take turns, a
-batch each, so one with a million old sessions does not keep the others' policies from being kept.
+Each session is deleted in its own transaction, as if by its client, and without waiting for locks. Tenants take turns by
+batches, so a tenant with a million old sessions does not delay the others.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ BATCH = 100
 
 
 def enforce(seconds: float) -> int:
-    """Delete what is due, for at most about so long; how many sessions. The next round goes on where this one stopped.
+    """Delete idle sessions for at most about ``seconds``; returns how many. The next round continues.
 
-    A session that is locked or cannot be deleted keeps no other one.
+    A session that is locked or cannot be deleted does not stop the others.
     """
-    this, now = Round(seconds), live_workers.database_clock()
-    kept = Tenant.objects.filter(session_retention_days__isnull=False).order_by("pk")
-    due = [(row.pk, row.slug, row.session_retention_days or 0) for row in kept]
+    this_round, now = Round(seconds), live_workers.database_clock()
+    tenants = Tenant.objects.filter(session_retention_days__isnull=False).order_by("pk")
+    due = [(row.pk, row.slug, row.session_retention_days or 0) for row in tenants]
     deleted: dict[str, int] = {}
-    while due and not this.over:
+    while due and not this_round.over:
         for each in list(due):
             tenant, slug, days = each
             since = now - timedelta(days=days)
-            found = deleting.idle(tenant, since, BATCH, this.passed_over)
-            gone = this.each(found, partial(deleting.delete_idle, since=since))
+            found = deleting.idle_sessions(tenant, since, BATCH, this_round.passed_over)
+            gone = this_round.each(found, partial(deleting.delete_idle, since=since))
             if gone:
                 deleted[slug] = deleted.get(slug, 0) + gone
-                log.info("retention: tenant %s: %s sessions unused for %s days deleted so far", slug, deleted[slug], days)
+                log.info("idle_sessions_deleted tenant=%s days=%s count=%s (so far)", slug, days, deleted[slug])
             if len(found) < BATCH:
                 due.remove(each)
-    this.report("retention")
+    this_round.report("retention")
     return sum(deleted.values())

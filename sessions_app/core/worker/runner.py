@@ -1,7 +1,7 @@
-"""One claimed run: drives the agent loop with what was loaded for it, stores what happens.
+"""Executes one claimed run: drives the agent loop, and stores its progress.
 
-``Run`` is the loop's host. Every commit point is one unit for the process's journal writer; a unit that
-comes back stale means that the turn is no longer ours, and the run stops without a further write.
+``Run`` is the loop's host. Every commit point is one unit for the process's journal writer. If the writer reports a unit as
+stale, the turn is no longer this run's, and the run stops without another write.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sessions_app.core.turns import Claimed, failures
 from sessions_app.core.worker import outage, planning
 from sessions_app.core.worker.conversation import Conversation
 from sessions_app.core.worker.loading import Loaded
-from sessions_app.core.worker.summariser import Condenser
+from sessions_app.core.worker.summariser import Summariser
 from sessions_app.models import OPEN_CALL_STATES, CallRunner, CallState, Origin, ToolCall, TurnState
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,11 @@ _LONGEST_CALL_ID = 256
 
 
 class DeadlinePassed(Exception):
-    """The run took longer than its client allows."""
+    """The run exceeded the deadline that its client set."""
 
 
-def _looked_at(turn_id: int) -> list[ToolCall]:
-    """Calls that are open, or answered while this run was busy and not yet in the history."""
+def _unfinished_calls(turn_id: int) -> list[ToolCall]:
+    """Calls that are open, or that were answered during this run and whose result is not in the history yet."""
     rows = ToolCall.objects.filter(turn_id=turn_id).exclude(state__in=[CallState.DONE, CallState.DENIED], stored=True)
     return list(rows.order_by("step", "ordinal", "pk"))
 
@@ -63,7 +63,7 @@ def _call_id_is_taken(session: int, call_id: str) -> bool:
     return ToolCall.objects.filter(session_id=session, call_id=call_id).exists()
 
 
-def _ready(turn: str, step: int, call: Call) -> Happening:
+def _call_ready(turn: str, step: int, call: Call) -> Happening:
     payload = {
         "turn": turn,
         "step": step,
@@ -83,7 +83,7 @@ def _ready(turn: str, step: int, call: Call) -> Happening:
 
 
 class Run:
-    """One run of one turn; lives in the worker's loop."""
+    """One run of one turn. Used only in the worker's loop."""
 
     def __init__(
         self,
@@ -91,48 +91,50 @@ class Run:
         loaded: Loaded,
         writer: journal.Writer,
         pool: FairPool,
-        on_disk: asyncio.Event | None = None,
-        condenser: Condenser | None = None,
+        claim_durable: asyncio.Event | None = None,
+        summariser: Summariser | None = None,
     ) -> None:
         self.claimed = claimed
-        self._on_disk = on_disk
+        self._claim_durable = claim_durable
+        """Set when the claim is durable; None: it is."""
         self._loaded = loaded
         self._writer = writer
         self._pool = pool
-        self._conversation = Conversation(claimed, loaded, condenser)
+        self._conversation = Conversation(claimed, loaded, summariser)
         self._parts = list(loaded.parts)
         self._step = loaded.step
-        self._told = asyncio.Event()
+        self._answered = asyncio.Event()
+        """Set when a client may have answered a call."""
         self._call_ids: set[str] = set()
         self._hand_over = False
-        self._unsaid: list[Happening] = []
-        """What no reader waits for; it goes with the next that this run says."""
-        self.is_silent = False
-        """The model was asked and has not said a word: another worker can ask it again and nobody notices."""
+        self._unsent: list[Happening] = []
+        """Events that no reader waits for; they are sent with the next one."""
+        self.is_unanswered = False
+        """The model was asked and has not answered yet: another worker can ask it again, and no client notices."""
         self._may_have_calls = loaded.has_calls
         self._tokens = loaded.tokens
         self._attention = loaded.attention
-        """Whether there may be something to look at between two steps."""
+        """Whether clients may have changed something that has to be read between two steps."""
         self._running: dict[str, str] = {}
-        """The server's tools that are at work, by call, as people know them."""
+        """The titles of the server tools that are running, by call id."""
         self._started: set[str] = set()
-        """The calls that are, or were, among them."""
-        self._asking: set[asyncio.Event] = set()
-        """Of tools that wait for a form: set when a client may have answered."""
+        """The ids of all calls that were ever in ``_running``."""
+        self._form_answered: set[asyncio.Event] = set()
+        """One event per tool that waits for a form: set when a client may have answered."""
         self._opening: dict[str, asyncio.Task[None]] = {}
-        """Forms on their way to the disk, by call: who gives one up must wait until it is there."""
+        """Forms that are being stored, by call id: a form can be closed only after that."""
         self._with_forms: set[str] = set()
-        """The calls that may have forms open."""
-        self._decided = planning.Decided(loaded.settings, loaded.approval)
+        """The ids of calls that may have open forms."""
+        self._choices = planning.ClientChoices(loaded.settings, loaded.approval)
         self._failure: ProviderError | None = None
-        """What the provider did wrong, once it did."""
-        self._plan = planning.make(loaded, self._decided, pool, claimed.tenant, self._provider_failed)
+        """The provider's error, if it failed."""
+        self._plan = planning.make(loaded, self._choices, pool, claimed.tenant, self._provider_failed)
 
     async def drive(self) -> None:
         """Run until the turn ends or waits.
 
-        RunLost: it is no longer ours. TimeoutError: it took longer than its agent allows. DeadlinePassed:
-        longer than its client allows.
+        RunLost: the turn is no longer this run's. TimeoutError: the run exceeded its agent's limit. DeadlinePassed: it
+        exceeded its client's deadline.
         """
         log_context.bind(session=self._loaded.session_public_id, turn=self._loaded.public_id)
         limit, left = self._plan.limits.run, self._loaded.seconds_left
@@ -148,31 +150,31 @@ class Run:
 
     async def _find_tools(self) -> None:
         loaded = self._loaded
-        theirs = [tool["name"] for tool in loaded.settings.client_tools]
-        looked = await finding.found(loaded.spec, loaded.options, loaded.session_public_id, theirs)
-        loaded.spec, loaded.own_tools = looked.spec, looked.own
-        self._plan = planning.make(loaded, self._decided, self._pool, self.claimed.tenant, self._provider_failed)
+        client_tools = [tool["name"] for tool in loaded.settings.client_tools]
+        found = await finding.found(loaded.spec, loaded.options, loaded.session_public_id, client_tools)
+        loaded.spec, loaded.own_tools = found.spec, found.own
+        self._plan = planning.make(loaded, self._choices, self._pool, self.claimed.tenant, self._provider_failed)
 
-    def tell(self) -> None:
-        """A client has answered something."""
-        self._told.set()
-        for each in self._asking:
+    def notify_answers(self) -> None:
+        """A client may have answered a call or a form."""
+        self._answered.set()
+        for each in self._form_answered:
             each.set()
 
-    def notice(self) -> None:
-        """A client has done something that counts from the next step."""
+    def notify_changes(self) -> None:
+        """A client has changed something that takes effect at the next step."""
         self._attention = True
 
     def hand_over(self) -> None:
-        """Give the turn back to the queue at the next commit point: this worker is going away."""
+        """Put the turn back into the queue at the next commit point, because this worker is stopping."""
         self._hand_over = True
 
     def _provider_failed(self, error: ProviderError) -> None:
-        log.warning("the provider failed: %s: %s", error.fault, error.detail)
+        log.warning("provider_failed fault=%s: %s", error.fault, error.detail)
         self._failure = error
 
     async def _database(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``fn`` in a thread of the tenant's share. What it writes has to be safe to repeat."""
+        """Call ``fn`` in a thread of the tenant's share. It is repeated after an outage, so its writes have to be idempotent."""
         return await outage.run_for(self.claimed.tenant, fn, *args, **kwargs)
 
     # --- storing ---
@@ -200,15 +202,15 @@ class Run:
         )
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
-        await self._is_claimed()
+        await self._await_durable_claim()
         unit = self._unit(happenings, statements)
         if await self._writer.submit(unit) != "stored":
             raise RunLost
         self._attention = self._attention or unit.attention
 
     async def _commit_end(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
-        """The turn's end; where something has to follow it at once, both in one transaction."""
-        await self._is_claimed()
+        """Store the turn's end; in one transaction with what has to follow it, if anything has to."""
+        await self._await_durable_claim()
         try:
             outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
             if outcome == "stale":
@@ -218,54 +220,54 @@ class Run:
                 if not await self._database(turns.finish, self.claimed, agent, happenings, statements):
                     raise RunLost
         finally:
-            # Whoever sweeps in this very moment finds a run without a turn, and stops it: the row tells what became of it.
-            self._conversation.is_over(self._plan)
+            # Also if this run was cancelled: a sweep in this moment finds that the turn has ended and stops the run.
+            self._conversation.turn_ended(self._plan)
 
     async def _hand_over_if_asked(self) -> None:
-        """Only where no tool of ours is running: whoever goes on could not tell how it ended."""
+        """Call this only while no server tool is running: the next worker could not know how it ended."""
         if self._hand_over:
-            over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence)
+            handed_over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence)
             released = Happening(Kind.RUN_RELEASED, {"turn": self._loaded.public_id, "run": self._loaded.run})
-            await self._commit([released], [over])
+            await self._commit([released], [handed_over])
             raise RunLost
 
     async def _end_if_overdrawn(self) -> None:
-        """A token quota that runs out in the middle of a turn ends it before its next model call."""
+        """End the turn before its next model call if a token quota is used up."""
         budget = self._loaded.budget
-        if budget is not None and (whose := await self._database(budget.overdrawn)) is not None:
-            log.warning("turn %s ends before its next model call: %s", self._loaded.public_id, whose)
+        if budget is not None and (quota := await self._database(budget.overdrawn)) is not None:
+            log.warning("turn_out_of_tokens turn=%s: %s", self._loaded.public_id, quota)
             await self.end("error", "quota_tokens")
             raise RunLost
 
-    async def _is_claimed(self) -> None:
-        """What a crash of the database can still take back is no claim: nothing is stored under its fence before."""
-        if self._on_disk is not None:
-            await self._on_disk.wait()
-            self._on_disk = None
+    async def _await_durable_claim(self) -> None:
+        """Nothing may be stored before this: a crash of the database could still undo the claim and its fence."""
+        if self._claim_durable is not None:
+            await self._claim_durable.wait()
+            self._claim_durable = None
 
     async def _stream(self, happening: Happening) -> None:
-        await self._is_claimed()
-        await self._writer.put(self._unit(self._with_unsaid([happening])))
+        await self._await_durable_claim()
+        await self._writer.put(self._unit(self._with_unsent([happening])))
 
-    def _with_unsaid(self, happenings: list[Happening]) -> list[Happening]:
-        if self._unsaid:
-            happenings = [*self._unsaid, *happenings]
-            self._unsaid.clear()
+    def _with_unsent(self, happenings: list[Happening]) -> list[Happening]:
+        if self._unsent:
+            happenings = [*self._unsent, *happenings]
+            self._unsent.clear()
         return happenings
 
-    # --- the host's side of the loop ---
+    # --- the loop's host ---
 
     async def step_started(self, step: int) -> None:
         await self._hand_over_if_asked()
         await self._end_if_overdrawn()
         self._step = step
         self._call_ids.clear()
-        # No face shows it, so it is not worth a flush of its own.
-        self._unsaid.append(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
-        self.is_silent = True
+        # No protocol shows this event, so it needs no flush of its own.
+        self._unsent.append(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
+        self.is_unanswered = True
 
     async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
-        self.is_silent = False
+        self.is_unanswered = False
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, **({"late": True} if late else {})}
         await self._stream(Happening(Kind.TEXT_OPENED if kind == "text" else Kind.THINKING_OPENED, payload))
 
@@ -280,7 +282,7 @@ class Run:
         await self._stream(Happening(Kind.TEXT_DELTA if kind == "text" else Kind.THINKING_DELTA, payload, join=part_id))
 
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
-        self.is_silent = False
+        self.is_unanswered = False
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, "call": call_id, "name": name}
         if title := self._plan.titles.get(name):
             payload["title"] = title
@@ -301,7 +303,7 @@ class Run:
         return clean
 
     async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
-        self.is_silent = False
+        self.is_unanswered = False
         now = timezone.now()
         turn, ref = self._loaded.public_id, self._step_ref(message.step)
         content = of_assistant(message.text, message.thinking, message.calls)
@@ -325,21 +327,21 @@ class Run:
         self._may_have_calls = self._may_have_calls or bool(message.calls)
         self._parts += history.parts_of(message, self._plan.titles)
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
-        over = None if end is None else self._over(end, error)
+        ending = None if end is None else self._ending(end, error)
         statements.append(
             history.turn_after_step(
-                self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens, None if over is None else over[1]
+                self.claimed.turn_id, self.claimed.fence, message.step, self._parts, tokens, None if ending is None else ending[1]
             )
         )
         if spent := usage.input_tokens + usage.output_tokens:
             statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
-        statements.append(self._counted(usage))
+        statements.append(self._count_usage(usage))
         statements += self._conversation.compacted(now)
-        happenings = self._with_unsaid(history.text_events(turn, message.step, message.text, message.thinking))
-        happenings += [_ready(turn, message.step, call) for call in message.calls]
+        happenings = self._with_unsent(history.text_events(turn, message.step, message.text, message.thinking))
+        happenings += [_call_ready(turn, message.step, call) for call in message.calls]
         for call in message.calls:
             if call.runner == "client" and call.name in self._plan.forms:
-                opened, statement = forms.opened(ref, turn, call, now)
+                opened, statement = forms.open_for_call(ref, turn, call, now)
                 happenings.append(opened)
                 statements.append(statement)
         total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
@@ -356,13 +358,13 @@ class Run:
                     position=self._conversation.next_position(),
                 )
             )
-        if over is not None:
-            await self._commit_end([*happenings, over[0]], statements)
+        if ending is not None:
+            await self._commit_end([*happenings, ending[0]], statements)
             return
         await self._commit(happenings, statements)
         await self._hand_over_if_asked()
 
-    def _counted(self, usage: Usage) -> Statement:
+    def _count_usage(self, usage: Usage) -> Statement:
         loaded, turn = self._loaded, self.claimed.turn_id
         return model_use.counted(self.claimed.tenant, loaded.session_public_id, turn, loaded.spec, self._plan.full_model, usage)
 
@@ -378,7 +380,7 @@ class Run:
             self._with_forms.discard(call.call_id)
             if (opening := self._opening.pop(call.call_id, None)) is not None:
                 await asyncio.wait({opening})
-            for closed, closing in await self._database(forms.given_up, self.claimed.turn_id, turn, call.call_id, now):
+            for closed, closing in await self._database(forms.cancel_open, self.claimed.turn_id, turn, call.call_id, now):
                 await self._commit([closed], [closing])
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
@@ -395,26 +397,26 @@ class Run:
         await self._commit([happening, self._activity()] if ran else [happening], statements)
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
-        if not await self._database(connections.attended, self.claimed.tenant, self.claimed.session):
+        if not await self._database(connections.is_attended, self.claimed.tenant, self.claimed.session):
             return FormAnswer("decline")
         ref, turn = self._step_ref(self._step), self._loaded.public_id
-        form_id, opened, statement = forms.asked(ref, turn, call, form, timezone.now())
-        news = asyncio.Event()
-        self._asking.add(news)
+        form_id, opened, statement = forms.open_for_tool(ref, turn, call, form, timezone.now())
+        answered = asyncio.Event()
+        self._form_answered.add(answered)
         self._with_forms.add(call.call_id)
         try:
             opening = self._opening[call.call_id] = asyncio.create_task(self._commit([opened], [statement]))
-            # Asked for, so that the loop does not report it as never retrieved.
+            # The exception is read, so that asyncio does not report it as never retrieved.
             opening.add_done_callback(lambda task: task.cancelled() or task.exception())
             await asyncio.shield(opening)
             while True:
-                news.clear()
+                answered.clear()
                 if (answer := await self._database(forms.answer_of, self.claimed.turn_id, form_id)) is not None:
                     return answer
-                # The worker's sweep tells as well, so a lost word costs a second.
-                await news.wait()
+                # The worker's sweep sets this too, so a lost notification costs a second.
+                await answered.wait()
         finally:
-            self._asking.discard(news)
+            self._form_answered.discard(answered)
 
     def _activity(self) -> Happening:
         return Happening(Kind.ACTIVITY_CHANGED, {"activity": activity_of(list(self._running.values()))})
@@ -432,15 +434,15 @@ class Run:
         )
 
     async def look(self) -> list[Call]:
-        self._told.clear()
+        self._answered.clear()
         if not self._may_have_calls:
             return []
-        rows = await self._database(_looked_at, self.claimed.turn_id)
+        rows = await self._database(_unfinished_calls, self.claimed.turn_id)
         for row in rows:
             if row.state not in OPEN_CALL_STATES:
                 await self._store_answer(row)
             elif row.state == CallState.RUNNING and row.call_id not in self._started:
-                # A dead run's: what it leaves behind is this one's to clear.
+                # It was running in a run that died: this run has to finish it.
                 self._started.add(row.call_id)
                 self._running[row.call_id] = row.title or row.name
                 self._with_forms.add(row.call_id)
@@ -449,7 +451,7 @@ class Run:
                 call_id=row.call_id,
                 name=row.name,
                 arguments=row.arguments,
-                runner=row.runner,  # type: ignore[arg-type]  # the column holds the three words alone
+                runner=row.runner,  # type: ignore[arg-type]  # the column has only these three values
                 state=row.state,  # type: ignore[arg-type]
                 asks=row.runner == CallRunner.SERVER,
             )
@@ -458,7 +460,7 @@ class Run:
         ]
 
     async def _store_answer(self, row: ToolCall) -> None:
-        """An answer that came while this run was busy becomes a message now."""
+        """Write the message of an answer that came while this run was busy."""
         ref = self._step_ref(row.step)
         content = exact_json.loads(row.result or '""')
         origin = Origin.SERVER if row.state == CallState.DENIED or row.started_at is not None else Origin.CLIENT
@@ -474,13 +476,14 @@ class Run:
     async def next_step(self) -> Change | None:
         if not self._attention:
             return None
-        news = await self._database(turns.look, self.claimed)
-        if news is None:
+        update = await self._database(turns.read_update, self.claimed)
+        if update is None:
             raise RunLost
-        self._decided.settings, self._decided.approval, self._decided.visitor = news.settings, news.approval, news.visitor
-        if news.steering:
+        self._choices.settings, self._choices.approval = update.settings, update.approval
+        self._choices.active_client = update.active_client
+        if update.has_steering:
             await self._take_steering()
-        change = planning.change(self._loaded.spec, self._decided, self._plan)
+        change = planning.change(self._loaded.spec, self._choices, self._plan)
         self._plan = loop.changed(self._plan, change)
         return change
 
@@ -488,30 +491,30 @@ class Run:
         ref = self._step_ref(self._step)
         position = self._conversation.next_position()
         images = self._loaded.spec.images
-        taken = await self._database(turns.take_steering, self.claimed, ref, position, self._loaded.public_id, images)
-        if taken is not None:
-            self._conversation.remember(Message("user", taken, turn=self.claimed.turn_id, step=self._step, position=position))
+        content = await self._database(turns.take_steering, self.claimed, ref, position, self._loaded.public_id, images)
+        if content is not None:
+            self._conversation.remember(Message("user", content, turn=self.claimed.turn_id, step=self._step, position=position))
 
     async def model_messages(self) -> Sequence[Message]:
-        return await self._conversation.for_model(self._plan, self._waits)
+        return await self._conversation.for_model(self._plan, self._summary_needed)
 
-    def _waits(self) -> None:
-        # Until the model is asked, another worker can do all of this again and nobody notices.
-        self.is_silent = True
+    def _summary_needed(self) -> None:
+        # Until the model is asked, another worker can do all of this again, and no client notices.
+        self.is_unanswered = True
 
     async def told(self) -> None:
-        await self._told.wait()
+        await self._answered.wait()
 
     async def wait(self) -> bool:
         paused = Happening(Kind.RUN_PAUSED, {"turn": self._loaded.public_id, "run": self._loaded.run})
         statement = history.turn_waiting(self.claimed.turn_id, self.claimed.fence)
-        await self._is_claimed()
+        await self._await_durable_claim()
         outcome = await self._writer.submit(self._unit([paused], [statement], unless_answered=True))
         if outcome == "stale":
             raise RunLost
         return outcome == "stored"
 
-    def _over(self, reason: EndReason, error: str) -> tuple[Happening, history.End]:
+    def _ending(self, reason: EndReason, error: str) -> tuple[Happening, history.End]:
         payload = {"turn": self._loaded.public_id, "run": self._loaded.run, "in_run": True}
         failure = None
         if self._failure is not None:
@@ -526,5 +529,5 @@ class Run:
         return happening, history.End(state, reason, error, failure)
 
     async def end(self, reason: EndReason, error: str = "") -> None:
-        over, how = self._over(reason, error)
-        await self._commit_end([over], [history.turn_ended(self.claimed.turn_id, self.claimed.fence, how)])
+        happening, how = self._ending(reason, error)
+        await self._commit_end([happening], [history.turn_ended(self.claimed.turn_id, self.claimed.fence, how)])

@@ -1,7 +1,7 @@
-"""A worker's summaries: those it makes beside its runs, and those a run cannot go on without.
+"""Makes summaries of long conversations: in the background, and for runs whose input is too long.
 
-It lives in the worker's loop and has places of its own, so that no turn waits for a summary of another session.
-A failure is logged, remembered for a while and costs nobody more than older turns that are dropped instead.
+It runs in the worker's loop and has slots of its own, so that no turn waits for a summary of another session. A failure is
+logged, and the session is not tried again for a while; models then get no older turns instead of a summary.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ from sessions_app.core.records.summary_queue import About, Base, Taken
 
 log = logging.getLogger(__name__)
 
-PLACES, PLACES_OF_A_TENANT = 4, 2
-SECONDS_BESIDE, SECONDS_IN_A_RUN = 300.0, 60.0
-"""The longest that a summary may take: beside the runs, and while a run and its client wait."""
-_LOOK_AGAIN = 0.1
+SLOTS, SLOTS_PER_TENANT = 4, 2
+BACKGROUND_SECONDS, IN_RUN_SECONDS = 300.0, 60.0
+"""Time limits of a summary: in the background, and while a run and its client wait for it."""
+_POLL_SECONDS = 0.1
 _DOUBT_SECONDS = 30.0
-_STOP_PATIENCE = 5.0
+_STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What stands for everything up to ``through`` now; None: nothing does."""
+    """The summary of all messages up to ``through``; None: they are left out without one."""
 
     through: int
-    standing: Message | None
+    summary: Message | None
 
 
-class Condenser:
-    """Made with its worker; used in the worker's loop alone."""
+class Summariser:
+    """Created with its worker, used only in the worker's loop."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._jobs: dict[int, tuple[Taken, asyncio.Task[None]]] = {}
         self._in_runs: Counter[int] = Counter()
         self._asking: set[asyncio.Task[None]] = set()
-        self._looking = asyncio.Lock()
-        self._resting = False
+        self._claiming = asyncio.Lock()
+        self._stopping = False
         self._in_doubt_until = 0.0
-        """Until then the rows may say that this worker is at something, and it is not: a statement may still be on its way."""
+        """Until then rows may name this worker although it does not work on them: a statement may still be in progress."""
 
-    # --- beside the runs ---
+    # --- in the background ---
 
     def ask(self, tenant: int, turn: int, is_due: Callable[[], Awaitable[bool]]) -> None:
-        """The turn has ended, if its row says so. If the next input will be long (``is_due``), its older part is summarised.
+        """Have a session's older messages summarised in the background if its next input will be long (``is_due``).
 
-        Nobody waits for what comes of it.
+        Only if the turn has ended, which its row shows.
         """
         asking = self._attempt(partial(self._ask, tenant, turn, is_due))
-        task = asyncio.get_running_loop().create_task(asking, name=f"ask after turn {turn}")
+        task = asyncio.get_running_loop().create_task(asking, name=f"summary after turn {turn}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
@@ -74,34 +74,34 @@ class Condenser:
         if not await is_due():
             return
         await database.keep_trying(tenant, summary_queue.ask, turn)
-        await self._look()
+        await self._claim()
 
-    async def _attempt(self, what: Callable[[], Awaitable[None]]) -> None:
+    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await what()
-        except Exception as error:  # an edge: a summary that is not made now is made after a later turn
-            log.error("looking after summaries failed: %s", redaction.described(error))
+            await work()
+        except Exception as error:  # a summary that is not made now is made after a later turn
+            log.error("summary_work_failed: %s", redaction.described(error))
 
     async def sweep(self) -> None:
-        """Once a second: what was given up elsewhere is taken, what is no longer wanted is stopped."""
-        async with self._looking:
+        """Once a second: claim due summaries, and stop those that are no longer needed."""
+        async with self._claiming:
             if time.monotonic() < self._in_doubt_until:
                 await database.run(summary_queue.give_back_all_but, self._worker, [*self._jobs, *self._in_runs])
             if self._jobs:
                 mine = await database.run(summary_queue.mine, self._worker)
                 for session, (_, task) in list(self._jobs.items()):
                     if session not in mine:
-                        # Deleted, truncated, suspended, or taken over from a worker that seemed dead.
+                        # The session was deleted, truncated or suspended, or another worker took the summary over.
                         task.cancel()
-        if not self._resting and await database.run(summary_queue.waiting):
-            await self._look()
+        if not self._stopping and await database.run(summary_queue.waiting):
+            await self._claim()
 
-    async def _look(self) -> None:
-        async with self._looking:
-            while not self._resting and len(self._jobs) < PLACES:
+    async def _claim(self) -> None:
+        async with self._claiming:
+            while not self._stopping and len(self._jobs) < SLOTS:
                 of_tenants = Counter(taken.tenant for taken, _ in self._jobs.values())
-                full = [tenant for tenant, jobs in of_tenants.items() if jobs >= PLACES_OF_A_TENANT]
-                # One after the other: the next may be the tenant's that has its share with this one.
+                full = [tenant for tenant, jobs in of_tenants.items() if jobs >= SLOTS_PER_TENANT]
+                # One at a time: with this one its tenant may have used up its share.
                 try:
                     claimed = await database.run(summary_queue.claim, self._worker, 1, full)
                 except BaseException:
@@ -114,19 +114,19 @@ class Condenser:
     def _begin(self, taken: Taken) -> None:
         task = asyncio.get_running_loop().create_task(self._attempt(partial(self._make, taken)), name=f"summary {taken.session}")
         self._jobs[taken.session] = (taken, task)
-        task.add_done_callback(lambda done: self._is_over(taken, done))
+        task.add_done_callback(lambda done: self._job_ended(taken, done))
 
-    def _is_over(self, taken: Taken, done: asyncio.Task[None]) -> None:
+    def _job_ended(self, taken: Taken, done: asyncio.Task[None]) -> None:
         if (job := self._jobs.get(taken.session)) is not None and job[1] is done:
             del self._jobs[taken.session]
             if done.cancelled():
                 self._doubt()
-            elif not self._resting:
-                self.look()
+            elif not self._stopping:
+                self.claim_soon()
 
-    def look(self) -> None:
-        """There may be something to do, and room for it."""
-        task = asyncio.get_running_loop().create_task(self._attempt(self._look), name="look for summaries")
+    def claim_soon(self) -> None:
+        """Claim due summaries, if there are any and a slot is free."""
+        task = asyncio.get_running_loop().create_task(self._attempt(self._claim), name="claim summaries")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
@@ -139,107 +139,109 @@ class Condenser:
 
     async def _make_of(self, taken: Taken) -> None:
         with log_context.about(tenant=taken.tenant):
-            of = await database.run_for(taken.tenant, summary_queue.about, taken.session)
-            if of is None or (of.budget is not None and await database.run_for(of.tenant, of.budget.overdrawn) is not None):
+            about = await database.run_for(taken.tenant, summary_queue.about, taken.session)
+            if about is None or await self._is_out_of_tokens(about):
                 await database.keep_trying(taken.tenant, summary_queue.drop, self._worker, taken.session)
                 return
-            log_context.bind(session=of.public_id)
-            made_of = await database.run_for(taken.tenant, summary_queue.base, taken.session)
-            if (older := await self._older(of, made_of)) is None:
+            log_context.bind(session=about.public_id)
+            base = await database.run_for(taken.tenant, summary_queue.base, taken.session)
+            if (older := await self._older(about, base)) is None:
                 await database.keep_trying(taken.tenant, summary_queue.drop, self._worker, taken.session)
             else:
-                await self._summarised(taken, of, made_of, older, SECONDS_BESIDE)
+                await self._summarise(taken, about, base, older, BACKGROUND_SECONDS)
 
-    async def _older(self, of: About, made_of: Base) -> Older | None:
-        return await long_work.call(of.tenant, partial(of.older, made_of.messages), made_of.messages)
+    async def _is_out_of_tokens(self, about: About) -> bool:
+        return about.budget is not None and await database.run_for(about.tenant, about.budget.overdrawn) is not None
 
-    async def _summarised(self, taken: Taken, of: About, made_of: Base, older: Older, seconds: float) -> Found | None:
-        """Make and store it; whatever comes of it, the session is not this worker's any more. None: there is none."""
+    async def _older(self, about: About, base: Base) -> Older | None:
+        return await long_work.call(about.tenant, partial(about.older, base.messages), base.messages)
+
+    async def _summarise(self, taken: Taken, about: About, base: Base, older: Older, seconds: float) -> Found | None:
+        """Make and store a summary. Always releases the session's row. None: it failed, or came too late."""
         used: list[Usage] = []
-        model = of.spec.model
+        model = about.spec.model
         try:
-            who = summarising.resolve(of.spec, of.options)
-            model = who.full_model
+            resolved = summarising.resolve(about.spec, about.options)
+            model = resolved.full_model
             async with asyncio.timeout(seconds):
-                text = await summarising.summarise(who, older, used.append, of.tenant)
+                text = await summarising.summarise(resolved, older, used.append, about.tenant)
         except asyncio.CancelledError:
-            await self._close(summary_queue.give_back, of, model, used, taken.session)
+            await self._close(summary_queue.give_back, about, model, used, taken.session)
             raise
         except (ProviderError, summarising.NoSummary, TimeoutError) as error:
-            reason = "it took too long" if isinstance(error, TimeoutError) else str(error)
-            log.warning("no summary of %d messages: %s", len(older.messages), reason)
-            await self._close(summary_queue.failed, of, model, used, taken.session, taken.attempts)
+            reason = f"it took longer than {seconds:g} s" if isinstance(error, TimeoutError) else str(error)
+            log.warning("summary_failed messages=%d: %s", len(older.messages), reason)
+            await self._close(summary_queue.failed, about, model, used, taken.session, taken.attempts)
             return None
         except Exception as error:
-            log.error("a summary failed inside the server: %s", redaction.described(error))
-            await self._close(summary_queue.failed, of, model, used, taken.session, taken.attempts)
+            log.error("summary_failed cause=internal: %s", redaction.described(error))
+            await self._close(summary_queue.failed, about, model, used, taken.session, taken.attempts)
             return None
         summary = compaction.summary(text, older.through)
-        if await database.keep_trying(of.tenant, summary_queue.store, made_of, of, summary, model, used):
-            log.info("a summary stands for %d messages", len(older.messages))
+        if await database.keep_trying(about.tenant, summary_queue.store, base, about, summary, model, used):
+            log.info("summary_stored messages=%d", len(older.messages))
             return Found(older.through, summary)
-        log.info("a summary came too late: what it was made of has changed")
+        log.info("summary_outdated: the messages have changed meanwhile")
         await database.keep_trying(taken.tenant, summary_queue.give_back, self._worker, taken.session)
         return None
 
-    async def _close(self, close: Any, of: About, model: str, used: Sequence[Usage], *more: int) -> None:
+    async def _close(self, close: Any, about: About, model: str, used: Sequence[Usage], *args: int) -> None:
         try:
-            await database.keep_trying(of.tenant, close, self._worker, *more)
-            await database.keep_trying(of.tenant, summary_queue.book, of, model, used)
+            await database.keep_trying(about.tenant, close, self._worker, *args)
+            await database.keep_trying(about.tenant, summary_queue.book, about, model, used)
         except DatabaseError as error:
             self._doubt()
-            log.error("the end of a summary could not be stored: %s", redaction.described(error))
+            log.error("summary_end_not_stored: %s", redaction.described(error))
 
     def _doubt(self) -> None:
         self._in_doubt_until = time.monotonic() + _DOUBT_SECONDS
 
-    # --- in a run ---
+    # --- for runs ---
 
-    async def for_run(self, of: About, oldest: int) -> Found | None:
-        """For a run whose input is too long and begins at ``oldest``: what stands for more of it, made now if need be.
+    async def for_run(self, about: About, oldest: int) -> Found | None:
+        """A summary of more messages, for a run whose input is too long and starts at position ``oldest``.
 
-        None: there is no summary to be had, and turns have to be dropped.
+        Made now if there is none yet. None: it cannot be made, and turns have to be left out.
         """
-        self._in_runs[of.session] += 1
+        self._in_runs[about.session] += 1
         try:
-            return await self._for_run(of, oldest)
+            return await self._for_run(about, oldest)
         except BaseException:
             self._doubt()
             raise
         finally:
-            self._in_runs[of.session] -= 1
-            if not self._in_runs[of.session]:
-                del self._in_runs[of.session]
+            self._in_runs[about.session] -= 1
+            if not self._in_runs[about.session]:
+                del self._in_runs[about.session]
 
-    async def _for_run(self, of: About, oldest: int) -> Found | None:
+    async def _for_run(self, about: About, oldest: int) -> Found | None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + SECONDS_IN_A_RUN
+        deadline = loop.time() + IN_RUN_SECONDS
         while (left := deadline - loop.time()) > 0:
-            made_of = await database.run_for(of.tenant, summary_queue.base, of.session)
-            if made_of.through >= oldest:
-                return Found(made_of.through, made_of.standing)
-            state = await database.run_for(of.tenant, summary_queue.state, of.session)
-            if state.resting or (older := await self._older(of, made_of)) is None:
+            base = await database.run_for(about.tenant, summary_queue.base, about.session)
+            if base.through >= oldest:
+                return Found(base.through, base.standing)
+            state = await database.run_for(about.tenant, summary_queue.state, about.session)
+            if state.resting or (older := await self._older(about, base)) is None or await self._is_out_of_tokens(about):
                 return None
-            if of.budget is not None and await database.run_for(of.tenant, of.budget.overdrawn) is not None:
-                return None
-            taken = None if state.in_progress else await database.run_for(of.tenant, summary_queue.take, self._worker, of.session)
+            taken = None
+            if not state.in_progress:
+                taken = await database.run_for(about.tenant, summary_queue.take, self._worker, about.session)
             if taken is None:
-                # Somebody is at it: two would be paid for, and one stored.
-                await asyncio.sleep(_LOOK_AGAIN)
-            elif (found := await self._summarised(taken, of, made_of, older, left)) is not None:
+                # Another worker is making it. A second one would be paid for and not stored.
+                await asyncio.sleep(_POLL_SECONDS)
+            elif (found := await self._summarise(taken, about, base, older, left)) is not None:
                 return found
-        log.warning("nobody made a summary in time for turn %d", of.turn)
+        log.warning("summary_not_in_time turn=%d seconds=%g", about.turn, IN_RUN_SECONDS)
         return None
 
-    # --- going away ---
+    # --- stopping ---
 
-    def rest(self) -> None:
-        """Begin no more."""
-        self._resting = True
+    def stop_claiming(self) -> None:
+        self._stopping = True
 
     async def drained(self, seconds: float) -> None:
-        """Wait for those under way, at most so long; the rest is stopped and left to other workers."""
+        """Wait at most ``seconds`` for summaries in progress; stop the others and leave them to other workers."""
         tasks = [task for _, task in self._jobs.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
@@ -247,4 +249,4 @@ class Condenser:
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=_STOP_PATIENCE)
+            await asyncio.wait(left, timeout=_STOP_SECONDS)

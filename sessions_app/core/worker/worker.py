@@ -1,8 +1,8 @@
-"""A worker process: one asyncio loop shared by all its runs, its leases, its sweep.
+"""A worker: one asyncio loop that is shared by all its runs, and its periodic duties.
 
-Celery's thread calls ``wake``, which has the loop look at the queue: what waits there and fits is claimed
-together. A thread of its own renews the leases (leases.py). While the database is away the worker keeps its runs, for
-at most ``AGENTHOST_DATABASE_OUTAGE_SECONDS``; when it is back, runs that were taken over meanwhile are stopped at once.
+Celery's thread calls ``wake``; the loop then claims as many queued turns as it has slots for. Another thread renews the
+leases (leases.py). During an outage of the database the worker keeps its runs for at most
+``AGENTHOST_DATABASE_OUTAGE_SECONDS``; after it, runs that other workers have taken over are stopped at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sessions_app.core.turns import Claimed, Stop, failures
 from sessions_app.core.worker import leases, loading, outage, runner, sweep
 from sessions_app.core.worker.leases import Leases
 from sessions_app.core.worker.loading import Loaded
-from sessions_app.core.worker.summariser import Condenser
+from sessions_app.core.worker.summariser import Summariser
 
 if sys.platform == "win32":  # There is no uvloop for Windows.
     from asyncio import new_event_loop
@@ -48,8 +48,8 @@ else:
 log = logging.getLogger(__name__)
 
 _STOP_PATIENCE = 5.0
-_CLAIMED_TOGETHER = 16
-"""Most turns of one claim: the next worker is to find some as well, and the first of them is not to wait for long."""
+_MOST_PER_CLAIM = 16
+"""Limit of one claim: other workers should get turns too, and the first turn should not wait for many others to be read."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
 
 
@@ -76,20 +76,20 @@ class Worker:
         self._failure: BaseException | None = None
         self._sweeper = sweep.Sweeper(self.name)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
-        self._condenser = Condenser(self.name)
+        self._summariser = Summariser(self.name)
         self._writer: journal.Writer | None = None
-        # Made here, used in the loop alone.
+        # Created here, used only in the loop.
         self._idle = asyncio.Event()
-        self._doubt = asyncio.Event()
-        self._leases = Leases(self.name, self._loop, self._driven, self._doubt.set, self._drop_outlived)
-        self._look_at_queue = asyncio.Event()
-        self._room = asyncio.Event()
+        self._in_doubt = asyncio.Event()
+        self._leases = Leases(self.name, self._loop, self._own_turns, self._in_doubt.set, self._drop_all_after_outage)
+        self._queue_changed = asyncio.Event()
+        self._slot_freed = asyncio.Event()
         self._crowded = False
         self._claiming = asyncio.Lock()
-        self._promised = 0
+        self._reserved = 0
         self._claim_pause = _FIRST_CLAIM_PAUSE
 
-    # --- life, called from outside the loop ---
+    # --- start and stop, called from outside the loop ---
 
     def start(self) -> None:
         """Start the loop; returns when the worker can run turns."""
@@ -98,20 +98,20 @@ class Worker:
         self._thread.start()
         self._started.wait()
         if self._failure is not None:
-            raise RuntimeError("the worker could not start") from self._failure
+            raise RuntimeError("worker could not start") from self._failure
         self._leases.start()
-        log.info("worker %s is ready", self.name)
+        log.info("worker_ready worker=%s", self.name)
 
     def wake(self) -> None:
-        """Look at the queue soon. Returns at once: what is claimed there runs in the loop."""
-        with contextlib.suppress(RuntimeError):  # The loop is closed: this worker has gone.
-            self._loop.call_soon_threadsafe(self._look_at_queue.set)
+        """Claim queued turns soon. Returns at once; the loop claims and runs them."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed: this worker has stopped.
+            self._loop.call_soon_threadsafe(self._queue_changed.set)
 
     def stop(self, grace: float, drain: float | None = None) -> None:
-        """Claim no more; let runs finish for ``grace`` seconds, then hand them over at commit points.
+        """Claim no more turns; let runs finish for ``grace`` seconds, then hand them over at their next commit points.
 
-        Those that have no commit point soon, because the model speaks or a tool is at work, get there within
-        ``drain`` more seconds: whoever went on without it would have to end the answer with an error.
+        ``drain``: seconds more for runs that reach no commit point soon, because the model is answering or a tool is
+        running. Another worker would have to end such an answer with an error.
         """
         if self._stopping.is_set():
             return
@@ -124,8 +124,8 @@ class Worker:
                     grace + drain + 4 * _STOP_PATIENCE
                 )
             except concurrent.futures.TimeoutError:
-                log.error("the loop of worker %s does not answer; its runs are left to others", self.name)
-        # Only now: while runs may still finish, their leases are renewed.
+                log.error("worker_loop_hangs worker=%s: other workers will take over its runs", self.name)
+        # Not earlier: leases are renewed while runs may still finish.
         self._leases.stop(_STOP_PATIENCE)
         if self._loop.is_running():
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -134,10 +134,10 @@ class Worker:
             leases.expire(self.name)
             live_workers.leave(self.name)
         except DatabaseError:
-            log.warning("the database is away; the leases of this worker run out by themselves")
+            log.warning("leases_not_released worker=%s: the database is unavailable; they will expire", self.name)
         finally:
             database.release()
-        log.info("worker %s has stopped", self.name)
+        log.info("worker_stopped worker=%s", self.name)
 
     # --- the loop ---
 
@@ -162,14 +162,14 @@ class Worker:
         self._writer.on_stale(self._is_stale)
         await self._writer.start()
         pause = settings.AGENTHOST_SWEEP_SECONDS
-        lasting = {
+        background = {
             "claim": self._claim_for_ever(),
             "listen": self._listen(),
-            "doubt": self._look_when_in_doubt(),
+            "doubt": self._check_when_in_doubt(),
             **{duty.name: duty.repeat(pause, self._stopping.is_set) for duty in self._duties_while_open()},
             **{duty.name: duty.repeat(pause) for duty in self._duties_to_the_end()},
         }
-        self._background = [supervision.task(work, name) for name, work in lasting.items()]
+        self._background = [supervision.task(work, name) for name, work in background.items()]
 
     async def _close(self) -> None:
         for task in self._background:
@@ -178,9 +178,9 @@ class Worker:
         if self._writer is not None:
             await self._writer.close()
         self._pool.close()
-        # MCP servers are told goodbye: what they keep for a conversation they may let go.
+        # Sessions with MCP servers are closed, so that the servers can free what they store for them.
         await servers.pool().close()
-        # Whoever waits for a run in another thread is let go with the run's task.
+        # Cancelling a run's task also releases threads that wait for it.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for each in left:
             each.cancel()
@@ -189,10 +189,10 @@ class Worker:
         await self._loop.shutdown_asyncgens()
 
     async def _listen(self) -> None:
-        async with broadcast.listen_worker(self.name, self._hear):
+        async with broadcast.listen_worker(self.name, self._handle_message):
             await asyncio.Event().wait()
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _handle_message(self, message: dict[str, Any]) -> None:
         live = self._live.get(message.get("turn", 0))
         if live is None:
             return
@@ -200,47 +200,51 @@ class Worker:
             self._drop(live)
         elif live.run is not None:
             if message.get("what") == "news":
-                live.run.notice()
-            live.run.tell()
+                live.run.notify_changes()
+            live.run.notify_answers()
 
     def _is_stale(self, turn_id: int) -> None:
-        """A run of this turn was refused. Which one, the database knows: this worker may drive the next one already."""
+        """A write of a run of this turn was refused. The database knows which run: this worker may already have the next one."""
         if turn_id in self._live:
-            self._doubt.set()
+            self._in_doubt.set()
 
-    async def _look_when_in_doubt(self) -> None:
-        looking = Duty("runs in doubt", self._drop_what_is_lost)
+    async def _check_when_in_doubt(self) -> None:
+        check = Duty("runs in doubt", self._drop_lost_runs)
         while True:
-            await self._doubt.wait()
-            self._doubt.clear()
-            await looking.attempt()
+            await self._in_doubt.wait()
+            self._in_doubt.clear()
+            await check.attempt()
 
-    async def _drop_what_is_lost(self) -> None:
-        """Stop the runs that the database does not know as this worker's."""
+    async def _drop_lost_runs(self) -> None:
+        """Stop the runs that are not this worker's in the database."""
         before = list(self._live.values())
-        mine = await database.run(sweep.still_mine, self.name)
+        mine = await database.run(sweep.runs_of, self.name)
         for live in before:
             if mine.get(live.claimed.turn_id) != live.claimed.fence:
                 self._drop(live)
 
     def _drop(self, live: _Live) -> None:
-        """Stop a run that is no longer ours: its model call and tools are closed, nothing more is written."""
+        """Stop a run that is no longer this worker's: close its model call and tools, write nothing more."""
         if not live.stopped:
             live.stopped = True
             live.task.cancel()
 
     def _may_end(self) -> bool:
-        """Whether the loop may end: it was told to, or ``start`` tells that it did not begin."""
+        """Whether the loop may end: the worker is stopping, or ``start`` raises because the loop could not start."""
         return self._stopping.is_set() or self._failure is not None
 
-    def _driven(self) -> set[int]:
-        """Only what is really driven here: a run that failed, or was told to stop, has to be taken over."""
+    def _own_turns(self) -> set[int]:
+        """The turns whose leases are renewed: not those of runs that failed or were stopped, which others have to take over."""
         return {turn for turn, live in list(self._live.items()) if not live.stopped}
 
-    def _drop_outlived(self) -> None:
-        """The database was away for too long."""
+    def _drop_all_after_outage(self) -> None:
+        """Stop all runs, because the database was unavailable for too long."""
         if any(not live.stopped for live in self._live.values()):
-            log.error("the database was away for %g s; the runs of this worker end", settings.AGENTHOST_DATABASE_OUTAGE_SECONDS)
+            log.error(
+                "runs_dropped worker=%s: no lease was renewed for %g s (AGENTHOST_DATABASE_OUTAGE_SECONDS)",
+                self.name,
+                settings.AGENTHOST_DATABASE_OUTAGE_SECONDS,
+            )
             self._drop_all()
 
     def _drop_all(self) -> None:
@@ -250,105 +254,107 @@ class Worker:
     # --- claiming ---
 
     async def _claim_for_ever(self) -> None:
-        claiming = Duty("claim", self._claim_what_waits)
+        claiming = Duty("claim", self._claim_queued)
         while True:
-            await self._look_at_queue.wait()
-            self._look_at_queue.clear()
+            await self._queue_changed.wait()
+            self._queue_changed.clear()
             await claiming.attempt()
 
-    async def _claim_what_waits(self) -> None:
+    async def _claim_queued(self) -> None:
         while not self._stopping.is_set():
-            # A wake-up that comes to a full worker is not lost: it is kept until a run has ended.
+            # A full worker handles a wake-up when a run has ended.
             while not self._free_slots():
-                self._room.clear()
-                await self._room.wait()
-            all_it_wanted, passed_over = await self._claim()
+                self._slot_freed.clear()
+                await self._slot_freed.wait()
+            is_full, passed_over = await self._claim()
             if passed_over:
-                # Somebody is in the middle of an append; that takes a millisecond, unless they hang.
-                self._loop.call_later(self._claim_pause, self._look_at_queue.set)
+                # Another transaction is appending, which takes a millisecond unless it hangs.
+                self._loop.call_later(self._claim_pause, self._queue_changed.set)
                 self._claim_pause = min(self._claim_pause * 2, _LONGEST_CLAIM_PAUSE)
             else:
                 self._claim_pause = _FIRST_CLAIM_PAUSE
-            if not all_it_wanted:
+            if not is_full:
                 return
 
     def _free_slots(self) -> int:
-        """Slots for turns of the queue: those that are free, without one that a dead worker's run needs."""
+        """Slots for queued turns: the unused ones, except one if a dead worker's run needs it."""
         return max(0, self._unused_slots() - int(self._sweeper.wants_slot))
 
     def _unused_slots(self) -> int:
-        return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live) - self._promised)
+        return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live) - self._reserved)
 
     @contextlib.contextmanager
-    def _promising(self, slots: int) -> Iterator[None]:
-        """Keep free slots for runs that are just being claimed or taken over."""
-        self._promised += slots
+    def _reserving(self, slots: int) -> Iterator[None]:
+        """Reserve slots for runs that are being claimed or taken over."""
+        self._reserved += slots
         try:
             yield
         finally:
-            self._promised -= slots
-            self._room.set()
+            self._reserved -= slots
+            self._slot_freed.set()
 
     def _to_claim(self) -> tuple[int, bool]:
-        """How many turns to claim at most, and whether only tenants of which nothing runs may have these slots.
+        """How many turns to claim at most, and whether only tenants without a running turn may have these slots.
 
-        A tenant may have all slots but the reserved ones: a run takes memory and a lease, and holds up no other.
+        A tenant may use all slots but a reserved share: runs do not slow each other down, they take memory and a lease.
         """
         slots = settings.AGENTHOST_WORKER_CONCURRENCY
         shares, busy = Shares(slots, slots), slots - self._free_slots()
-        # Tenants that have runs already may wait for a slot then, and each run that ends frees one.
+        # Tenants with running turns may wait for a slot then; each run that ends frees one.
         self._crowded = shares.is_crowded(busy)
-        return min(shares.available(busy), _CLAIMED_TOGETHER), self._crowded
+        return min(shares.available(busy), _MOST_PER_CLAIM), self._crowded
 
     async def _claim(self, older_than: float = 0) -> tuple[bool, bool]:
-        """Whether as many runs have begun as there was room for, and whether some turns were passed over.
+        """Claim once. Returns whether all slots were used, and whether some turns were passed over.
 
-        One claim at a time: the wake-ups' and the sweep's together would take more places than there are.
+        One claim at a time, because two at once could take more turns than there are slots.
         """
         async with self._claiming:
             if not self._free_slots():
                 return True, False
-            most, newcomers = self._to_claim()
-            with self._promising(most):
-                claimed, passed_over = await self._claim_up_to(most, older_than, newcomers=newcomers)
+            most, idle_tenants_only = self._to_claim()
+            with self._reserving(most):
+                claimed, passed_over = await self._claim_up_to(most, older_than, idle_tenants_only=idle_tenants_only)
             return claimed == most, passed_over
 
-    async def _claim_up_to(self, most: int, older_than: float, *, newcomers: bool) -> tuple[int, bool]:
-        """How many runs have begun, and whether some turns were passed over.
+    async def _claim_up_to(self, most: int, older_than: float, *, idle_tenants_only: bool) -> tuple[int, bool]:
+        """Claim and start runs. Returns how many were claimed, and whether some turns were passed over.
 
-        A run asks its model while its claim is on its way to the disk, and stores nothing before it is there.
+        A run asks its model while its claim is being made durable, and stores nothing before that.
         """
-        on_disk, begun = asyncio.Event(), set[int]()
+        is_durable, started = asyncio.Event(), set[int]()
 
         def begin(runs: Sequence[Claimed], loaded: dict[int, Loaded | Exception]) -> None:
             for claimed in runs:
-                self._begin(claimed, loaded.get(claimed.turn_id), on_disk)
-                begun.add(claimed.turn_id)
+                self._begin(claimed, loaded.get(claimed.turn_id), is_durable)
+                started.add(claimed.turn_id)
 
         def meanwhile(runs: Sequence[Claimed]) -> None:
             self._loop.call_soon_threadsafe(begin, runs, loading.load_short(runs))
 
         try:
-            claims = await database.run(turns.claim, self.name, most, older_than, newcomers=newcomers, meanwhile=meanwhile)
+            claims = await database.run(
+                turns.claim, self.name, most, older_than, idle_tenants_only=idle_tenants_only, meanwhile=meanwhile
+            )
         except BaseException:
-            # Whether they are ours will never be known; who is not renewed is taken over.
-            for turn_id in begun:
+            # Whether the claim was committed is unknown. Without renewals other workers take these turns over.
+            for turn_id in started:
                 if (live := self._live.get(turn_id)) is not None:
                     self._drop(live)
             raise
-        on_disk.set()
+        is_durable.set()
         for claimed in claims.runs:
-            if claimed.turn_id not in begun:
+            if claimed.turn_id not in started:
                 self._begin(claimed)
         return len(claims.runs), claims.passed_over
 
     def _begin(
-        self, claimed: Claimed, loaded: Loaded | Exception | None = None, on_disk: asyncio.Event | None = None
+        self, claimed: Claimed, loaded: Loaded | Exception | None = None, is_durable: asyncio.Event | None = None
     ) -> asyncio.Task[None]:
         if (before := self._live.get(claimed.turn_id)) is not None:
-            # Its lease ran out under it, and this worker has taken the turn over from itself.
+            # Its lease expired, and this worker has taken the turn over from itself.
             self._drop(before)
-        task = self._loop.create_task(self._drive(claimed, loaded, on_disk), name=f"turn {claimed.turn_id}")
+        task = self._loop.create_task(self._drive(claimed, loaded, is_durable), name=f"turn {claimed.turn_id}")
         self._live[claimed.turn_id] = _Live(claimed, task)
         self._idle.clear()
         task.add_done_callback(lambda _: self._forget(claimed))
@@ -358,17 +364,17 @@ class Worker:
         live = self._live.get(claimed.turn_id)
         if live is not None and live.claimed == claimed:
             del self._live[claimed.turn_id]
-            self._room.set()
+            self._slot_freed.set()
             if self._crowded:
-                self._look_at_queue.set()
+                self._queue_changed.set()
         if not self._live:
             self._idle.set()
 
-    async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None, on_disk: asyncio.Event | None) -> None:
-        """One run from its claim to its end; whatever goes wrong in it, its turn ends.
+    async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None, is_durable: asyncio.Event | None) -> None:
+        """Execute one run. Every exception ends its turn, except those after which another worker takes it over.
 
-        ``loaded`` None: what it needs was not read with the claim, or it was not claimed from the queue.
-        ``on_disk``: set when the claim is; None: it is.
+        ``loaded`` None: the run's data was not read with its claim. ``is_durable``: set when the claim is durable; None: it
+        is.
         """
         assert self._writer is not None
         live = self._live[claimed.turn_id]
@@ -379,7 +385,7 @@ class Worker:
                     loaded = await loading.load_one(claimed)
                 if isinstance(loaded, Exception):
                     raise loaded
-                live.run = runner.Run(claimed, loaded, self._writer, self._pool, on_disk, self._condenser)
+                live.run = runner.Run(claimed, loaded, self._writer, self._pool, is_durable, self._summariser)
                 await live.run.drive()
             return
         except (RunLost, journal.WriterClosed):
@@ -387,32 +393,32 @@ class Worker:
         except runner.DeadlinePassed:
             failed = Stop(cause="deadline", reason="error")
         except TimeoutError:
-            log.warning("turn %s ran longer than its agent's limit", claimed.turn_id)
+            log.warning("turn_over_time_limit turn=%s: it ran longer than its agent allows", claimed.turn_id)
             failed = Stop(cause="limit", reason="error")
         except asyncio.CancelledError:
             if not live.stopped:
                 raise
         except DatabaseError as error:
-            log.error("the database failed under turn %s, which will be taken over: %s", claimed.turn_id, outage.described(error))
+            log.error("run_lost_database turn=%s: it will be taken over: %s", claimed.turn_id, outage.described(error))
             return
         except Exception as error:
-            log.error("turn %s failed inside the server: %s", claimed.turn_id, redaction.described(error))
+            log.error("turn_failed turn=%s cause=internal: %s", claimed.turn_id, redaction.described(error))
             failed = Stop(cause="internal", reason="error", failure=failures.internal(error))
-        # Whatever fails here leaves the turn to the sweep: its lease is not renewed any more.
+        # If this fails, a sweep takes the turn over, because its lease is no longer renewed.
         try:
             if failed is not None:
                 await outage.run_for(claimed.tenant, turns.stop, claimed.turn_id, failed, fence=claimed.fence)
             await database.keep_trying(claimed.tenant, turns.provider_closed, claimed)
         except Exception as error:
-            log.error("the end of a run of turn %s could not be stored: %s", claimed.turn_id, outage.described(error))
+            log.error("run_end_not_stored turn=%s: %s", claimed.turn_id, outage.described(error))
 
     # --- sweeping ---
 
     def _duties_while_open(self) -> Sequence[Duty]:
-        """What is repeated until this worker is stopped. None waits for another."""
+        """Duties that are repeated until this worker stops. None waits for another."""
         return [
-            Duty("take-over", self._take_abandoned),
-            Duty("queued turns", self._take_queued),
+            Duty("take-over", self._take_over_runs),
+            Duty("queued turns", self._claim_overdue),
             Duty("deadlines", partial(database.run, turns.stop_overdue)),
             Duty("suspended tenants", partial(database.run, turns.stop_suspended)),
             Duty("revoked keys", partial(database.run, turns.stop_revoked)),
@@ -422,55 +428,55 @@ class Worker:
         ]
 
     def _duties_to_the_end(self) -> Sequence[Duty]:
-        """What this worker's own runs and summaries need for as long as there are any."""
-        return [Duty("own runs", self._look_after_own), Duty("summaries", self._condenser.sweep)]
+        """Duties that this worker's runs and summaries need until the last one has ended."""
+        return [Duty("own runs", self._check_own_runs), Duty("summaries", self._summariser.sweep)]
 
-    async def _take_abandoned(self) -> None:
-        """Go on with dead workers' runs, as many as there are slots for. If none is free, the next one is kept for them."""
+    async def _take_over_runs(self) -> None:
+        """Continue dead workers' runs while there are slots. If none is free, the next free one is reserved for them."""
         while not self._stopping.is_set():
             slots = min(1, self._unused_slots())
-            with self._promising(slots):
-                claimed = await database.run(self._sweeper.abandoned, may_go_on=slots > 0)
+            with self._reserving(slots):
+                claimed = await database.run(self._sweeper.take_next, may_continue=slots > 0)
                 if claimed is None:
                     return
                 self._begin(claimed)
 
     async def _leave_vanished(self) -> None:
-        # After an outage they have time to be heard again, as runs have.
+        # After an outage clients have time to renew their presence, as workers have for their leases.
         if (until := self._sweeper.settled_until(settings.AGENTHOST_AHP_PRESENCE_SECONDS)) is not None:
             await database.run(connections.leave_vanished, until)
 
     async def _end_graces(self) -> None:
         if (until := self._sweeper.settled_until(settings.AGENTHOST_AHP_GRACE_SECONDS)) is not None:
-            await database.run(connections.end_graces, until)
+            await database.run(connections.end_grace_periods, until)
 
-    async def _take_queued(self) -> None:
-        """Turns that have waited although a wake-up should have come."""
+    async def _claim_overdue(self) -> None:
+        """Claim turns whose wake-up seems to be lost."""
         while self._free_slots() and not self._stopping.is_set():
-            all_it_wanted, _ = await self._claim(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
-            if not all_it_wanted:
+            is_full, _ = await self._claim(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
+            if not is_full:
                 return
 
-    async def _look_after_own(self) -> None:
+    async def _check_own_runs(self) -> None:
         if self._live:
-            await self._drop_what_is_lost()
+            await self._drop_lost_runs()
             for live in self._live.values():
                 if live.run is not None:
-                    live.run.tell()
+                    live.run.notify_answers()
 
-    # --- going away ---
+    # --- stopping ---
 
     async def _wind_down(self, grace: float, drain: float) -> None:
-        self._condenser.rest()
-        summaries = asyncio.create_task(self._condenser.drained(grace))
+        self._summariser.stop_claiming()
+        summaries = asyncio.create_task(self._summariser.drained(grace))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         if self._live:
-            log.info("worker %s hands over its runs: %d", self.name, len(self._live))
+            log.info("worker_hands_over worker=%s runs=%d", self.name, len(self._live))
         for live in list(self._live.values()):
             if live.run is not None:
                 live.run.hand_over()
-        await Duty("hand-over", self._give_back_the_silent).attempt()
+        await Duty("hand-over", self._give_back_unanswered).attempt()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), drain)
         self._drop_all()
@@ -478,15 +484,15 @@ class Worker:
         if remaining:
             await asyncio.wait(remaining, timeout=_STOP_PATIENCE)
 
-    async def _give_back_the_silent(self) -> None:
-        """A model that has not said a word may as well be asked by another worker, at once."""
-        silent = [live for live in self._live.values() if live.run is not None and live.run.is_silent]
-        for live in silent:
+    async def _give_back_unanswered(self) -> None:
+        """Give back runs whose model has not answered yet: another worker can ask it again at once."""
+        unanswered = [live for live in self._live.values() if live.run is not None and live.run.is_unanswered]
+        for live in unanswered:
             self._drop(live)
-        if silent:
-            await asyncio.wait([live.task for live in silent], timeout=_STOP_PATIENCE)
-            done = [live.claimed for live in silent if live.task.done()]
-            # Each by itself: a turn that somebody has locked is left to its lease.
+        if unanswered:
+            await asyncio.wait([live.task for live in unanswered], timeout=_STOP_PATIENCE)
+            done = [live.claimed for live in unanswered if live.task.done()]
+            # Separately: a locked turn must not keep the others, and is taken over when its lease expires.
             backs = (partial(database.keep_trying, each.tenant, turns.give_back, [each]) for each in done)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_PATIENCE):

@@ -120,9 +120,9 @@ def test_a_grace_period_is_as_long_as_it_should_be(alice: World, wrong_clock: Wr
     with wrong_clock(by):
         clients.leave(alice.caller, session, "c1", dispatched=action(client="c1"))
     settings.AGENTHOST_AHP_GRACE_SECONDS = 3600.0
-    assert connections.end_graces() == 0
+    assert connections.end_grace_periods() == 0
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
-    assert connections.end_graces() == 1
+    assert connections.end_grace_periods() == 1
 
 
 def test_a_session_that_was_deleted_by_a_web_whose_clock_is_behind_stays_for_its_readers(
@@ -179,8 +179,8 @@ def _cancelled(world: World) -> Session:
 def _is_used_now(session: Session) -> None:
     """Whoever keeps sessions for a moment keeps it now, and keeps it no longer than that."""
     now = live_workers.database_clock()
-    assert deleting.idle(session.tenant_id, now - A_MOMENT, 10) == []
-    assert deleting.idle(session.tenant_id, now + A_MOMENT, 10) == [session.pk]
+    assert deleting.idle_sessions(session.tenant_id, now - A_MOMENT, 10) == []
+    assert deleting.idle_sessions(session.tenant_id, now + A_MOMENT, 10) == [session.pk]
 
 
 @pytest.mark.parametrize("by", [AHEAD, BEHIND])

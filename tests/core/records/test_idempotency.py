@@ -34,7 +34,7 @@ def once(key: str, body: Any = "same", route: str = "/turns") -> Once:
 
 
 def create(alice: World, key: str, body: Any = "same") -> str:
-    return creating.create(alice.caller, creating.Wanted("sailor"), once=once(key, body, "/sessions")).public_id
+    return creating.create(alice.caller, creating.SessionRequest("sailor"), once=once(key, body, "/sessions")).public_id
 
 
 def say(alice: World, session: Session, words: str, key: str, body: Any = "same") -> turns.Accepted:
@@ -130,8 +130,8 @@ def test_a_repeated_answer_joins_its_run(alice: World, start_worker: Callable[[]
     again = turns.answer(alice.caller, session, answers=given, overrides=Overrides(), once=once("k"))
     assert (again.run, again.start, again.repeated) == (2, run.start, True)
     assert tools.runs == [("add_one", 1)]
-    assert turns.reason_of_run(again.turn_id, 1) == "tool_use"
-    assert turns.reason_of_run(again.turn_id, 2) == "end_turn"
+    assert turns.stop_reason_of_run(again.turn_id, 1) == "tool_use"
+    assert turns.stop_reason_of_run(again.turn_id, 2) == "end_turn"
 
 
 @pytest.mark.rule("A98", "A7")

@@ -118,7 +118,7 @@ def test_a_clients_tools_take_room_until_it_is_let_go(alice: World, settings: Se
     # It may come back for its calls; what it brought to the session is gone.
     assert before < used(alice) < with_tools
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
-    assert connections.end_graces() == 1
+    assert connections.end_grace_periods() == 1
     assert used(alice) == before
 
 

@@ -364,13 +364,13 @@ def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_runs_from_being_t
                 tx.append(NewEvent(alice.caller.tenant, turn_of(of_alice).session_id, happening, fence=turn_of(of_alice).fence))
     sweeper = Sweeper("w", _in_contact_since=float("-inf"))
     with counter_held(alice):
-        taken = sweeper.abandoned()
+        taken = sweeper.take_next()
         assert taken is not None
         assert taken.turn_id == of_bob.turn_id
         Turn.objects.filter(pk=of_bob.turn_id).update(lease_expires_at=timezone.now() + timedelta(hours=1))
-        assert sweeper.abandoned() is None
+        assert sweeper.take_next() is None
         assert turn_of(of_alice).state == "running"
-    taken = sweeper.abandoned()
+    taken = sweeper.take_next()
     if said:
         assert taken is None
         assert turn_of(of_alice).state == "error"

@@ -366,7 +366,9 @@ def test_who_only_started_the_turn_is_asked_as_long_as_they_are_there(
         if there:
             connections.connected(alice.caller, "c1", "w1", resumed=False)
         said = UserMessage(model.script([call("ask", {}, id=f"a-{turn}")], [text("ok")]))
-        accepted = turns.start(alice.caller, session, content=said.text, turn_id=turn, said=said, alone=True, dispatched=action())
+        accepted = turns.start(
+            alice.caller, session, content=said.text, turn_id=turn, as_written=said, only_if_idle=True, dispatched=action()
+        )
         if there:
             forms.complete(alice.caller, session, asked(session), "cancel", dispatched=action())
         wait_for_state(accepted, "done")

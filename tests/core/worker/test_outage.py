@@ -219,16 +219,16 @@ def test_a_sweeper_that_was_cut_off_leaves_runs_to_their_owners_for_one_lease(
     """It saw no error: its statement waited in a frozen server, and the database's clock tells."""
     sweeper = _sweeper_beside_a_run_that_is_over(alice)
     sweeper._seen_at = live_workers.database_clock() - timedelta(seconds=20)
-    assert sweeper.abandoned() is None
+    assert sweeper.take_next() is None
     assert Turn.objects.filter(worker="dead").exists()
     sweeper._in_contact_since = float("-inf")
-    assert sweeper.abandoned() is not None
+    assert sweeper.take_next() is not None
 
 
 def test_a_sweeper_that_never_lost_contact_takes_over(alice: World) -> None:
     sweeper = _sweeper_beside_a_run_that_is_over(alice)
     sweeper._seen_at = live_workers.database_clock()
-    assert sweeper.abandoned() is not None
+    assert sweeper.take_next() is not None
 
 
 def test_a_take_over_that_was_delayed_on_its_way_takes_nothing(alice: World) -> None:
@@ -240,10 +240,10 @@ def test_a_take_over_that_was_delayed_on_its_way_takes_nothing(alice: World) -> 
 
 def test_clients_that_could_not_be_heard_during_an_outage_have_time_to_be_heard_again(alice: World) -> None:
     sweeper = Sweeper("w", _in_contact_since=float("-inf"))
-    assert sweeper.abandoned() is None
+    assert sweeper.take_next() is None
     assert sweeper.settled_until(15.0) is not None
     sweeper._seen_at = live_workers.database_clock() - timedelta(seconds=20)
-    assert sweeper.abandoned() is None
+    assert sweeper.take_next() is None
     assert sweeper.settled_until(15.0) is None
 
 
@@ -255,9 +255,9 @@ def test_a_look_for_vanished_clients_that_was_delayed_on_its_way_finds_none(alic
     assert connections_of_clients.leave_vanished(past) == 0
     assert connections_of_clients.leave_vanished(future) == 1
     SessionClient.objects.update(left_at="2020-01-01T00:00:00Z")
-    connections_of_clients.end_graces(past)
+    connections_of_clients.end_grace_periods(past)
     assert SessionClient.objects.exists()
-    connections_of_clients.end_graces(future)
+    connections_of_clients.end_grace_periods(future)
     assert not SessionClient.objects.exists()
 
 

@@ -95,7 +95,7 @@ def test_a_session_with_a_live_turn_stays_however_old(
 def test_a_session_used_between_the_look_and_the_deletion_stays(alice: World) -> None:
     session = age(alice.session(), 10)
     since = timezone.now() - timedelta(days=5)
-    assert deleting.idle(alice.caller.tenant, since, 10) == [session.pk]
+    assert deleting.idle_sessions(alice.caller.tenant, since, 10) == [session.pk]
     alice.say(session, "still here")
     assert not deleting.delete_idle(session.pk, since)
     assert there(alice, session)

@@ -248,7 +248,7 @@ def test_where_no_summary_is_to_be_had_turns_are_dropped_and_it_is_not_tried_aga
         for number in range(4):
             assert say(alice, session, f"{number} {LONG}").stop_reason == "end_turn"
     assert len(of_scribe(model)) == 1, "the failure is remembered"
-    assert caplog.text.count("no summary of") == 1
+    assert caplog.text.count("summary_failed") == 1
     for request in of_agent(model):
         assert length(request) <= LIMIT
         assert request.messages[1] == {"role": "system", "content": "Mind the gap."}
@@ -313,7 +313,7 @@ def test_a_summarising_model_that_never_answers_holds_a_run_no_longer_than_its_t
     model: ModelServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sessions_app.core.worker.summariser.SECONDS_IN_A_RUN", 0.3)
+    monkeypatch.setattr("sessions_app.core.worker.summariser.IN_RUN_SECONDS", 0.3)
     model.script_for_key(SCRIBE, [text("Well, "), gate("never")])
     start_worker()
     session = alice.session(seed=seed_of(30))
@@ -539,7 +539,7 @@ def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace_and_begins_n
     talk_until_due(alice, session)
     model.wait_gate("hold")
     leaving = in_thread(lambda: first.stop(grace=120))
-    wait_for(lambda: first._condenser._resting, "it begins no more")
+    wait_for(lambda: first._summariser._stopping, "it begins no more")
     other = due_session(alice)
     model.open_gate("hold")
     leaving.join(90)

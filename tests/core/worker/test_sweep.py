@@ -136,11 +136,11 @@ def test_whatever_row_of_a_tenant_is_locked_other_tenants_turns_are_taken_over_a
     sweeper = Sweeper("sweeping", _in_contact_since=float("-inf"))
     try:
         with locked(lock(rows[row])):
-            assert sweeper.abandoned() is None
+            assert sweeper.take_next() is None
             assert (turn_of(held).state, turn_of(free).state) == ("running", "error")
             assert turns.stop_overdue() == 1
             assert (turn_of(held).state, turn_of(late).state) == ("running", "cancelled")
-        wait_for(lambda: sweeper.abandoned() or turn_of(held).state == "error", "what was locked is taken over afterwards")
+        wait_for(lambda: sweeper.take_next() or turn_of(held).state == "error", "what was locked is taken over afterwards")
     finally:
         tools.release.set()
 
@@ -160,11 +160,11 @@ def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_l
     Turn.objects.filter(pk__in=[each.turn_id for each in held]).update(lease_expires_at="2019-01-01T00:00:00Z")
     sweeper = Sweeper("sweeping", _in_contact_since=float("-inf"))
     with locked(lock(Session.objects.filter(tenant_id=alice.caller.tenant))):
-        sweeping = in_thread(sweeper.abandoned)
+        sweeping = in_thread(sweeper.take_next)
         wait_for_state(free, "error")
         sweeping.join(90)
         assert {turn_of(each).state for each in held} == {"running"}
-    wait_for(lambda: sweeper.abandoned() or turn_of(held[-1]).state == "error", "what was locked is taken over afterwards")
+    wait_for(lambda: sweeper.take_next() or turn_of(held[-1]).state == "error", "what was locked is taken over afterwards")
 
 
 def test_an_answer_of_many_pieces_is_put_together_in_time_that_grows_with_its_length_alone() -> None:
@@ -172,7 +172,7 @@ def test_an_answer_of_many_pieces_is_put_together_in_time_that_grows_with_its_le
         events = [stream(Kind.STEP_STARTED, step=1), stream(Kind.TEXT_OPENED, part="1.0")]
         events += [stream(Kind.TEXT_DELTA, part="1.0", delta="x" * 4000)] * deltas
         begun = time.process_time()
-        partial = stopping._Partial.of(events)
+        partial = stopping._PartialStep.of(events)
         spent = time.process_time() - begun
         assert len(partial.text) == 4000 * deltas
         assert partial.parts == [{"id": "1.0", "kind": "text", "text": partial.text}]
@@ -201,7 +201,7 @@ def test_tenants_take_turns_when_dead_workers_runs_are_taken_over(
         return open_step(turn)
 
     monkeypatch.setattr(stopping, "open_step", noted)
-    assert Sweeper("sweeping", _in_contact_since=float("-inf")).abandoned() is None
+    assert Sweeper("sweeping", _in_contact_since=float("-inf")).take_next() is None
     assert {turn_of(each).state for each in (*hers, *his)} == {"error"}
     tenants = [alice.caller.tenant, bob.caller.tenant]
     assert order == [*tenants, *tenants, alice.caller.tenant]
@@ -304,12 +304,12 @@ def test_a_turn_that_cannot_be_taken_over_now_delays_no_other_and_does_not_count
 
     monkeypatch.setattr(stopping, "open_step", open_step)
     sweeper = Sweeper("sweeping", _in_contact_since=float("-inf"))
-    taken = sweeper.abandoned()
+    taken = sweeper.take_next()
     assert taken is not None
     assert taken.turn_id == sound.turn_id
     monkeypatch.setattr(stopping, "open_step", original)
     Turn.objects.filter(pk=sound.turn_id).update(lease_expires_at=FOR_EVER)
-    later = wait_for(sweeper.abandoned, "it is tried again soon")
+    later = wait_for(sweeper.take_next, "it is tried again soon")
     assert later.turn_id == broken.turn_id
 
 
@@ -369,4 +369,4 @@ def test_clients_of_a_deleted_session_hold_up_no_round(alice: World, settings: A
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
     assert connections.leave_vanished() == 0
     SessionClient.objects.update(left_at="2020-01-01T00:00:00Z")
-    assert connections.end_graces() == 1
+    assert connections.end_grace_periods() == 1

@@ -311,7 +311,7 @@ def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_t
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_disk, wants_to_store, stored = threading.Event(), threading.Event(), list[str]()
-    is_claimed, put = runner.Run._is_claimed, journal.Writer.put
+    is_claimed, put = runner.Run._await_durable_claim, journal.Writer.put
 
     async def wants(run: runner.Run) -> None:
         wants_to_store.set()
@@ -321,7 +321,7 @@ def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_t
         stored.extend(happening.kind for happening in unit.happenings)
         return put(writer, unit)
 
-    monkeypatch.setattr(runner.Run, "_is_claimed", wants)
+    monkeypatch.setattr(runner.Run, "_await_durable_claim", wants)
     monkeypatch.setattr(journal.Writer, "put", noted)
     _of_claims(monkeypatch, lambda: on_disk.wait(60))
     session = alice.session()

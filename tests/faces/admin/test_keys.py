@@ -17,7 +17,7 @@ from django.utils import timezone
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
-from sessions_app.core.turns import withdrawing
+from sessions_app.core.turns import revoking
 from sessions_app.models import ApiKey, AuditRecord, Tenant
 from tests.faces.admin.pages import html, url
 
@@ -236,7 +236,7 @@ def test_turns_that_a_revocation_left_to_the_sweep_are_counted_and_waited_for_to
         waits.append(until)
         return 2
 
-    monkeypatch.setattr(withdrawing, "cancel_key", left)
+    monkeypatch.setattr(revoking, "cancel_key", left)
     first, second = make_key(acme), make_key(acme)
     chosen = {"action": "revoke_selected", "_selected_action": [first.key.pk, second.key.pk], "confirmed": "yes"}
     page = html(eve.post(url("apikey", "changelist"), chosen, follow=True))

@@ -7,7 +7,7 @@ from django.test import Client
 
 from sessions_app.core.base.errors import NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
-from sessions_app.core.turns import withdrawing
+from sessions_app.core.turns import revoking
 from sessions_app.models import AuditRecord, Tenant, TenantCounter
 from tests.faces.admin.pages import html, url
 
@@ -135,6 +135,6 @@ def test_a_tenant_is_made_with_its_limits(eve: Client) -> None:
 def test_turns_that_a_suspension_left_to_the_sweep_are_counted(
     eve: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(withdrawing, "cancel_tenant", lambda _tenant, _until: 1)
+    monkeypatch.setattr(revoking, "cancel_tenant", lambda _tenant, _until: 1)
     page = html(eve.post(url("tenant", "suspend", acme), follow=True))
     assert "1 turn is locked by other transactions and not stopped yet" in page

@@ -28,7 +28,9 @@ def make(world: World, **given: Any) -> Session:
 
 def start(world: World, session: Session, message: str, turn: str = "t1", **given: Any) -> turns.Accepted:
     said = UserMessage(message)
-    return turns.start(world.caller, session, content=message, turn_id=turn, said=said, alone=True, dispatched=action(), **given)
+    return turns.start(
+        world.caller, session, content=message, turn_id=turn, as_written=said, only_if_idle=True, dispatched=action(), **given
+    )
 
 
 def state_of(session: Session, turn: str) -> str:

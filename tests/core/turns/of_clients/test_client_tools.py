@@ -164,7 +164,7 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
     connections.disconnected(alice.caller, "c1", "w2")
     assert clients.active(session.pk) is None
     assert ("client_left", {"client": "c1", "cause": "gone"}) in events(session)
-    connections.end_graces()
+    connections.end_grace_periods()
     assert state_of(session, "t1") == "waiting"
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
     ends(session, "t1")

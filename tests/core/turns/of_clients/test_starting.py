@@ -87,7 +87,7 @@ def test_attachments_reach_the_model_and_are_told_as_they_came(alice: World, sta
     ]
     message = UserMessage(script, attachments)
     content = content_of(message, ("data",))
-    turns.start(alice.caller, session, content=content, turn_id="t1", said=message, dispatched=action())
+    turns.start(alice.caller, session, content=content, turn_id="t1", as_written=message, dispatched=action())
     ends(session, "t1")
     assert content == [
         {"type": "text", "text": script},

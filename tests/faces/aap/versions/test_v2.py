@@ -16,7 +16,7 @@ from sessions_app.aap.versions.v2 import V2
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.records import idempotency
-from sessions_app.core.sessions.creating import Wanted
+from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.turns import Overrides, tasks
 from sessions_app.models import IdempotencyRecord, Measure, Message, Session, Turn
@@ -140,7 +140,7 @@ def test_an_opening_is_a_creation_and_a_turn() -> None:
         "stream": "delta",
     }
     found = v2.opening(body, {"pilot": PILOT}.__getitem__)
-    assert found.creation == Wanted(
+    assert found.creation == SessionRequest(
         "pilot", [{"name": "calculator"}], {"tone": "dry"}, [NEW_WORDS], [{"role": "system", "content": "s"}, HELLO]
     )
     assert found.turn == v3.TurnRequest("delta", "now", [], Overrides())

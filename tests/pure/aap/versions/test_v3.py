@@ -12,7 +12,7 @@ from sessions_app.aap.problems import pointer
 from sessions_app.aap.versions import v3
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.records.stored_messages import Line
-from sessions_app.core.sessions.creating import Wanted
+from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.sessions.listing import Page, SessionFacts
 from sessions_app.core.turns import CancelReceipt, ClientResult, Overrides, Permission
 from tests.fakes.pictures import PIXEL
@@ -151,7 +151,7 @@ HELLO = {"role": "user", "content": "hello"}
 
 @pytest.mark.rule("A24", "A94")
 def test_a_creation_needs_an_agent_and_nothing_else() -> None:
-    bare = Wanted("harbour-pilot", None, {}, [], [])
+    bare = SessionRequest("harbour-pilot", None, {}, [], [])
     assert v3.creation({"agent": {"name": "harbour-pilot"}, "stream": "delta", "x": 1}, find) == bare
     nulls = {"agent": {"name": "harbour-pilot", "tools": None, "options": None}, "tools": None, "messages": None}
     assert v3.creation(nulls, find) == bare

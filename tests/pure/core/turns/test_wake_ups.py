@@ -57,7 +57,7 @@ def test_pending_wake_ups_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_backlog_that_the_sweep_has_dealt_with_is_not_published() -> None:
     broker = Broker()
-    requested = WakeUps(broker.publish, worth_seconds=-1)
+    requested = WakeUps(broker.publish, max_age_seconds=-1)
     broker.gate.set()
     for _ in range(3):
         requested.request()
@@ -84,6 +84,6 @@ def test_a_broker_that_fails_is_reported_once_and_tried_again(caplog: pytest.Log
         threading.Event().wait(0.001)
     messages = [record.getMessage() for record in caplog.records]
     assert messages == [
-        "wake-ups cannot be published (OSError); turns start with the workers' sweep",
-        "wake-ups are published again",
+        "wake_ups_not_published error=OSError: turns start with the workers' sweep",
+        "wake_ups_published_again",
     ]

@@ -53,7 +53,7 @@ def _create(caller: Caller, params: Any) -> None:
     options, approval = agent_words.split(params.get("config", {}))
     if approval not in (None, "ask", "auto"):
         raise jsonrpc.invalid_params(f"params.config.{values.APPROVAL} must be ask or auto")
-    wanted = creating.WantedByClient(
+    wanted = creating.ClientSessionRequest(
         uri=uri,
         agent=agent,
         model=None if model is None else model["id"],

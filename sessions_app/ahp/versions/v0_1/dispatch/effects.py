@@ -71,8 +71,8 @@ def _turn_started(judged: Judged) -> None:
         judged.session,
         content=content,
         turn_id=action["turnId"],
-        said=said,
-        alone=True,
+        as_written=said,
+        only_if_idle=True,
         dispatched=judged.dispatched,
     )
 

@@ -9,7 +9,7 @@ from agents_app import exact_json
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.versions.v0_1.projection.sessions import summary_of
 from sessions_app.core.log.journal.types import Event
-from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.sessions.entries import SessionEntry
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -30,11 +30,11 @@ def concerns(_connection: Connection) -> bool:
     return True
 
 
-def added(summary: Summary) -> str:
+def added(summary: SessionEntry) -> str:
     return _notification({"type": "notify/sessionAdded", "summary": summary_of(summary)})
 
 
-def changed(before: Summary | None, after: Summary, fields: Collection[str]) -> str | None:
+def changed(before: SessionEntry | None, after: SessionEntry, fields: Collection[str]) -> str | None:
     shown = summary_of(after)
     old = None if before is None else summary_of(before)
     members = sorted({_MEMBERS[field] for field in fields})

@@ -10,7 +10,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.ahp.versions.v0_1.projection import agents as words
 from sessions_app.ahp.versions.v0_1.projection import values
 from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
-from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.sessions.entries import SessionEntry
 from sessions_app.core.sessions.state import CallView, FormView, Part, SessionState, TurnView
 from sessions_app.core.tenancy import agents
 
@@ -35,7 +35,7 @@ def status_of(state: str, *, read: bool, archived: bool) -> int:
     return int(status)
 
 
-def summary_of(summary: Summary) -> dict[str, Any]:
+def summary_of(summary: SessionEntry) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "resource": summary.uri,
         "provider": summary.agent,

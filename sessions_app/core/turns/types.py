@@ -1,4 +1,4 @@
-"""What goes into the state machine of a turn and comes out of it."""
+"""Arguments and results of the functions that change turns."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sessions_app.models import TurnState
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A turn that will end. ``start`` is the number of the event that began this run.
+    """An accepted request to run a turn. ``start``: the number of the event that started this run.
 
-    ``repeated``: the request came before and was accepted then. Its events may be kept no longer;
-    ``start`` is 0 then. ``standings``: where the caller's rates stand after it.
+    ``repeated``: an earlier request with the same idempotency key was accepted. Its events may be pruned; ``start`` is 0
+    then. ``standings``: the caller's rates after this request.
     """
 
     turn_id: int
@@ -34,7 +34,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """What a client says a call gave. ``index`` is its place in the request, for faults.
+    """A client's result of a call. ``index``: its index in the request, for faults.
 
     ``reviewed``: the model gets it only after a client has released it.
     """
@@ -44,14 +44,14 @@ class ClientResult:
     content: Content = field(repr=False)
     failed: bool = False
     outcome: dict[str, Any] | None = field(default=None, repr=False)
-    """The client's own account of it, for other clients."""
+    """The result in the client's own form, for other clients."""
     form: FormEnd | None = None
     reviewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FormEnd:
-    """How the form of a call was closed. ``answers`` None: those that stand."""
+    """How the form of a call was closed. ``answers`` None: the stored ones."""
 
     response: Literal["accept", "decline", "cancel"]
     answers: dict[str, Any] | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class FormEnd:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether a server tool may run, or its result be used. ``arguments``: what the client has made of the call's."""
+    """Whether a server tool may run, or whether its result may be used. ``arguments``: replace the call's."""
 
     index: int
     call_id: str
@@ -74,15 +74,14 @@ class Permission:
     shown_reason: Any = None
 
     @property
-    def advice(self) -> dict[str, Any] | None:
-        """What of a denial is kept for other clients besides its words."""
+    def details(self) -> dict[str, Any] | None:
+        """What other clients are shown of a denial in addition to its text."""
         members = {"suggestion": self.suggestion, "reason": self.shown_reason}
-        there = {name: value for name, value in members.items() if value is not None}
-        return there or None
+        return {name: value for name, value in members.items() if value is not None} or None
 
     @property
-    def told(self) -> str:
-        """What the model hears of a denial."""
+    def reason_for_model(self) -> str:
+        """The reason of a denial with the client's suggestion, as the model gets it."""
         suggested = (self.suggestion or {}).get("text", "")
         return " ".join(each for each in (self.reason, suggested and f"The user suggests: {suggested}") if each)
 
@@ -92,7 +91,7 @@ Answer = ClientResult | Permission
 
 @dataclass(frozen=True, slots=True)
 class CancelReceipt:
-    """``provider_closed``: the call to the provider is known to be closed (or there was none)."""
+    """``provider_closed``: the call to the provider is closed, or there was none."""
 
     cancelled: bool
     provider_closed: bool = False
@@ -100,7 +99,7 @@ class CancelReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a turn is stopped from outside its run, and what its stream says. ``failure``: why, as facts for operators."""
+    """Why a turn is stopped from outside its run, and the reason that its stream ends with. ``failure``: facts for operators."""
 
     cause: Literal["client", "cut", "deadline", "deleted", "suspended", "revoked", "limit", "interrupted", "internal"]
     reason: Literal["end_turn", "error"]
@@ -111,22 +110,22 @@ class Stop:
         return TurnState.ERROR if self.cause in ("limit", "interrupted", "internal") else TurnState.CANCELLED
 
     @property
-    def closing_of_running(self) -> str:
-        """What a call that may have run is told; who cancels knows that it was cut."""
+    def result_of_running_calls(self) -> str:
+        """The result of calls that were running: only after a cancel does the user know that they were interrupted."""
         return history.CANCELLED if self.state is TurnState.CANCELLED else INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A turn that was stopped; ``worker`` is who was running it, if anybody."""
+    """A turn that was stopped. ``worker``: the worker that was running it; empty: none was."""
 
     turn_id: int
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """The session's client that takes part now, and its tools."""
+class ActiveClient:
+    """The session's active client and its tools."""
 
     id: str
     tools: list[dict[str, Any]]
@@ -134,7 +133,7 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A turn that this worker may run: its writes are valid while its fence is ``fence``."""
+    """A turn that a worker has claimed: its writes are valid while the turn's fence is ``fence``."""
 
     turn_id: int
     tenant: int
@@ -144,7 +143,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's word on a call that asks. ``input``: the argument text that it shall run with instead."""
+    """A user's decision about a call that asks for permission. ``input``: JSON text that replaces its arguments."""
 
     approved: bool
     option: str | None = None
@@ -153,14 +152,14 @@ class Decision:
     reason: str = ""
     suggestion: dict[str, Any] | None = field(default=None, repr=False)
     why: Literal["not-needed", "user-action", "setting"] = "user-action"
-    """What the client says made it approve."""
+    """Why it was approved, as the client reports it."""
     shown_reason: Any = None
-    """The reason in the client's own form, if that is more than its words."""
+    """The reason in the client's own form, if that is more than ``reason``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A client's account of what its tool did. ``content``: blocks as the client has them; ``error``: message, code?."""
+    """A client tool's result in the client's form. ``content``: the client's blocks; ``error``: members message, code?."""
 
     success: bool
     message: Any
@@ -170,18 +169,18 @@ class Outcome:
 
     def document(self) -> dict[str, Any]:
         members = {"content": self.content, "structured": self.structured, "error": self.error}
-        there = {name: value for name, value in members.items() if value is not None}
-        return {"success": self.success, "message": self.message, **there}
+        present = {name: value for name, value in members.items() if value is not None}
+        return {"success": self.success, "message": self.message, **present}
 
     def for_model(self, images: Collection[str]) -> Content:
-        """Text and images as the client gave them, else the structured content, else the error.
+        """The client's text and images, else the structured content, else the error.
 
-        ``images``: those the agent takes. InvalidInput for a broken one.
+        ``images``: the sources of images that the agent accepts. InvalidInput for an image that cannot be read.
         """
         blocks = [
             block
-            for index, given in enumerate(self.content or [])
-            if (block := _for_model(given, images, ("result", "content", index))) is not None
+            for index, block_of_client in enumerate(self.content or [])
+            if (block := _for_model(block_of_client, images, ("result", "content", index))) is not None
         ]
         if len(blocks) == 1 and blocks[0]["type"] == "text":
             return str(blocks[0]["text"])
@@ -192,13 +191,13 @@ class Outcome:
         return "" if self.error is None else f"Tool execution failed: {self.error.get('message', '')}"
 
 
-def _for_model(given: Mapping[str, Any], images: Collection[str], path: content.Path) -> dict[str, Any] | None:
-    match given.get("type"):
+def _for_model(block: Mapping[str, Any], images: Collection[str], path: content.Path) -> dict[str, Any] | None:
+    match block.get("type"):
         case "text":
-            return {"type": "text", "text": given["text"]}
+            return {"type": "text", "text": block["text"]}
         case "embeddedResource":
-            return content.image_block(given["contentType"], given["data"], images, (*path, "data"))
-        case "resource" if (given.get("contentType") or "").startswith("image/") and "http" in images:
-            uri = given["uri"]
+            return content.image_block(block["contentType"], block["data"], images, (*path, "data"))
+        case "resource" if (block.get("contentType") or "").startswith("image/") and "http" in images:
+            uri = block["uri"]
             return {"type": "image", "url": uri} if content.HTTP_IMAGE.fullmatch(uri) else None
     return None

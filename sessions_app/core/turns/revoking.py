@@ -1,7 +1,7 @@
-"""Revoking keys and suspending tenants: they are refused, then their turns are stopped.
+"""Revoking keys and suspending tenants: requests are refused from now on, then live turns are stopped.
 
-Not to be called within a transaction: keys must be refused before turns are looked at, or a turn could start in
-between. Calling a function again is safe, and completes what a call that failed midway left.
+Call these outside any transaction: keys must be refused before turns are looked for, or a turn could start in between. A
+second call is safe, and completes a first one that failed midway.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from sessions_app.models import ApiKey, Tenant
 
 
 def revoke_key(key: ApiKey, *, actor: str, address: str = "", until: float | None = None) -> Refusal:
-    """Refuse the key from now on, then stop the runs that it began.
+    """Refuse the key from now on, then stop the runs that it started.
 
-    ``until``: how long it may wait for locked turns, if several refusals share a ``refusals.deadline``.
+    ``until``: a ``refusals.deadline`` that several calls share; None: one of its own.
     """
     changed = keys.mark_revoked(key, actor=actor, address=address)
     return Refusal(changed, cancel_key(key.pk, until))
 
 
 def suspend_tenant(tenant: Tenant, *, actor: str, address: str = "", until: float | None = None) -> Refusal:
-    """Refuse the tenant's keys, then cancel its live turns. ``until``: as above."""
+    """Refuse the tenant's keys from now on, then stop its live turns. ``until``: as in ``revoke_key``."""
     changed = tenants.mark_suspended(tenant, actor=actor, address=address)
     return Refusal(changed, cancel_tenant(tenant.pk, until))

@@ -1,4 +1,4 @@
-"""What answers of clients make of calls: which are refused, and the rows and events of those that are taken."""
+"""Checks clients' answers to calls, and makes the rows and events of valid ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.records import dispatches, history, session_settings
 from sessions_app.core.records.history import StepRef
-from sessions_app.core.turns.values import Answer, ClientResult, FormEnd, Permission
+from sessions_app.core.turns.types import Answer, ClientResult, FormEnd, Permission
 from sessions_app.models import CallRunner, CallState, Form, Origin, Session, ToolCall
 
 
 def check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_names: set[str]) -> None:
-    # A call nobody can serve is answered by the run itself, which may be doing so now.
+    """InvalidInput for answers that fit no open call. ``client_names``: the application's tools."""
+    # A call with runner "nobody" is answered by the run itself, perhaps just now.
     pending = {
         call.call_id: call
         for call in calls
@@ -32,17 +33,17 @@ def check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_n
     for each in answers:
         path = ("messages", each.index, "toolCallId")
         if each.call_id in seen:
-            faults.append(Fault(path, "this call is answered twice in one request"))
+            faults.append(Fault(path, "answers a call that this request has already answered"))
         elif each.call_id not in pending:
-            faults.append(Fault(path, "no pending call has this id"))
+            faults.append(Fault(path, "the session has no pending call with this id"))
         elif isinstance(each, ClientResult) and pending[each.call_id].state == CallState.REVIEW:
-            faults.append(Fault(path, "this call has run; its result waits for a permission"))
+            faults.append(Fault(path, "this call has run: its result needs a permission, not a second result"))
         elif isinstance(each, Permission) and each.granted:
             call = pending[each.call_id]
             of_client = call.runner == CallRunner.CLIENT or call.name in client_names
             if of_client and call.state != CallState.REVIEW:
                 faults.append(
-                    Fault(("messages", each.index, "granted"), "this is a call of a client tool; the server cannot run it")
+                    Fault(("messages", each.index, "granted"), "the server cannot run a client tool: send its result instead")
                 )
         seen.add(each.call_id)
     if faults:
@@ -54,10 +55,10 @@ def actor_of(caller: Caller) -> str:
 
 
 def grantable_tools(spec: AgentSpec, session: Session, calls: Sequence[ToolCall]) -> frozenset[str]:
-    """What a permission can run: exposed tools that the session has enabled, and nothing else (A90).
+    """The tools that a permission can run: exposed tools that the session has enabled (A90).
 
-    But where only a run can see what tools there are, by the session's own secrets, what it asked for counts; the
-    next run looks again before it runs anything.
+    Tools that can be listed only with the session's own secrets are not known here: each one that was called is
+    grantable, and the next run checks again before it runs it.
     """
     found = session_settings.settings_of(session).enabled & {tool.name for tool in spec.exposed_tools}
     if listing.unlisted(spec):
@@ -76,7 +77,7 @@ def store_answers(
     now: datetime,
     stored: bool,
 ) -> list[Happening]:
-    """The clients' results first, then the decisions (A63). ``stored``: their messages are written now."""
+    """Store the clients' results, then the permissions (A63). ``stored``: write their messages now, not in the next run."""
     happenings: list[Happening] = []
     rows = {call.call_id: call for call in calls}
     for each in answers:
@@ -101,58 +102,72 @@ def store_answers(
             )
     for each in answers:
         if isinstance(each, Permission):
-            happenings += _decided(ref, turn, rows[each.call_id], each, grantable=grantable, by=by, now=now, stored=stored)
+            happenings += _store_permission(
+                ref, turn, rows[each.call_id], each, grantable=grantable, by=by, now=now, stored=stored
+            )
     return happenings
 
 
-def _decided(
+def _store_permission(
     ref: StepRef,
     turn: str,
     call: ToolCall,
-    word: Permission,
+    permission: Permission,
     *,
     grantable: frozenset[str],
     by: str,
     now: datetime,
     stored: bool,
 ) -> list[Happening]:
-    """What a client's yes or no makes of a call."""
+    """Store a permission or a denial."""
     if call.state == CallState.REVIEW:
-        return [_reviewed(ref, turn, call, approved=word.granted, by=by, now=now, stored=stored)]
-    option = {"option": word.option} if word.option else {}
-    if word.granted and call.name in grantable:
+        return [_store_review(ref, turn, call, approved=permission.granted, by=by, now=now, stored=stored)]
+    option = {"option": permission.option} if permission.option else {}
+    if permission.granted and call.name in grantable:
         prepared.execute(
-            [history.call_granted(ref, call.call_id, by, now, option=word.option, arguments=word.arguments, why=word.why)]
+            [
+                history.call_granted(
+                    ref, call.call_id, by, now, option=permission.option, arguments=permission.arguments, why=permission.why
+                )
+            ]
         )
-        edited = {} if word.arguments is None else {"input": word.arguments}
-        return [Happening(Kind.CALL_GRANTED, {"turn": turn, "call": call.call_id, "by": by, "why": word.why, **option, **edited})]
+        edited = {} if permission.arguments is None else {"input": permission.arguments}
+        return [
+            Happening(
+                Kind.CALL_GRANTED, {"turn": turn, "call": call.call_id, "by": by, "why": permission.why, **option, **edited}
+            )
+        ]
     happenings: list[Happening] = []
-    if word.granted or call.runner == CallRunner.CLIENT:
-        # A call that nobody waits to be asked about cannot be denied, it fails.
+    if permission.granted or call.runner == CallRunner.CLIENT:
+        # A client's call cannot be denied, and a tool that is gone cannot run: the call fails.
         happenings += _close_form(turn, call, FormEnd("decline"), now)
-        text = f"Tool not found: {call.name}" if word.granted else history.denial(word.reason)
+        text = f"Tool not found: {call.name}" if permission.granted else history.denial(permission.reason)
         final = history.call_final(ref, call.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
         happenings.append(history.finished_event(turn, call.call_id, text, failed=True, by="server", shown=True))
         prepared.execute([final])
     else:
-        text = history.denial(word.told)
+        text = history.denial(permission.reason_for_model)
         final = history.call_final(
-            ref, call.call_id, CallState.DENIED, text, now, reason=word.reason, by=by, stored=stored, how=word.how
+            ref, call.call_id, CallState.DENIED, text, now, reason=permission.reason, by=by, stored=stored, how=permission.how
         )
         prepared.execute([final])
-        suggestion = {} if word.suggestion is None else {"suggestion": word.suggestion}
-        if word.option or word.advice:
-            prepared.execute([history.call_notes(ref, call.call_id, option=word.option, suggestion=word.advice, outcome=None)])
+        suggestion = {} if permission.suggestion is None else {"suggestion": permission.suggestion}
+        if permission.option or permission.details:
+            prepared.execute(
+                [history.call_notes(ref, call.call_id, option=permission.option, suggestion=permission.details, outcome=None)]
+            )
         happenings.append(
-            history.denied_event(turn, call.call_id, word.reason, text, shown=True, how=word.how, **suggestion, **option)
+            history.denied_event(
+                turn, call.call_id, permission.reason, text, shown=True, how=permission.how, **suggestion, **option
+            )
         )
     if stored:
         prepared.execute(history.message(ref, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))
     return happenings
 
 
-def _reviewed(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by: str, now: datetime, stored: bool) -> Happening:
-    """A result that a client has looked at: the model gets it, or learns that it does not."""
+def _store_review(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by: str, now: datetime, stored: bool) -> Happening:
+    """Release a reviewed result to the model, or tell the model that it was withheld."""
     content: Content = exact_json.loads(call.result or '""') if approved else history.WITHHELD
     how = "" if approved else "result-denied"
     prepared.execute(
@@ -170,7 +185,7 @@ def _reviewed(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by: st
             )
         ]
     )
-    # A client's own result is the client's message, and no news to it.
+    # A client's own result is the client's message and is not shown to it again.
     from_client = approved and call.runner == CallRunner.CLIENT
     if stored:
         origin = Origin.CLIENT if from_client else Origin.SERVER
@@ -180,14 +195,15 @@ def _reviewed(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by: st
 
 
 def _close_form(turn: str, call: ToolCall, end: FormEnd, now: datetime) -> list[Happening]:
-    """Close the form of a call of ``ask_user``; a call of anything else has none."""
+    """Close the form of a call of ``ask_user``; other calls have none."""
     if call.runner != CallRunner.CLIENT or call.turn_id is None:
         return []
     form = Form.objects.filter(turn_id=call.turn_id, call_id=call.call_id, response="").first()
-    return [] if form is None else [form_closed(turn, form, end, now)]
+    return [] if form is None else [close_form_row(turn, form, end, now)]
 
 
-def form_closed(turn: str, form: Form, end: FormEnd, now: datetime) -> Happening:
+def close_form_row(turn: str, form: Form, end: FormEnd, now: datetime) -> Happening:
+    """Store a form's end; returns its event."""
     answers = exact_json.loads(form.answers) if end.answers is None else end.answers
     Form.objects.filter(pk=form.pk).update(response=end.response, answers=exact_json.dumps(answers), closed_at=now)
     payload = {"turn": turn, "form": form.form_id, "response": end.response, "answers": answers}
