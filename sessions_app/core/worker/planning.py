@@ -76,7 +76,10 @@ def _titles(spec: AgentSpec, choices: ClientChoices) -> dict[str, str]:
 
 def _unique(schemas: Sequence[ToolSchema]) -> list[ToolSchema]:
     """One tool per name, because models refuse two: the server's before an application's, before a client's."""
-    return list({schema.name: schema for schema in reversed(schemas)}.values())[::-1]
+    found: dict[str, ToolSchema] = {}
+    for schema in schemas:
+        found.setdefault(schema.name, schema)
+    return list(found.values())
 
 
 def _owners(spec: AgentSpec, choices: ClientChoices) -> Mapping[str, str | None]:

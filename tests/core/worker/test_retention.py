@@ -112,9 +112,9 @@ def test_batches_take_turns_between_tenants_and_say_how_far_they_are(
         for _ in range(count):
             age(world.session(), 8)
     assert retention.enforce(20) == 6
-    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("retention")]
-    assert [line.split(":")[1].strip() for line in lines] == ["tenant alice", "tenant bob", "tenant alice", "tenant alice"]
-    assert "5 sessions unused for 7 days deleted so far" in lines[-1]
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("idle_sessions_deleted")]
+    assert [line.split()[1] for line in lines] == ["tenant=alice", "tenant=bob", "tenant=alice", "tenant=alice"]
+    assert "days=7 count=5" in lines[-1]
 
 
 def test_a_round_without_time_left_leaves_the_rest_to_the_next(alice: World) -> None:

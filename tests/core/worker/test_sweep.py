@@ -270,7 +270,7 @@ def test_a_duty_that_fails_every_time_delays_no_take_over(
     def fails(*_: Any) -> int:
         raise OperationalError("words of a row")
 
-    for duty in ("leave_vanished", "end_graces"):
+    for duty in ("leave_vanished", "end_grace_periods"):
         monkeypatch.setattr(connections, duty, fails)
     monkeypatch.setattr(turns, "stop_overdue", fails)
     dead = alice.say(alice.session(), model.script([text("taken over")]))
