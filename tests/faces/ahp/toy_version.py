@@ -31,7 +31,7 @@ from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import addresses, dispatches, session_changes
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.sessions.entries import Summary
+from sessions_app.core.sessions.entries import SessionEntry
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -107,11 +107,11 @@ def _concerns(connection: Connection) -> bool:
     return any(channel.kind == "root" for channel in connection.subscriptions)
 
 
-def _added(summary: Summary) -> str:
+def _added(summary: SessionEntry) -> str:
     return jsonrpc.notification("root/sessionAdded", {"summary": {**summary_of(summary), "resource": uri_of(summary.uri)}})
 
 
-def _changed(_before: Summary | None, after: Summary, fields: Collection[str]) -> str | None:
+def _changed(_before: SessionEntry | None, after: SessionEntry, fields: Collection[str]) -> str | None:
     if "title" not in fields:
         return None
     return jsonrpc.notification("root/sessionSummaryChanged", {"session": uri_of(after.uri), "changes": {"title": after.title}})
@@ -153,8 +153,8 @@ def _apply(caller: Caller, action: Mapping[str, Any], dispatched: Dispatched) ->
                 session_changes.rename(caller, session, action["title"], dispatched=dispatched)
             case "session/turnStarted":
                 message = UserMessage.of(action["userMessage"])
-                turn = {"turn_id": action["turnId"], "content": message.text, "said": message}
-                turns.start(caller, session, **turn, alone=True, dispatched=dispatched)
+                turn = {"turn_id": action["turnId"], "content": message.text, "as_written": message}
+                turns.start(caller, session, **turn, only_if_idle=True, dispatched=dispatched)
             case _:
                 dispatches.refuse(caller, dispatched, "there is no action of this type")
     except DomainError as error:
