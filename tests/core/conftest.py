@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from agents_app import registry
 from agents_app.runtime.interface import Limits
@@ -23,7 +24,8 @@ from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating
 from sessions_app.core.tenancy import access
 from sessions_app.core.worker import worker
-from sessions_app.models import Session, Tenant, Turn
+from sessions_app.models import Session, Tenant, ToolCall, Turn
+from tests.core import tools
 from tests.fakes.model_server import ModelServer
 
 WAIT = 60.0
@@ -86,6 +88,20 @@ def wait_for_state(accepted: turns.Accepted, *states: str) -> Turn:
 def lease_is_over(accepted: turns.Accepted) -> None:
     """As if the run's worker had died long ago."""
     assert Turn.objects.filter(pk=accepted.turn_id, state="running").update(lease_expires_at="2020-01-01T00:00:00Z") == 1
+
+
+def insert_call(session: Session, accepted: turns.Accepted, call_id: str, name: str, *, runner: str) -> None:
+    """A pending call, as the turn's run stores it."""
+    ToolCall.objects.create(
+        tenant_id=session.tenant_id,
+        session=session,
+        turn_id=accepted.turn_id,
+        call_id=call_id,
+        name=name,
+        arguments="{}",
+        runner=runner,
+        created_at=timezone.now(),
+    )
 
 
 @contextmanager
@@ -157,6 +173,20 @@ def make_spec(model: ModelServer, **given: Any) -> AgentSpec:
         "limits": Limits(connect=5, first_output=30, between_outputs=30, run=60, max_steps=6, tool_seconds=20),
     }
     return AgentSpec(**{**fields, **given})
+
+
+@pytest.fixture
+def fresh_tools() -> Iterator[None]:
+    """Forget what the tools have counted, and let waiting ones return at the end."""
+    tools.forget()
+    yield
+    tools.release.set()
+
+
+@pytest.fixture
+def lasting_presence(settings: Any) -> None:
+    """Connections of clients last for the whole test: no process renews them here, and a worker's sweep ends old ones."""
+    settings.AGENTHOST_AHP_PRESENCE_SECONDS = settings.AGENTHOST_AHP_GRACE_SECONDS = 3600.0
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from sessions_app.core.sessions import connections, deleting, forms, truncating
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import DispatchRecord, Form, IdempotencyRecord, Session, Turn
+from tests.core.client_actions import make
 from tests.core.conftest import World, claim_one, turn_of, wait_for, wait_for_state
 from tests.core.dispatching import action
-from tests.core.turns.of_clients.acting import make
 from tests.core.turns.test_turns import READ_LOG
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text

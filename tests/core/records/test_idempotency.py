@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from sessions_app.core import turns
@@ -24,6 +22,7 @@ from sessions_app.core.worker.worker import Worker
 from sessions_app.models import IdempotencyRecord, Message, Session, Turn
 from tests.core import tools
 from tests.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
+from tests.core.threads import at_once
 from tests.core.turns.test_turns import READ_LOG, full
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, hang, text
@@ -75,22 +74,7 @@ def test_a_retry_across_an_upgrade_finds_what_the_previous_release_accepted(alic
 
 @pytest.mark.rule("A98")
 def test_the_same_creation_at_once_makes_one_session(alice: World) -> None:
-    barrier = threading.Barrier(4)
-    made: list[str] = []
-
-    def make() -> None:
-        try:
-            barrier.wait(90)
-            made.append(create(alice, "k"))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=make) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert len(made) == 4
+    made = at_once(*[lambda: create(alice, "k")] * 4)
     assert len(set(made)) == 1
     assert Session.objects.count() == 1
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from agents_app import registry
 from agents_app.spec import AgentSpec, OptionSpec
@@ -19,6 +17,7 @@ from sessions_app.models import DispatchRecord, OptionValue
 from tests.cast import make_session_of_client
 from tests.core.conftest import World
 from tests.core.dispatching import action, events, of_tenant
+from tests.core.threads import at_once, errors_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,23 +86,7 @@ def test_a_uri_is_taken_once_a_tenant_and_free_again_after_deletion(alice: World
 
 
 def test_of_two_sessions_made_at_once_under_one_uri_one_is_made(alice: World) -> None:
-    barrier, outcomes = threading.Barrier(2), []
-
-    def create() -> None:
-        try:
-            barrier.wait(90)
-            outcomes.append(type(make(alice)).__name__)
-        except AddressTaken as error:
-            outcomes.append(type(error).__name__)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=create) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert sorted(outcomes) == ["AddressTaken", "Session"]
+    assert errors_of(at_once(*[lambda: make(alice)] * 2)) == ["AddressTaken", "done"]
     assert len(entries.listed(alice.caller)) == 1
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core import turns
-from sessions_app.core.base.errors import DomainError, TurnAlreadyRunning, TurnUnknown
+from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
@@ -21,10 +19,11 @@ from sessions_app.core.sessions.creating import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
 from tests.cast import make_session_of_client
 from tests.core import tools
+from tests.core.client_actions import ends, make, put, said, start, state_of, waiting_call
 from tests.core.conftest import World, claim_one, lease_is_over, wait_for
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
-from tests.core.turns.of_clients.acting import at_once, ends, make, put, said, start, state_of, waiting_call
+from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, status, text
 
@@ -223,29 +222,13 @@ def test_a_fork_needs_a_turn_that_has_ended(alice: World, start_worker: Any, mod
 def test_forks_during_a_cut_are_whole_or_none(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     source = talked(alice, model)
-    outcomes: list[str] = []
-    barrier = threading.Barrier(3)
-
-    def run(act: Any) -> None:
-        barrier.wait(90)
-        try:
-            act()
-            outcomes.append("done")
-        except DomainError as error:
-            outcomes.append(type(error).__name__)
-        finally:
-            connection.close()
-
-    acts = [
-        lambda: fork(alice, source, "t3", "sailor:/a"),
-        lambda: fork(alice, source, "t3", "sailor:/b"),
-        lambda: truncating.truncate(alice.caller, source, "t1", dispatched=action()),
-    ]
-    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
+    outcomes = errors_of(
+        at_once(
+            lambda: fork(alice, source, "t3", "sailor:/a"),
+            lambda: fork(alice, source, "t3", "sailor:/b"),
+            lambda: truncating.truncate(alice.caller, source, "t1", dispatched=action()),
+        )
+    )
     assert set(outcomes) <= {"done", "TurnUnknown"}
     copies = Session.objects.exclude(pk=source.pk)
     assert copies.count() == outcomes.count("done") - 1
@@ -382,7 +365,7 @@ def test_of_a_cut_and_a_start_at_once_each_is_whole(alice: World, start_worker: 
         lambda: truncating.truncate(alice.caller, session, "t1", dispatched=action()),
         lambda: start(alice, session, model.script([text("answer 3")]), "t3"),
     )
-    assert outcomes == ["done", "done"]
+    assert errors_of(outcomes) == ["done", "done"]
     ends(session, "t3", "done", "cancelled")
     assert ids(alice, session) in (["t1"], ["t1", "t3"])
     kept = Message.objects.filter(session=session, cut_at=None, role="user").count()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,7 @@ from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 from tests.core import tools
 from tests.core.conftest import World, claim_one, turn_of, wait_for, wait_for_state
+from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, usage
 
@@ -195,40 +197,14 @@ def test_of_two_at_once_for_the_last_place_one_wins(alice: World) -> None:
     limit_tenant(alice, turns_at_once=3)
     alice.say(alice.session(), "there")
     rows = [alice.session() for _ in range(6)]
-    start = threading.Barrier(len(rows))
-
-    def ask(row: Session) -> bool:
-        try:
-            start.wait(90)
-            alice.say(row, "me")
-        except QuotaExceeded:
-            return False
-        finally:
-            connection.close()
-        return True
-
-    with ThreadPoolExecutor(len(rows)) as pool:
-        won = list(pool.map(ask, rows))
-    assert sum(won) == 2
+    outcomes = at_once(*(partial(alice.say, row, "me") for row in rows))
+    assert errors_of(outcomes) == ["QuotaExceeded"] * 4 + ["done"] * 2
     assert Turn.objects.filter(state=TurnState.QUEUED).count() == 3
 
 
 def test_of_many_at_once_for_the_last_sessions_as_many_are_made_as_may_be(alice: World) -> None:
     limit_tenant(alice, sessions=2)
-    start = threading.Barrier(5)
-
-    def ask(_: int) -> bool:
-        try:
-            start.wait(90)
-            alice.session()
-        except QuotaExceeded:
-            return False
-        finally:
-            connection.close()
-        return True
-
-    with ThreadPoolExecutor(5) as pool:
-        assert sum(pool.map(ask, range(5))) == 2
+    assert errors_of(at_once(*[alice.session] * 5)) == ["QuotaExceeded"] * 3 + ["done"] * 2
     assert Session.objects.count() == used(alice, Measure.SESSIONS) == 2
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
 from datetime import timedelta
 
 import pytest
 from axes.models import AccessAttempt
-from django.db import connection
 from django.db.models import F
 from pytest_django import Settings
 
 from sessions_app.core.tenancy import audit, sign_ins
 from sessions_app.core.tenancy.sign_ins import Attempt
 from sessions_app.models import AuditRecord
+from tests.core.threads import at_once, errors_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -134,22 +133,9 @@ def test_a_success_resets_the_count() -> None:
 
 
 def test_attempts_at_the_same_moment_do_not_pass_together() -> None:
-    barrier, allowed = threading.Barrier(16), []
-
-    def guess() -> None:
-        try:
-            barrier.wait(60)
-            if sign_ins.begin(Attempt("eve", HERE)) is None:
-                allowed.append(1)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=guess) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(allowed) <= 5
+    outcomes = at_once(*[lambda: sign_ins.begin(Attempt("eve", HERE))] * 16)
+    assert errors_of(outcomes) == ["done"] * 16
+    assert outcomes.count(None) <= 5
 
 
 def test_failures_lockouts_and_successes_are_records_and_log_lines(caplog: pytest.LogCaptureFixture) -> None:

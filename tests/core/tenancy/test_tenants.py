@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
-from django.db import connection
 
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
 from sessions_app.core.tenancy import keys, tenants
 from sessions_app.models import AuditRecord, Tenant, TenantCounter
 from tests.core.conftest import World, turn_of
+from tests.core.threads import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,23 +49,8 @@ def test_a_wrong_title_is_refused(title: str) -> None:
 
 
 def test_two_who_make_it_at_once_get_the_same_tenant() -> None:
-    ready = threading.Barrier(4)
-    outcomes: list[tuple[int, bool]] = []
-
-    def make() -> None:
-        try:
-            ready.wait(90)
-            tenant, created = tenants.create("acme")
-            outcomes.append((tenant.pk, created))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=make) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len({pk for pk, _ in outcomes}) == 1
+    outcomes = at_once(*[lambda: tenants.create("acme")] * 4)
+    assert len({tenant.pk for tenant, _ in outcomes}) == 1
     assert sorted(created for _, created in outcomes) == [False, False, False, True]
     assert TenantCounter.objects.count() == 1
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,9 +30,9 @@ from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import AgentDefinition, ClientPresence, Tenant, ToolCall, Turn, TurnState
 from tests.core import tools
-from tests.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
+from tests.core.conftest import World, claim_one, insert_call, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
+from tests.core.threads import at_once, errors_of, in_thread
 from tests.core.turns.test_turns import READ_LOG, full
-from tests.core.worker.test_worker import in_thread
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 
@@ -105,16 +106,7 @@ def test_a_message_that_waits_for_a_run_to_pause_closes_the_calls_that_it_made(a
     with transaction.atomic():
         # As the run's last commit point, which does not lock the session.
         Turn.objects.filter(pk=paused.turn_id).update(state="waiting")
-        ToolCall.objects.create(
-            tenant_id=session.tenant_id,
-            session=session,
-            turn_id=paused.turn_id,
-            call_id="c",
-            name="read_log",
-            arguments="{}",
-            runner="client",
-            created_at=timezone.now(),
-        )
+        insert_call(session, paused, "c", "read_log", runner="client")
         second = in_thread(lambda: accepted.append(alice.say(session, "second")))
         wait_for(_somebody_waits_for_a_lock, "the second message waits for the turn's row")
     second.join(90)
@@ -136,25 +128,11 @@ def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable
     session = alice.session(tools=[{"name": "add_one"}])
     accepted = alice.say(session, model.script([call("add_one", {"n": 1}, id="c")], [text("done")]))
     wait_for_state(accepted, "waiting")
-    barrier = threading.Barrier(3)
-    outcomes: list[str] = []
 
     def decide() -> None:
-        try:
-            barrier.wait(90)
-            turns.confirm(alice.caller, session, accepted.public_id, "c", Decision(approved=True), dispatched=None)
-            outcomes.append("taken")
-        except Exception as error:
-            outcomes.append(type(error).__name__)
-        finally:
-            connection.close()
+        turns.confirm(alice.caller, session, accepted.public_id, "c", Decision(approved=True), dispatched=None)
 
-    threads = [threading.Thread(target=decide) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert sorted(outcomes) == ["NotPossible", "NotPossible", "taken"]
+    assert errors_of(at_once(decide, decide, decide)) == ["NotPossible", "NotPossible", "done"]
     wait_for_state(accepted, "done")
     assert tools.runs == [("add_one", 1)]
 
@@ -215,21 +193,14 @@ def test_many_workers_claim_each_turn_once(alice: World, bob: World) -> None:
     claimed: list[Any] = []
 
     def claim_all(name: str) -> None:
-        try:
-            while True:
-                claims = turns.claim(name)
-                claimed.extend(claims.runs)
-                # Whoever found a counter held has left something, and looks again.
-                if not claims.runs and not claims.passed_over:
-                    return
-        finally:
-            connection.close()
+        while True:
+            claims = turns.claim(name)
+            claimed.extend(claims.runs)
+            # A claim that passed turns over left some in the queue.
+            if not claims.runs and not claims.passed_over:
+                return
 
-    threads = [threading.Thread(target=claim_all, args=(f"w{number}",)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
+    assert errors_of(at_once(*(partial(claim_all, f"w{number}") for number in range(4)))) == ["done"] * 4
     assert sorted(one.turn_id for one in claimed) == sorted(one.turn_id for one in accepted)
     assert set(Turn.objects.values_list("state", flat=True)) == {"running"}
 

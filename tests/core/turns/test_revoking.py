@@ -21,8 +21,8 @@ from sessions_app.core.turns.refusals import Refusal
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, AuditRecord, Session, Tenant, Turn
 from tests.core.conftest import World, claim_one, locked, turn_of, wait_for, wait_for_state
+from tests.core.threads import in_thread
 from tests.core.turns.test_turns import READ_LOG
-from tests.core.worker.test_worker import in_thread
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -25,18 +23,14 @@ from sessions_app.core.turns import ClientResult, Permission, stopping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
 from tests.core import tools
-from tests.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state
+from tests.core.conftest import World, claim_one, insert_call, kinds, turn_of, wait_for, wait_for_state
+from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, finish, gate, hang, text, thinking, usage
 
 READ_LOG = {"name": "read_log", "description": "Reads the log", "parameters": {"type": "object", "properties": {}}}
 
-
-@pytest.fixture(autouse=True)
-def _fresh_tools() -> Iterator[None]:
-    tools.forget()
-    yield
-    tools.release.set()
+pytestmark = pytest.mark.usefixtures("fresh_tools")
 
 
 def full(session: Session) -> list[tuple[str, object]]:
@@ -99,24 +93,7 @@ def test_a_second_turn_while_one_runs_is_refused(alice: World, start_worker: Cal
 
 def test_of_two_turns_started_at_once_one_is_refused(alice: World) -> None:
     session = alice.session()
-    barrier = threading.Barrier(2)
-    outcomes: list[object] = []
-
-    def start() -> None:
-        try:
-            barrier.wait(90)
-            outcomes.append(alice.say(session, "hello"))
-        except TurnAlreadyRunning as error:
-            outcomes.append(error)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=start) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Accepted", "TurnAlreadyRunning"]
+    assert errors_of(at_once(*[lambda: alice.say(session, "hello")] * 2)) == ["TurnAlreadyRunning", "done"]
     assert Message.objects.filter(session=session).count() == 1
 
 
@@ -499,16 +476,7 @@ def test_a_call_nobody_can_serve_takes_no_answer_from_a_client(alice: World) -> 
     session = alice.session()
     accepted = alice.say(session, "x")
     assert claim_one("w") is not None
-    ToolCall.objects.create(
-        tenant_id=session.tenant_id,
-        session=session,
-        turn_id=accepted.turn_id,
-        call_id="n",
-        name="nowhere",
-        arguments="{}",
-        runner="nobody",
-        created_at=timezone.now(),
-    )
+    insert_call(session, accepted, "n", "nowhere", runner="nobody")
     with pytest.raises(NotPossible):
         turns.confirm(alice.caller, session, accepted.public_id, "n", turns.Decision(approved=True), dispatched=None)
     sent = Dispatched("c1", "w1", "", 1, "0.1.0", {"type": "session/toolCallComplete"})

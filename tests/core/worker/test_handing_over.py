@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sessions_app.core import turns
 from sessions_app.core.worker.worker import Worker
 from tests.core.conftest import World, claim_one, kinds, turn_of, wait_for, wait_for_state
+from tests.core.threads import in_thread
 from tests.core.turns.test_turns import full
-from tests.core.worker.test_worker import in_thread
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, pause, text
 

@@ -11,6 +11,7 @@ from agents_app import registry
 from agents_app.runtime import long_work
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
+from sessions_app.core.base import database
 from sessions_app.core.turns import ClientResult
 from sessions_app.core.worker import loading
 from sessions_app.core.worker.loading import Loaded
@@ -114,19 +115,18 @@ def test_only_the_shortest_histories_are_loaded_with_their_claims(alice: World, 
         alice.say(session, "ahoy")
     monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", 30_000)
     found = by_session(claims(2))
-    assert loading.load_short(list(found.values())).keys() == {found[short.pk].turn_id}
+    longest_first = [found[long.pk], found[short.pk]]
+    assert loading.load_short(longest_first).keys() == {found[short.pk].turn_id}
     monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", 100_000)
-    assert loading.load_short(list(found.values())).keys() == {claimed.turn_id for claimed in found.values()}
+    assert loading.load_short(longest_first).keys() == {claimed.turn_id for claimed in longest_first}
     monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", 0)
-    assert loading.load_short(list(found.values())) == {}
+    assert loading.load_short(longest_first) == {}
 
 
 @pytest.mark.parametrize("long", [False, True])
 async def test_a_run_that_is_loaded_alone_gets_the_same_messages_however_long(
     alice: World, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sessions_app.core.base import database
-
     def prepare() -> turns.Claimed:
         alice.say(seeded(alice, lines=4), "ahoy")
         return claims(1)[0]
@@ -140,8 +140,6 @@ async def test_a_run_that_is_loaded_alone_gets_the_same_messages_however_long(
 
 
 async def test_the_error_of_a_run_that_is_loaded_alone_is_raised(alice: World) -> None:
-    from sessions_app.core.base import database
-
     def prepare() -> turns.Claimed:
         session = alice.session(options={"key": "sk-1"})
         OptionValue.objects.filter(session=session).update(sealed=b"broken")

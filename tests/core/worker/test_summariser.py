@@ -22,7 +22,7 @@ from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.cast import make_session_of_client
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
-from tests.core.worker.test_worker import in_thread
+from tests.core.threads import in_thread
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
 from tests.fakes.steps import call, gate, status, text, usage
 

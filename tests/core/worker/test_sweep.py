@@ -39,10 +39,10 @@ from sessions_app.models import (
     UsageTotal,
 )
 from tests.core import tools
+from tests.core.client_actions import make
 from tests.core.conftest import World, claim_one, lease_is_over, locked, turn_of, wait_for, wait_for_state
-from tests.core.turns.of_clients.acting import make
+from tests.core.threads import in_thread
 from tests.core.turns.test_turns import full
-from tests.core.worker.test_worker import in_thread
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotReady
@@ -23,21 +23,10 @@ from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn
 from tests.core import tools
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
+from tests.core.threads import in_thread
 from tests.core.turns.test_turns import full
 from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.steps import call, gate, text
-
-
-def in_thread(fn: Callable[[], object]) -> threading.Thread:
-    def call_and_close() -> None:
-        try:
-            fn()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=call_and_close)
-    thread.start()
-    return thread
 
 
 def test_a_run_that_finishes_while_its_worker_winds_down_is_left_to_it(

@@ -16,10 +16,7 @@ from sessions_app.core.records import clients, session_changes
 from sessions_app.core.sessions import connections, inbox, state
 from sessions_app.models import PendingMessage, Turn
 from tests.core import tools
-from tests.core.conftest import World, wait_for
-from tests.core.dispatching import action, events
-from tests.core.turns.of_clients.acting import (
-    at_once,
+from tests.core.client_actions import (
     ends,
     make,
     put,
@@ -27,10 +24,14 @@ from tests.core.turns.of_clients.acting import (
     start,
     state_of,
 )
+from tests.core.conftest import World, wait_for
+from tests.core.dispatching import action, events
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
+from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_tools", "lasting_presence")]
 
 
 @pytest.mark.rule("R212")
@@ -129,10 +130,11 @@ def test_a_cancel_and_a_removal_never_let_a_removed_message_run(alice: World, st
     start(alice, session, model.script([text("one"), gate("hold")]))
     model.wait_gate("hold")
     put(alice, session, "never run")
-    at_once(
+    outcomes = at_once(
         lambda: turns.cancel_turn(alice.caller, session, "t1", dispatched=action()),
         lambda: inbox.remove(alice.caller, session, "queued", "m1", dispatched=action()),
     )
+    assert errors_of(outcomes) == ["done", "done"]
     model.open_gate("hold")
     assert state_of(session, "t1") == "cancelled"
     assert not Turn.objects.filter(session=session).exclude(public_id="t1").exists()
@@ -154,10 +156,10 @@ def test_a_cancel_at_the_end_of_a_turn_comes_before_it_or_too_late(
     )
     ended = ends(session, "t1", "done", "cancelled")
     if ended.state == "done":
-        assert outcomes == ["NotPossible", "done"]
+        assert errors_of(outcomes) == ["NotPossible", "done"]
         wait_for(lambda: Turn.objects.filter(session=session, state="done").count() == 2, "the queued turn")
     else:
-        assert outcomes == ["done", "done"]
+        assert errors_of(outcomes) == ["done", "done"]
         assert [each["id"] for each in state.read(alice.caller, session).queued] == ["m1"]
         assert Turn.objects.filter(session=session).count() == 1
 

@@ -1,16 +1,11 @@
-"""What clients that watch a session do, and what becomes of it."""
+"""Actions of AHP clients, and what is stored of them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
-
-from django.db import connection
 
 from agents_app import exact_json
 from sessions_app.core import turns
-from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
 from sessions_app.core.records import stored_messages
 from sessions_app.core.sessions import inbox
 from sessions_app.core.sessions.inbox import UserMessage
@@ -56,28 +51,6 @@ def waiting_call(session: Session, name: str, state: str = "pending") -> ToolCal
 
 def said(session: Session) -> list[tuple[str, Any]]:
     return [(line.role, exact_json.loads(line.content)) for line in stored_messages.read(session, "full")]
-
-
-def at_once(*calls: Callable[[], Any]) -> list[str]:
-    """What becomes of calls that are made at the same moment."""
-    barrier, outcomes = threading.Barrier(len(calls)), []
-
-    def run(one: Callable[[], Any]) -> None:
-        try:
-            barrier.wait(90)
-            one()
-            outcomes.append("done")
-        except (NotPossible, TurnAlreadyRunning) as error:
-            outcomes.append(type(error).__name__)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(one,)) for one in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    return sorted(outcomes)
 
 
 def put(world: World, session: Session, message: str, id: str = "m1", kind: Any = "queued") -> None:  # noqa: A002 - AHP's word

@@ -18,9 +18,7 @@ from sessions_app.core.sessions import entries, inbox, state
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.models import Turn
 from tests.core import tools
-from tests.core.conftest import World, wait_for
-from tests.core.dispatching import action, events
-from tests.core.turns.of_clients.acting import (
+from tests.core.client_actions import (
     ends,
     make,
     said,
@@ -28,11 +26,14 @@ from tests.core.turns.of_clients.acting import (
     state_of,
     waiting_call,
 )
+from tests.core.conftest import World, wait_for
+from tests.core.dispatching import action, events
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import PIXEL
 from tests.fakes.steps import call, gate, text, usage
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_tools", "lasting_presence")]
 
 
 @pytest.mark.rule("R140")

@@ -14,9 +14,7 @@ from sessions_app.core.records import clients
 from sessions_app.core.sessions import connections, state
 from sessions_app.core.turns import Decision, Outcome
 from tests.core import tools
-from tests.core.conftest import World
-from tests.core.dispatching import action, events, of_tenant
-from tests.core.turns.of_clients.acting import (
+from tests.core.client_actions import (
     OPEN_FILE,
     ends,
     make,
@@ -25,11 +23,14 @@ from tests.core.turns.of_clients.acting import (
     state_of,
     waiting_call,
 )
+from tests.core.conftest import World
+from tests.core.dispatching import action, events, of_tenant
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import PIXEL
 from tests.fakes.steps import call, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_tools", "lasting_presence")]
 
 
 @pytest.mark.rule("R183")

@@ -14,20 +14,21 @@ from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.sessions import forms, state
 from sessions_app.core.turns import ClientResult, Permission
 from sessions_app.models import Turn
-from tests.core.conftest import World, wait_for
-from tests.core.dispatching import action, events
-from tests.core.turns.of_clients.acting import (
-    at_once,
+from tests.core.client_actions import (
     ends,
     make,
     said,
     start,
     waiting_call,
 )
+from tests.core.conftest import World, wait_for
+from tests.core.dispatching import action, events
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
+from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_tools", "lasting_presence")]
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_of_two_clients_that_close_a_form_the_first_is_heard(
     def close(response: Any) -> Callable[[], None]:
         return lambda: forms.complete(alice.caller, session, name, response, dispatched=action())
 
-    assert at_once(close("decline"), close("cancel")) == ["NotPossible", "done"]
+    assert errors_of(at_once(close("decline"), close("cancel"))) == ["NotPossible", "done"]
     ends(session, "t1")
 
 

@@ -17,21 +17,22 @@ from sessions_app.core.tenancy import access
 from sessions_app.core.turns import ClientResult, Decision, Outcome, Permission, call_options
 from sessions_app.models import Turn
 from tests.core import tools
-from tests.core.conftest import World, wait_for
-from tests.core.dispatching import action, events
-from tests.core.turns.of_clients.acting import (
+from tests.core.client_actions import (
     OPEN_FILE,
-    at_once,
     ends,
     make,
     said,
     start,
     waiting_call,
 )
+from tests.core.conftest import World, wait_for
+from tests.core.dispatching import action, events
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
+from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_tools", "lasting_presence")]
 
 
 @pytest.mark.rule("R164")
@@ -125,7 +126,7 @@ def test_of_two_clients_that_confirm_one_call_the_first_is_heard(alice: World, s
         word = Decision(approved=True)
         return lambda: turns.confirm(alice.caller, session, "t1", row.call_id, word, dispatched=action(client=client))
 
-    assert at_once(confirm("c1"), confirm("c2")) == ["NotPossible", "done"]
+    assert errors_of(at_once(confirm("c1"), confirm("c2"))) == ["NotPossible", "done"]
     ends(session, "t1")
     assert tools.runs == [("add_one", 1)]
 
