@@ -4,6 +4,6 @@
 import sys
 
 if __name__ == "__main__":
-    from agenthost.commands import main
+    from agenthost.command_line import main
 
     sys.exit(main(sys.argv))

@@ -64,7 +64,7 @@ app.conf.update(
     task_create_missing_queues=True,
     # Tasks run where they are received: they return at once, and a thread of their own would only be one more to wake.
     worker_pool="solo",
-    task_annotations={"*": {"Request": "agenthost.workforce:Uncounted"}},
+    task_annotations={"*": {"Request": "agenthost.worker_services:Uncounted"}},
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_send_task_events=False,

@@ -24,7 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, SystemCheckError
 from django.db import DatabaseError, InterfaceError
 
-from agenthost.commands import CLOSED_PIPE, REFUSED, give_up_stdout
+from agenthost.command_line import CLOSED_PIPE, REFUSED, give_up_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
 from sessions_app.core.base import supervision
@@ -82,7 +82,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     """Serves HTTP until a signal, then until the open answers are complete or the time is up."""
     from django.conf import settings
 
-    from agenthost import exposure, health
+    from agenthost import health, security_warnings
     from agenthost.asgi import application
     from agenthost.edge.connections import Connections
     from agenthost.edge.protocol import HttpProtocol
@@ -121,7 +121,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     )
     server = WebServer(config, stopping)
     host, port = listener.getsockname()[:2]
-    exposure.log_warnings()
+    security_warnings.log_warnings()
     log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def run() -> None:
@@ -169,11 +169,11 @@ def _limits() -> Limits:
 def web() -> None:
     from django.conf import settings
 
-    from agenthost import start
-    from agenthost.workforce import settle_memory
+    from agenthost import startup_checks
+    from agenthost.worker_services import settle_memory
 
     listener = listen()
-    start.check()
+    startup_checks.check()
     settle_memory()
     serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
@@ -181,12 +181,12 @@ def web() -> None:
 def worker() -> None:
     from django.conf import settings
 
-    from agenthost import start
-    from agenthost.workforce import Workforce
+    from agenthost import startup_checks
+    from agenthost.worker_services import Workforce
     from agents_app import registry
 
     stop = _stop_event()
-    start.check()
+    startup_checks.check()
     registry.look_ahead()
     workforce = Workforce(beat=False)
     workforce.start()
@@ -196,7 +196,7 @@ def worker() -> None:
 
 
 def beat() -> None:
-    from agenthost.workforce import Beat
+    from agenthost.worker_services import Beat
 
     stop = _stop_event()
     service = Beat()
@@ -217,7 +217,7 @@ def embedded() -> None:
     from django.conf import settings
     from django.core.management import call_command
 
-    from agenthost.workforce import Workforce
+    from agenthost.worker_services import Workforce
 
     listener = listen()
     call_command("migrate", interactive=False, verbosity=0)
@@ -258,9 +258,9 @@ def main(arguments: Sequence[str]) -> int:
         report_fatal(str(error))
         return REFUSED
     except (DatabaseError, InterfaceError) as error:
-        from agenthost import reach
+        from agenthost import database_diagnosis
 
-        found = reach.explanation(error)
+        found = database_diagnosis.explanation(error)
         if found is None:
             raise
         report_fatal(found)

@@ -28,7 +28,7 @@ from django.urls import set_script_prefix
 
 from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
 from agenthost.middleware import known_request
-from agenthost.sockets import SocketGuard
+from agenthost.websocket_guard import SocketGuard
 from agents_app.fair.slots import FairSlots
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem

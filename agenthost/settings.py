@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from agenthost import env, keepsakes
+from agenthost import env, local_secrets
 from agents_app.outbound.policy import Allowance, Policy, port_number
 from agents_app.providers import KEY_VARIABLES
 
@@ -31,9 +31,9 @@ AGENTHOST_MODE = (
 _secret_key = env.text("AGENTHOST_SECRET_KEY")
 AGENTHOST_KEY_RING = env.sealing_keys("AGENTHOST_KEY_RING")
 if AGENTHOST_MODE == "embedded":
-    _secret_key = _secret_key or keepsakes.kept(AGENTHOST_VAR_DIR, "secret_key", keepsakes.new_secret)
+    _secret_key = _secret_key or local_secrets.kept(AGENTHOST_VAR_DIR, "secret_key", local_secrets.new_secret)
     AGENTHOST_KEY_RING = AGENTHOST_KEY_RING or env.decode_keys(
-        "the file key_ring in AGENTHOST_VAR_DIR", keepsakes.kept(AGENTHOST_VAR_DIR, "key_ring", keepsakes.new_sealing_key)
+        "the file key_ring in AGENTHOST_VAR_DIR", local_secrets.kept(AGENTHOST_VAR_DIR, "key_ring", local_secrets.new_sealing_key)
     )
 else:
     _missing = [
@@ -207,9 +207,9 @@ def _sqlite(path: Path) -> dict[str, Any]:
 if _database is not None and _database.vendor == "postgresql":
     DATABASES = {"default": _postgres(_database)}
 else:
-    keepsakes.close_directory(AGENTHOST_VAR_DIR)
+    local_secrets.close_directory(AGENTHOST_VAR_DIR)
     _sqlite_file = BASE_DIR / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3"
-    keepsakes.close_database(_sqlite_file)
+    local_secrets.close_database(_sqlite_file)
     DATABASES = {"default": _sqlite(_sqlite_file)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -6,12 +6,12 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from agenthost import front, health
+from agenthost import health, home_page
 
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
-    path("", front.page),
+    path("", home_page.page),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("docs", RedirectView.as_view(pattern_name="docs")),
@@ -19,7 +19,7 @@ urlpatterns = [
     path("", include("sessions_app.aap.urls")),
 ]
 
-handler400 = "agenthost.failures.bad_request"
-handler403 = "agenthost.failures.permission_denied"
-handler404 = "agenthost.failures.not_found"
-handler500 = "agenthost.failures.server_error"
+handler400 = "agenthost.error_views.bad_request"
+handler403 = "agenthost.error_views.permission_denied"
+handler404 = "agenthost.error_views.not_found"
+handler500 = "agenthost.error_views.server_error"

@@ -166,7 +166,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        from agenthost.commands import CLOSED_PIPE, give_up_stdout
+        from agenthost.command_line import CLOSED_PIPE, give_up_stdout
 
         give_up_stdout()
         sys.exit(CLOSED_PIPE)

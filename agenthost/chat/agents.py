@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agenthost.chat.printable import one_line
-from agenthost.chat.problems import NotAAP, WrongUse
+from agenthost.chat.errors import NotAAP, WrongUse
+from agenthost.chat.safe_text import one_line
 
 
 @dataclass(frozen=True, slots=True)

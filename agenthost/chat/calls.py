@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agenthost.chat import toolbox
+from agenthost.chat import local_tools
+from agenthost.chat.local_tools import ClientTool
 from agenthost.chat.runs import of_message
 from agenthost.chat.screen import Screen
-from agenthost.chat.toolbox import ClientTool
 
 ASKS_USER = "ask_user"
 
@@ -105,7 +105,7 @@ def _asks_user(call: Call) -> bool:
 def _run(call: Call, tool: ClientTool, screen: Screen, runner: asyncio.Runner) -> Any:
     assert tool.function is not None
     screen.note(f"  running {call.name} here …")
-    ran = toolbox.run(tool.function, call.input, runner)
+    ran = local_tools.run(tool.function, call.input, runner)
     if ran.fault:
         screen.fault(f"  {call.name} failed: {ran.fault}")
     else:

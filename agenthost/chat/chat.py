@@ -11,10 +11,10 @@ from typing import Any
 from agenthost.chat import agents, images, options
 from agenthost.chat.agents import Agent
 from agenthost.chat.conversation import ASK, LEFT, OFF, TRUST, Conversation
+from agenthost.chat.errors import ChatError, Refused, WrongUse
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.printable import one_line
-from agenthost.chat.problems import ChatError, Refused, WrongUse
 from agenthost.chat.runs import of_message
+from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen, text_of
 
 PROMPT = "> "

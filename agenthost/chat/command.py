@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agenthost.chat import agents, images, options, toolbox
+from agenthost.chat import agents, images, local_tools, options
 from agenthost.chat.agents import Agent
 from agenthost.chat.calls import Beforehand, Judge
 from agenthost.chat.chat import Chat
 from agenthost.chat.conversation import ASK, LEFT, OFF, STOPPED, TRUST, Conversation, Wishes
+from agenthost.chat.errors import ChatError, Refused, WrongUse
 from agenthost.chat.keyboard import Keyboard, storable
-from agenthost.chat.person import Person
-from agenthost.chat.printable import one_line
-from agenthost.chat.problems import ChatError, Refused, WrongUse
+from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen, wants_colour
 from agenthost.chat.server import DEFAULT_URL, Server, base_url, checked_key, is_exposed
+from agenthost.chat.terminal_responder import Person
 
 KEY_VARIABLE, URL_VARIABLE = "AGENTHOST_KEY", "AGENTHOST_URL"
 CODES = """exit codes:
@@ -150,7 +150,7 @@ class _Program:
             raise WrongUse("The answers go to a file, so say what to ask: --once TEXT")
         url = base_url(given.url or default_url)
         # Read first: what is wrong here needs no server to be found.
-        tools = toolbox.gathered(given.tools, given.tool_file)
+        tools = local_tools.gathered(given.tools, given.tool_file)
         server = Server(url, self._key(key), waited=self._waited, patience=given.wait)
         if is_exposed(url):
             self._screen.note(f"The key goes to {url} unencrypted; anybody on the way can read it.")
@@ -181,7 +181,7 @@ class _Program:
 
     # --- what it begins with ---
 
-    def _talk(self, server: Server, tools: dict[str, toolbox.ClientTool]) -> int:
+    def _talk(self, server: Server, tools: dict[str, local_tools.ClientTool]) -> int:
         known = self._runner.run(server.agents())
         document: dict[str, Any] | None = None
         if self._given.resume is not None:

@@ -16,12 +16,12 @@ from typing import Any
 from agenthost.chat import calls
 from agenthost.chat.agents import Agent
 from agenthost.chat.calls import Call, Judge
+from agenthost.chat.errors import ChatError, Refused
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.problems import ChatError, Refused
+from agenthost.chat.local_tools import ClientTool
 from agenthost.chat.runs import CutOff, Happening, Run
 from agenthost.chat.screen import Screen, text_of
 from agenthost.chat.server import Server
-from agenthost.chat.toolbox import ClientTool
 
 STOPPED = "stopped"
 """Instead of a reason: this client has cancelled the turn."""

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agenthost.chat.agents import Agent
-from agenthost.chat.printable import one_line
-from agenthost.chat.problems import WrongUse
+from agenthost.chat.errors import WrongUse
+from agenthost.chat.safe_text import one_line
 
 MOST_BYTES = 10 * 1024 * 1024
 """Of the files of one message: written as text they are a third longer, and servers bound what they take."""

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 
 from agenthost.chat.agents import Agent, Option
+from agenthost.chat.errors import WrongUse
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.printable import one_line
-from agenthost.chat.problems import WrongUse
+from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen
 
 REDACTED = "***"

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from agenthost.chat.problems import ChatError, NotAAP, NotConnected, NotReached, Refused
+from agenthost.chat.errors import ChatError, NotAAP, NotConnected, NotReached, Refused
 from agenthost.chat.server import Server, chunks, read_json
 from agenthost.chat.sse import Event, EventReader, EventTooLong
 

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from agenthost.chat.printable import cut, exact, one_line, plain, width
+from agenthost.chat.safe_text import cut, exact, one_line, plain, width
 
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "cyan": "36", "yellow": "33"}
 _LINES_OF_RESULT = 4

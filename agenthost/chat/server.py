@@ -18,9 +18,9 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from agenthost.chat import agents, problems
+from agenthost.chat import agents, errors
 from agenthost.chat.agents import Agent
-from agenthost.chat.problems import NotAAP, NotConnected, NotReached, Refused, WrongUse
+from agenthost.chat.errors import NotAAP, NotConnected, NotReached, Refused, WrongUse
 
 DEFAULT_URL = "http://127.0.0.1:8000/aap/v3"
 USUAL_PATH = "/aap/v3"
@@ -177,7 +177,7 @@ class Server:
                     yield response
                     return
                 text = await _bounded(response)
-                refused = problems.refusal(response.status, response.reason or "", response.headers, text)
+                refused = errors.refusal(response.status, response.reason or "", response.headers, text)
                 if refused.status == 404 and path == "/meta":
                     raise NotAAP(f"There is no AAP at {self.url} (404). Its address usually ends in {USUAL_PATH}.")
             if refused.status not in (429, 503) or refused.retry_after is None or refused.retry_after > left:

@@ -13,7 +13,7 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
-from agenthost import reach
+from agenthost import database_diagnosis
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from sessions_app.core.records import installation
 from sessions_app.models import AuditRecord, Turn
@@ -30,15 +30,15 @@ _QUICK_CHECK_SECONDS = 20.0
 
 
 def look() -> Iterator[Finding]:
-    fault = reach.why_unusable()
+    fault = database_diagnosis.why_unusable()
     if fault is not None:
         yield fail(NAME, fault, "")
         return
     if connection.vendor == "postgresql":
-        with closing(reach.connect()) as made:
+        with closing(database_diagnosis.connect()) as made:
             yield from of_postgres(made)
     else:
-        yield from of_sqlite(reach.sqlite_path())
+        yield from of_sqlite(database_diagnosis.sqlite_path())
 
 
 def of_postgres(made: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def of_postgres(made: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Finding]:
     version = made.info.server_version
     yield ok(
         NAME,
-        f"Postgres {version // 10000}.{version % 10000} at {reach.address()}, database {database}, {size}, role {role},"
+        f"Postgres {version // 10000}.{version % 10000} at {database_diagnosis.address()}, database {database}, {size}, role {role},"
         f" answers in {took:.1f} ms",
     )
     if version // 10000 < OLDEST_POSTGRES:

@@ -14,7 +14,7 @@ import redis
 from django.conf import settings
 from django.db import connection
 
-from agenthost import reach
+from agenthost import database_diagnosis
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from agenthost.doctor.redis import client
 
@@ -30,7 +30,7 @@ def clock() -> Iterator[Finding]:
     differences: dict[str, float] = {}
     if connection.vendor == "postgresql":
         try:
-            with closing(reach.connect()) as made:
+            with closing(database_diagnosis.connect()) as made:
                 differences["the database"] = _difference(lambda: _epoch(made))
         except psycopg.Error:
             pass
@@ -68,7 +68,7 @@ def _redis_time(made: redis.Redis) -> float:
 
 def disk() -> Iterator[Finding]:
     places = {"AGENTHOST_VAR_DIR": settings.AGENTHOST_VAR_DIR}
-    if connection.vendor == "sqlite" and (parent := reach.sqlite_path().parent) != settings.AGENTHOST_VAR_DIR:
+    if connection.vendor == "sqlite" and (parent := database_diagnosis.sqlite_path().parent) != settings.AGENTHOST_VAR_DIR:
         places["the database"] = parent
     elif connection.vendor == "postgresql" and (directory := _data_directory()) is not None:
         places["the database"] = directory
@@ -95,7 +95,7 @@ def _data_directory() -> Path | None:
     if host not in _LOCAL and not host.startswith("/"):
         return None
     try:
-        with closing(reach.connect()) as made:
+        with closing(database_diagnosis.connect()) as made:
             row = made.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
     except psycopg.Error:
         return None

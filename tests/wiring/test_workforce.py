@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
-from agenthost import workforce
+from agenthost import worker_services
 from agenthost.celery import app
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import tasks
@@ -27,15 +27,15 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
 
 
 @pytest.fixture
-def consumer() -> Iterator[workforce.Consumer]:
-    consuming = workforce.Consumer()
+def consumer() -> Iterator[worker_services.Consumer]:
+    consuming = worker_services.Consumer()
     consuming.start()
     yield consuming
     consuming.close()
     assert consuming.join(60)
 
 
-def test_a_wake_up_reaches_the_worker_at_once(consumer: workforce.Consumer, woken: threading.Semaphore) -> None:
+def test_a_wake_up_reaches_the_worker_at_once(consumer: worker_services.Consumer, woken: threading.Semaphore) -> None:
     tasks.wake()
     assert woken.acquire(timeout=60)
     delays = []
@@ -48,7 +48,9 @@ def test_a_wake_up_reaches_the_worker_at_once(consumer: workforce.Consumer, woke
     assert statistics.median(delays) < 0.25
 
 
-def test_no_wake_up_of_a_burst_is_lost(consumer: workforce.Consumer, woken: threading.Semaphore, settings: Settings) -> None:
+def test_no_wake_up_of_a_burst_is_lost(
+    consumer: worker_services.Consumer, woken: threading.Semaphore, settings: Settings
+) -> None:
     for _ in range(300):
         tasks.wake()
     for _ in range(300):
@@ -57,7 +59,7 @@ def test_no_wake_up_of_a_burst_is_lost(consumer: workforce.Consumer, woken: thre
 
 def test_it_can_be_started_again_after_it_was_stopped(woken: threading.Semaphore) -> None:
     for _ in range(2):
-        consuming = workforce.Consumer()
+        consuming = worker_services.Consumer()
         consuming.start()
         tasks.wake()
         assert woken.acquire(timeout=60)
@@ -66,7 +68,7 @@ def test_it_can_be_started_again_after_it_was_stopped(woken: threading.Semaphore
 
 
 def test_it_stops_at_once_when_there_is_nothing_to_do() -> None:
-    consuming = workforce.Consumer()
+    consuming = worker_services.Consumer()
     consuming.start()
     consuming.close()
     # Far from the half minute for which an idle consumer waits.
@@ -74,12 +76,12 @@ def test_it_stops_at_once_when_there_is_nothing_to_do() -> None:
 
 
 def test_beat_calls_for_housekeeping(
-    consumer: workforce.Consumer, woken: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
+    consumer: worker_services.Consumer, woken: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = threading.Event()
     monkeypatch.setattr(housekeeping, "run", kept.set)
     monkeypatch.setitem(app.conf.beat_schedule["housekeeping"], "schedule", 0.1)
-    beat = workforce.Beat()
+    beat = worker_services.Beat()
     beat.start()
     assert kept.wait(60)
     beat.stop()
@@ -87,10 +89,10 @@ def test_beat_calls_for_housekeeping(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_whole_workforce_is_present_while_it_runs_and_gone_when_it_has_stopped() -> None:
-    force = workforce.Workforce(beat=True)
+    force = worker_services.Workforce(beat=True)
     force.start()
     # A thread at work on a long conversation gives way to the loop after this.
-    assert sys.getswitchinterval() == pytest.approx(workforce.SWITCH_SECONDS)
+    assert sys.getswitchinterval() == pytest.approx(worker_services.SWITCH_SECONDS)
     assert live_workers.workers_alive() == 1
     assert force.stop(1.0)
     assert live_workers.workers_alive() == 0

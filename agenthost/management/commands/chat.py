@@ -16,7 +16,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from agenthost.chat import command
-from agenthost.chat.problems import KEY_REFUSED
+from agenthost.chat.errors import KEY_REFUSED
 from sessions_app.core.tenancy import keys
 from sessions_app.core.tenancy.keys import Issued
 from sessions_app.management.operator import OperatorCommand

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from agenthost.doctor import findings
-from agenthost.doctor.examination import examine
+from agenthost.doctor.all_checks import examine
 
 
 class Command(BaseCommand):

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 
-from agenthost import start
+from agenthost import startup_checks
 from agenthost.postgres import roles
 from sessions_app.core.records import installation
 
@@ -20,12 +20,12 @@ from sessions_app.core.records import installation
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            start.check_before_migrating()
+            startup_checks.check_before_migrating()
             # Before the first step, because processes of the previous release go on while it runs.
             installation.allow_previous_release()
             super().handle(*args, **options)
             if installation.schema_fault() is None:
-                start.check()
+                startup_checks.check()
             if settings.AGENTHOST_RUNTIME_ROLE:
                 roles.grant(settings.AGENTHOST_RUNTIME_ROLE)
         except ImproperlyConfigured as error:

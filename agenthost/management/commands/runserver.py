@@ -9,20 +9,20 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from agenthost import exposure, start
+from agenthost import security_warnings, startup_checks
 
 
 class Command(DaphneRunserver):  # type: ignore[misc]  # daphne has no types
     def inner_run(self, *args: Any, **options: Any) -> None:
         try:
-            start.check()
+            startup_checks.check()
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from None
-        exposure.log_warnings()
+        security_warnings.log_warnings()
         if settings.AGENTHOST_MODE != "embedded":
             super().inner_run(*args, **options)
             return
-        from agenthost.workforce import Workforce
+        from agenthost.worker_services import Workforce
 
         workforce = Workforce(beat=True)
         workforce.start()

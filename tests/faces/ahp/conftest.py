@@ -9,8 +9,8 @@ import pytest
 from channels.layers import channel_layers
 from django.db import connection
 
-from agenthost.sockets import SocketGuard
 from agenthost.websocket import WebSocket
+from agenthost.websocket_guard import SocketGuard
 from sessions_app.ahp import versions
 from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import database

@@ -20,7 +20,7 @@ from pytest_django import Settings
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from agenthost import front, routing
+from agenthost import home_page, routing
 from agenthost.middleware import _static_answer
 from sessions_app.aap.views import Streamed
 from sessions_app.core.base import byte_budget, database, log_context
@@ -147,7 +147,7 @@ def test_pages_for_one_address_take_a_share_of_the_connections_to_the_database(
     client: Connection, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = SlowText()
-    monkeypatch.setattr(front, "TEXT", text)
+    monkeypatch.setattr(home_page, "TEXT", text)
     with Connection(port) as first, Connection(port) as second:
         for connection in (first, second):
             connection.head("GET", "/")

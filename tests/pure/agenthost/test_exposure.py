@@ -7,7 +7,7 @@ import logging
 import pytest
 from pytest_django import Settings
 
-from agenthost import exposure
+from agenthost import security_warnings
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,6 @@ def test_what_is_open_to_others_is_said(
 ) -> None:
     settings.AGENTHOST_MODE, settings.AGENTHOST_HOST = mode, host
     settings.AGENTHOST_PLAIN_HTTP, settings.ALLOWED_HOSTS = plain, names
-    exposure.log_warnings()
+    security_warnings.log_warnings()
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * len(said)
     assert all(name in record.getMessage() for name, record in zip(said, caplog.records, strict=True))

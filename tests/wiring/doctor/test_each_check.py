@@ -19,9 +19,9 @@ from django.db import connection
 from django.utils import timezone
 from pytest_django import Settings
 
-from agenthost import reach
-from agenthost.doctor import agents, database, machine, redis, work
-from agenthost.doctor.examination import examine, of_settings
+from agenthost import database_diagnosis
+from agenthost.doctor import agents, database, machine, processes, redis
+from agenthost.doctor.all_checks import examine, of_settings
 from agenthost.doctor.findings import Finding, line
 from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
@@ -81,7 +81,7 @@ def test_a_postgres_is_described() -> None:
     first = next(database.look())
     assert first.state == "ok"
     assert first.detail.startswith("Postgres ")
-    assert reach.address() in first.detail
+    assert database_diagnosis.address() in first.detail
 
 
 @pytest.mark.usefixtures("_postgres")
@@ -103,7 +103,7 @@ def patient(on_postgres: bool) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """A connection with a role that may do nothing yet; ``reset role`` makes it the administrator's."""
     if not on_postgres:
         pytest.skip("about Postgres")
-    with closing(reach.connect()) as made:
+    with closing(database_diagnosis.connect()) as made:
         made.execute("create role doctor_patient")
         made.execute("set role doctor_patient")
         try:
@@ -135,25 +135,25 @@ def test_a_role_that_may_rewrite_the_audit_is_a_warning(patient: psycopg.Connect
 
 @pytest.mark.usefixtures("_postgres")
 def test_settings_that_lose_data_are_named() -> None:
-    with closing(reach.connect()) as made:
+    with closing(database_diagnosis.connect()) as made:
         name = made.info.dbname
         made.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
     try:
-        with closing(reach.connect()) as made:
+        with closing(database_diagnosis.connect()) as made:
             found = [each.detail for each in bad(database.parameters(made))]
     finally:
-        with closing(reach.connect()) as made:
+        with closing(database_diagnosis.connect()) as made:
             made.execute(f'alter database "{name}" reset synchronous_commit'.encode())
     assert any(detail.startswith("synchronous_commit is off") for detail in found)
 
 
 @pytest.mark.usefixtures("_postgres")
 def test_a_database_that_is_not_utf8_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(reach.connect()) as administrator:
+    with closing(database_diagnosis.connect()) as administrator:
         administrator.execute("create database doctor_ascii encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'")
         try:
             monkeypatch.setitem(connection.settings_dict, "NAME", "doctor_ascii")
-            with closing(reach.connect()) as made:
+            with closing(database_diagnosis.connect()) as made:
                 found = [each.detail for each in bad(database.parameters(made))]
         finally:
             administrator.execute("drop database doctor_ascii")
@@ -163,13 +163,13 @@ def test_a_database_that_is_not_utf8_is_a_fault(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("_postgres")
 def test_a_server_that_is_too_old_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "OLDEST_POSTGRES", 99)
-    with closing(reach.connect()) as made:
+    with closing(database_diagnosis.connect()) as made:
         assert any(each.fix == "Upgrade it to 99 or newer." for each in bad(database.of_postgres(made)))
 
 
 @pytest.mark.usefixtures("_postgres")
 def test_more_connections_than_the_server_allows_are_a_fault(settings: Settings) -> None:
-    with closing(reach.connect()) as made:
+    with closing(database_diagnosis.connect()) as made:
         settings.AGENTHOST_DATABASE_POOL_MAX = 10_000
         fault = the_bad(database.connections(made))
     assert fault.state == "fail"
@@ -178,7 +178,7 @@ def test_more_connections_than_the_server_allows_are_a_fault(settings: Settings)
 
 @pytest.mark.usefixtures("_postgres")
 def test_a_read_only_server_is_a_fault() -> None:
-    with closing(reach.connect()) as made:
+    with closing(database_diagnosis.connect()) as made:
         made.execute("set default_transaction_read_only = on")
         assert any("read-only" in each.detail for each in bad(database.of_postgres(made)))
 
@@ -364,18 +364,18 @@ def test_a_disk_that_is_nearly_full_is_named(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_a_deployment_without_a_worker_is_a_fault(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
-    assert (work.workers().state, work.workers().fix) == ("fail", "Start one: ops/entrypoint worker")
+    assert (processes.workers().state, processes.workers().fix) == ("fail", "Start one: ops/entrypoint worker")
     live_workers.announce("worker-1")
-    assert work.workers().state == "ok"
+    assert processes.workers().state == "ok"
 
 
 def test_a_beat_that_does_nothing_is_noticed_by_what_it_should_have_started(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
-    assert work.beat().fix == "Start one: ops/entrypoint beat"
+    assert processes.beat().fix == "Start one: ops/entrypoint beat"
     housekeeping.run()
-    assert work.beat().state == "ok"
+    assert processes.beat().state == "ok"
     InstallationMark.objects.filter(name="housekeeping").update(updated_at=timezone.now() - timedelta(hours=2))
-    assert work.beat().detail == "The last housekeeping was 120 minutes ago."
+    assert processes.beat().detail == "The last housekeeping was 120 minutes ago."
 
 
 # All of it -------------------------------------------------------------------------------------------

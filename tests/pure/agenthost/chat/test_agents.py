@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agenthost.chat import agents, options
-from agenthost.chat.problems import NotAAP, WrongUse
+from agenthost.chat.errors import NotAAP, WrongUse
 from agenthost.chat.screen import Screen
 
 META: dict[str, Any] = {

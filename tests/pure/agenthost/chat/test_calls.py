@@ -7,8 +7,8 @@ import io
 from typing import Any
 
 from agenthost.chat.calls import Beforehand, Call, Decision, Denied, answered, pending
+from agenthost.chat.local_tools import ClientTool, of_function
 from agenthost.chat.screen import Screen
-from agenthost.chat.toolbox import ClientTool, of_function
 
 
 def use(call_id: str, name: str = "t") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from agenthost.chat import images
 from agenthost.chat.agents import Agent
-from agenthost.chat.problems import WrongUse
+from agenthost.chat.errors import WrongUse
 
 
 def agent(*can: str) -> Agent:

@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from agenthost.chat import command, toolbox
+from agenthost.chat import command, local_tools
 from agenthost.chat.chat import COMMANDS
 from tests.paths import ROOT
 
@@ -37,7 +37,7 @@ def test_the_tool_on_the_page_is_one(tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     (tmp_path / "harbour_of_the_page.py").write_text(found[1])
-    (tool,) = toolbox.of_module(str(tmp_path / "harbour_of_the_page.py"))
+    (tool,) = local_tools.of_module(str(tmp_path / "harbour_of_the_page.py"))
     assert tool.specification == {
         "name": "berth_of",
         "description": "Finds the berth of a ship.",

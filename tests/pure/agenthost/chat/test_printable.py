@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenthost.chat.printable import cut, exact, one_line, plain, width
+from agenthost.chat.safe_text import cut, exact, one_line, plain, width
 
 
 @pytest.mark.parametrize(

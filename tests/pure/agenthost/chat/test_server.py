@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agenthost.chat import problems
-from agenthost.chat.problems import WrongUse
+from agenthost.chat import errors
+from agenthost.chat.errors import WrongUse
 from agenthost.chat.server import Server, base_url, checked_key, is_exposed
 
 
@@ -59,7 +59,7 @@ def test_a_key_is_not_in_what_a_server_says_of_itself() -> None:
 
 def test_a_refusal_is_told_with_every_fault() -> None:
     body = {"detail": "Not so.", "errors": [{"pointer": "/a", "detail": "is wrong"}, {"pointer": "", "detail": "is worse"}, 5]}
-    refused = problems.refusal(422, "Unprocessable", {}, json.dumps(body).encode())
+    refused = errors.refusal(422, "Unprocessable", {}, json.dumps(body).encode())
     assert str(refused) == "The server refused this (422): Not so.\n  /a: is wrong\n  (all of it): is worse"
     assert refused.code == 2
 
@@ -68,7 +68,7 @@ def test_a_refusal_is_told_with_every_fault() -> None:
     ("body", "detail"), [(b"", "Bad Gateway"), (b"<html>", "Bad Gateway"), (b'{"title":"Busy"}', "Busy"), (b"[1]", "Bad Gateway")]
 )
 def test_a_refusal_that_is_no_problem_document_is_told_all_the_same(body: bytes, detail: str) -> None:
-    refused = problems.refusal(502, "Bad Gateway", {"X-Request-Id": "req_1"}, body)
+    refused = errors.refusal(502, "Bad Gateway", {"X-Request-Id": "req_1"}, body)
     assert str(refused) == f"The server refused this (502): {detail}\n  Its operator finds the reason in the log under req_1."
     assert refused.code == 5
 
@@ -78,4 +78,4 @@ def test_a_refusal_that_is_no_problem_document_is_told_all_the_same(body: bytes,
 )
 def test_how_long_to_wait_is_read_in_seconds(written: str | None, seconds: float | None) -> None:
     headers = {} if written is None else {"Retry-After": written}
-    assert problems.refusal(429, "", headers, b"").retry_after == seconds
+    assert errors.refusal(429, "", headers, b"").retry_after == seconds

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from agenthost.chat.signature import NoSchema, WrongArguments, described, docstring
+from agenthost.chat.function_schema import NoSchema, WrongArguments, described, docstring
 
 
 class Colour(enum.Enum):

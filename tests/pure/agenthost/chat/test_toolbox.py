@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agenthost.chat import toolbox
-from agenthost.chat.problems import WrongUse
-from agenthost.chat.signature import described
+from agenthost.chat import local_tools
+from agenthost.chat.errors import WrongUse
+from agenthost.chat.function_schema import described
 
 MODULE = """
 from json import dumps
@@ -43,26 +43,26 @@ def module(tmp_path: Path) -> Path:
 
 
 def test_a_files_own_public_functions_become_tools_and_it_may_import_its_neighbours(module: Path) -> None:
-    tools = toolbox.of_module(str(module))
+    tools = local_tools.of_module(str(module))
     assert [tool.name for tool in tools] == ["first", "second"]
     assert tools[0].specification["description"] == "The first."
 
 
 def test_one_function_can_be_named(module: Path) -> None:
-    assert [tool.name for tool in toolbox.of_module(f"{module}:second")] == ["second"]
+    assert [tool.name for tool in local_tools.of_module(f"{module}:second")] == ["second"]
     with pytest.raises(WrongUse, match="has no function 'third'"):
-        toolbox.of_module(f"{module}:third")
+        local_tools.of_module(f"{module}:third")
 
 
 def test_a_module_on_the_path_may_say_which_functions_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "chosen_chat_tools.py").write_text('from textwrap import dedent\n__all__ = ["dedent"]\ndef mine() -> None: ...\n')
     monkeypatch.syspath_prepend(tmp_path)
-    assert [tool.name for tool in toolbox.of_module("chosen_chat_tools")] == ["dedent"]
+    assert [tool.name for tool in local_tools.of_module("chosen_chat_tools")] == ["dedent"]
 
 
 def test_a_file_named_like_a_module_that_is_loaded_takes_nobodys_place(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("def dumps(value: str) -> str:\n    return value\n")
-    assert [tool.name for tool in toolbox.of_module(str(tmp_path / "json.py"))] == ["dumps"]
+    assert [tool.name for tool in local_tools.of_module(str(tmp_path / "json.py"))] == ["dumps"]
     import json as still
 
     assert still is json
@@ -84,20 +84,20 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, words: str
     path = tmp_path / "wrong_chat_tools.py"
     path.write_text(text)
     with pytest.raises(WrongUse, match=words):
-        toolbox.of_module(str(path))
+        local_tools.of_module(str(path))
 
 
 def test_two_tools_of_one_name_are_refused(module: Path, tmp_path: Path) -> None:
     declared = tmp_path / "tools.json"
     declared.write_text(json.dumps({"tools": [{"name": "first"}]}))
     with pytest.raises(WrongUse, match="two tools called first"):
-        toolbox.gathered([str(module)], [str(declared)])
+        local_tools.gathered([str(module)], [str(declared)])
 
 
 def test_a_file_declares_one_tool_or_several(tmp_path: Path) -> None:
     path = tmp_path / "tools.json"
     path.write_text(json.dumps({"name": "ask", "description": "Asks.", "parameters": {"type": "object"}}))
-    assert [tool.specification for tool in toolbox.of_file(str(path))] == [
+    assert [tool.specification for tool in local_tools.of_file(str(path))] == [
         {"name": "ask", "description": "Asks.", "parameters": {"type": "object"}}
     ]
 
@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_declaration_is_said(tmp_path: Path, text: str, wor
     path = tmp_path / "tools.json"
     path.write_text(text)
     with pytest.raises(WrongUse, match=words):
-        toolbox.of_file(str(path))
+        local_tools.of_file(str(path))
 
 
 class Found(BaseModel):
@@ -136,11 +136,11 @@ class Found(BaseModel):
     ],
 )
 def test_a_functions_value_is_what_the_model_gets(value: Any, content: Any) -> None:
-    assert toolbox.content_of(value) == content
+    assert local_tools.content_of(value) == content
 
 
 def test_a_result_too_long_for_any_model_is_cut() -> None:
-    content = toolbox.content_of("x" * (toolbox.MOST_CHARACTERS + 7))
+    content = local_tools.content_of("x" * (local_tools.MOST_CHARACTERS + 7))
     assert content.endswith("\n[7 characters left out]")
 
 
@@ -149,7 +149,7 @@ def test_what_a_function_raises_is_its_result_and_its_place_is_for_the_person_al
         raise ValueError("not today")
 
     with asyncio.Runner() as runner:
-        ran = toolbox.run(described(failing), {}, runner)
+        ran = local_tools.run(described(failing), {}, runner)
     assert ran.content == "Tool execution failed: ValueError: not today"
     assert "test_toolbox.py:" in ran.fault
     assert "test_toolbox.py" not in ran.content
@@ -161,4 +161,4 @@ def test_a_coroutine_is_awaited() -> None:
         return a + 1
 
     with asyncio.Runner() as runner:
-        assert toolbox.run(described(slow), {"a": 1}, runner).content == "2"
+        assert local_tools.run(described(slow), {"a": 1}, runner).content == "2"

@@ -39,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
             report_fatal(str(error))
         return REFUSED
     except (DatabaseError, InterfaceError) as error:
-        from agenthost import reach
+        from agenthost import database_diagnosis
 
-        found = None if "--traceback" in arguments else reach.explanation(error)
+        found = None if "--traceback" in arguments else database_diagnosis.explanation(error)
         if found is None:
             raise
         report_fatal(found)

@@ -8,9 +8,9 @@ from functools import partial
 from django.conf import settings
 from django.core import checks as system_checks
 
-from agenthost import exposure, reach
+from agenthost import database_diagnosis, security_warnings
 from agenthost.checks import BAD_AGENTS_FILE
-from agenthost.doctor import agents, database, machine, redis, work
+from agenthost.doctor import agents, database, machine, processes, redis
 from agenthost.doctor.findings import Finding, fail, ok, warning
 
 Check = Callable[[], Iterator[Finding]]
@@ -34,7 +34,7 @@ def of_settings() -> Iterator[Finding]:
         yield fail(
             "settings", "AGENTHOST_ALLOWED_HOSTS is not set; the role web does not start.", "Set it to the names of this server."
         )
-    for line in exposure.warnings():
+    for line in security_warnings.warnings():
         yield warning("settings", line, "")
     if not found:
         yield ok("settings", f"{settings.AGENTHOST_MODE} mode, data directory {settings.AGENTHOST_VAR_DIR}")
@@ -50,9 +50,9 @@ def examine(*, connect: bool) -> Iterator[Finding]:
         "agents": partial(agents.look, connect=connect),
         "clock": machine.clock,
         "disk": machine.disk,
-        "workers": work.look,
+        "workers": processes.look,
     }
-    if reach.why_unusable() is not None:
+    if database_diagnosis.why_unusable() is not None:
         # The database's own check reports it; these could only say the same.
         del checks["schema"], checks["workers"]
     for name, check in checks.items():

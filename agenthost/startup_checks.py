@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 
-from agenthost import reach
+from agenthost import database_diagnosis
 from sessions_app.core.records import installation
 from sessions_app.core.records.installation import Fault
 
@@ -29,7 +29,7 @@ def check() -> None:
 
 
 def _check_reach() -> None:
-    found = reach.why_unusable()
+    found = database_diagnosis.why_unusable()
     if found is not None:
         raise ImproperlyConfigured(found)
 

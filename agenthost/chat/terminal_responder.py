@@ -8,7 +8,7 @@ from typing import Any
 
 from agenthost.chat.calls import Call, Decision, Denied
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.printable import one_line
+from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agenthost.chat.problems import WrongUse
-from agenthost.chat.signature import Described, NoSchema, WrongArguments, described
+from agenthost.chat.errors import WrongUse
+from agenthost.chat.function_schema import Described, NoSchema, WrongArguments, described
 
 MOST_CHARACTERS = 1_000_000
 """Of a result: what a model could not read anyway is not sent."""

@@ -29,7 +29,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "ready": "/readyz",
     }
     if request.get_preferred_type(["text/plain", "text/html"]) == "text/html":
-        answer = render(request, "agenthost/front.html", addresses)
+        answer = render(request, "agenthost/home.html", addresses)
         answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     else:
         answer = HttpResponse(TEXT.format_map(addresses), content_type="text/plain; charset=utf-8")
