@@ -1,1 +1,1 @@
-"""Wiring: settings, addresses, the server's layers and processes. Nothing below imports it."""
+"""The outermost layer: settings, URLs, ASGI layers and processes. No other package imports it."""

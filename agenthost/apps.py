@@ -1,4 +1,4 @@
-"""The wiring as a Django application: its checks, its runserver."""
+"""Django application config: registers system checks and the Celery application."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ class AgenthostConfig(AppConfig):
     name = "agenthost"
 
     def ready(self) -> None:
-        # Registers the checks, and makes our Celery application the one that tasks are sent through,
-        # in every process. Nothing is started here: every management command passes through.
+        # Importing registers the checks and makes our Celery application the default one in every process.
+        # Starts nothing, because every management command runs this method.
         from agenthost import celery, checks  # noqa: F401

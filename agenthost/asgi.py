@@ -1,4 +1,4 @@
-"""The entry for ASGI servers: ``agenthost.asgi:application``."""
+"""Entry point for ASGI servers: ``agenthost.asgi:application``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
 django.setup(set_prefix=False)
 
-# What it is made of reads the settings as it is imported.
+# These modules read the settings when they are imported.
 from agenthost.routing import application  # noqa: E402
 
 __all__ = ["application"]

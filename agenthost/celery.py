@@ -1,4 +1,4 @@
-"""The Celery application. Its tasks only wake somebody up; what is to be done stands in the database."""
+"""The Celery application. Its tasks are wake-up calls only; the work itself is stored in the database."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from celery import Celery
 from django.conf import settings
 from kombu import Exchange, Queue
 
-from agenthost import memory_broker, redis_broker  # noqa: F401 - naming it makes it the one for redis:
+from agenthost import memory_broker, redis_broker  # noqa: F401 - the import registers the transport for redis:
 
-# Nothing is acknowledged: a task that is lost costs nothing, and keeping count of them took half of the consumer's time.
+# No acknowledgements: a lost wake-up does no harm, and acknowledging them took half of the consumer's time.
 QUEUE = Queue("agenthost", Exchange("agenthost", type="direct"), routing_key="agenthost", no_ack=True)
 WAKE, HOUSEKEEPING = "agenthost.wake_worker", "agenthost.housekeeping"
 
 
-# Whoever publishes is answering a client: one look at a broker that is away, no second one after a pause.
-# The consumer has its own, patient way to connect again.
-_ONE_LOOK = {"max_retries": 0, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+# Publishing happens within client requests, so it does not retry when the broker is down. The consumer reconnects by itself.
+_NO_RETRIES = {"max_retries": 0, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 
 def _broker_options(url: str) -> dict[str, object]:
     if url.startswith("redis"):
         return {
-            **_ONE_LOOK,
+            **_NO_RETRIES,
             "socket_connect_timeout": 1.0,
             "socket_timeout": 2.0,
             "socket_keepalive": True,
             "retry_on_timeout": False,
             "health_check_interval": 30,
-            # Tasks are acknowledged when they are received, so nothing is ever given out a second time.
+            # Has no effect without acknowledgements: no task is delivered again.
             "visibility_timeout": 3600,
             "global_keyprefix": "agenthost.",
         }
     if url.startswith("amqp"):
-        return {**_ONE_LOOK, "connect_timeout": 1.0, "read_timeout": 2.0, "write_timeout": 2.0}
+        return {**_NO_RETRIES, "connect_timeout": 1.0, "read_timeout": 2.0, "write_timeout": 2.0}
     return {}
 
 
@@ -49,7 +48,7 @@ app.conf.update(
     broker_connection_timeout=1.0,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    # A Redis that became a replica, or whose disk is full, refuses the consumer's command. Its workers wait for a better one.
+    # A Redis that became a replica, or whose disk is full, refuses commands. The consumer retries until it accepts them.
     broker_channel_error_retry=True,
     broker_heartbeat=30,
     task_publish_retry=False,
@@ -62,9 +61,9 @@ app.conf.update(
     task_queues=[QUEUE],
     task_routes={WAKE: {"queue": QUEUE.name}, HOUSEKEEPING: {"queue": QUEUE.name}},
     task_create_missing_queues=True,
-    # Tasks run where they are received: they return at once, and a thread of their own would only be one more to wake.
+    # Tasks return at once, so they run in the consumer's thread; a pool would only add a thread switch.
     worker_pool="solo",
-    task_annotations={"*": {"Request": "agenthost.worker_services:Uncounted"}},
+    task_annotations={"*": {"Request": "agenthost.worker_services:UnacknowledgedRequest"}},
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_send_task_events=False,
@@ -80,7 +79,7 @@ app.conf.update(
         "housekeeping": {
             "task": HOUSEKEEPING,
             "schedule": 60.0,
-            # A backlog of these is worth nothing: one that waited longer than its period is dropped.
+            # A task that waited longer than its period is dropped, because the next one replaces it.
             "options": {"expires": 55, "retry": False, "ignore_result": True},
         }
     },

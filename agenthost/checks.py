@@ -1,4 +1,4 @@
-"""System checks: shapes of a deployment that would lose data or answers, refused before they start."""
+"""Django system checks: refuse configurations that would lose data or responses."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ NO_HOSTS = "agenthost.E007"
 
 @register
 def check_database(**_: Any) -> list[CheckMessage]:
-    """SQLite belongs to the one process of the embedded server."""
+    """SQLite is for the embedded server, which is one process."""
     on_sqlite = settings.DATABASES["default"]["ENGINE"].endswith("sqlite3")
     if not on_sqlite or settings.AGENTHOST_MODE == "embedded":
         return []
     return [
         Error(
             "SQLite cannot serve several processes.",
-            hint="Set DATABASE_URL to a Postgres, or run the role embedded.",
+            hint="Set DATABASE_URL to a Postgres database, or run the role embedded.",
             id=SQLITE_WITH_PROCESSES,
         )
     ]
 
 
 @register
-def check_carrier(**_: Any) -> list[CheckMessage]:
-    """Processes that serve one database need a carrier of announcements and a broker between them."""
+def check_redis(**_: Any) -> list[CheckMessage]:
+    """Several processes need a pub/sub transport and a broker."""
     if settings.AGENTHOST_ROLE not in ("web", "worker", "beat"):
         return []
     errors: list[CheckMessage] = []
     if not settings.AGENTHOST_REDIS_URL:
         errors.append(
             Error(
-                "Web and worker processes need a Redis to tell each other what happened.",
+                "Web and worker processes need Redis to notify each other of events.",
                 hint="Set REDIS_URL, or run the role embedded.",
                 id=CLUSTER_WITHOUT_REDIS,
             )
         )
     if not settings.AGENTHOST_BROKER_URL:
         errors.append(
-            Error("There is no broker for Celery's tasks.", hint="Set CELERY_BROKER_URL or REDIS_URL.", id=NO_BROKER),
+            Error("Celery has no broker.", hint="Set CELERY_BROKER_URL or REDIS_URL.", id=NO_BROKER),
         )
     return errors
 
 
 @register
 def check_hosts(**_: Any) -> list[CheckMessage]:
-    """A web process knows its names: pages and links must not be made with a name that a stranger chose."""
+    """A web process needs its host names, so that pages and links are not built from a client's Host header."""
     if settings.AGENTHOST_ROLE != "web" or settings.ALLOWED_HOSTS:
         return []
     return [
         Error(
             "AGENTHOST_ALLOWED_HOSTS is not set.",
-            hint="The names that clients use for this server, comma-separated: agents.example.org. * allows every name.",
+            hint="Set it to the host names that clients use, comma-separated: agents.example.org. * allows every name.",
             id=NO_HOSTS,
         )
     ]
@@ -72,13 +72,13 @@ def check_hosts(**_: Any) -> list[CheckMessage]:
 
 @register
 def check_key_ring(**_: Any) -> list[CheckMessage]:
-    """Secret options are sealed under the key ring; one that is made up is lost with its process."""
+    """Secret options are encrypted with the key ring; a generated one would be lost with its process."""
     if settings.AGENTHOST_KEY_RING:
         return []
     return [
         Error(
             "AGENTHOST_KEY_RING is not set.",
-            hint="One or more keys of 32 bytes in base64, newest first; a new one: openssl rand -base64 32",
+            hint="Set it to one or more keys of 32 bytes in base64, newest first. Generate one: openssl rand -base64 32",
             id=NO_KEY_RING,
         )
     ]
@@ -90,7 +90,7 @@ def check_channel_layers(**_: Any) -> list[CheckMessage]:
     return [
         Error(
             f"The channel layer {name} is {layer.get('BACKEND')}.",
-            hint=f"Streams rely on {OUR_LAYER}: what it joins, bounds and reports, the stock layers do not.",
+            hint=f"Use {OUR_LAYER}. Streams need its acknowledged joins, bounded queues and overflow reports.",
             id=FOREIGN_LAYER,
         )
         for name, layer in settings.CHANNEL_LAYERS.items()
@@ -100,7 +100,7 @@ def check_channel_layers(**_: Any) -> list[CheckMessage]:
 
 @register
 def check_agents(**_: Any) -> list[CheckMessage]:
-    """The agents file is read whole before anything is served by it."""
+    """The agents file must load without errors."""
     from agents_app import registry
 
     try:

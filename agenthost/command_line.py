@@ -1,4 +1,4 @@
-"""The entry of manage.py: Django's commands, with one line where an operator can do something about an error."""
+"""Entry point of manage.py: runs Django's commands, and reports errors that an operator can fix in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agenthost.observability import report_fatal
 
 REFUSED = 1
 CLOSED_PIPE = 141
-"""What a shell reports for a program that SIGPIPE has ended."""
+"""The exit code that shells report for a program ended by SIGPIPE."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,31 +24,31 @@ def main(arguments: Sequence[str]) -> int:
         try:
             execute_from_command_line(list(arguments))
         finally:
-            # Also when a command exits by itself: what is buffered would fail where nobody can catch it.
+            # Also after sys.exit: a flush at interpreter shutdown would fail where nothing catches the error.
             sys.stdout.flush()
     except BrokenPipeError:
-        give_up_stdout()
+        discard_stdout()
         return CLOSED_PIPE
     except ImproperlyConfigured as error:
         if "--traceback" in arguments:
             raise
         if list(arguments[1:2]) == ["doctor"]:
-            fault = findings.fail("settings", str(error), "")
-            print(findings.document([fault]) if "--json" in arguments else findings.line(fault))  # noqa: T201 - a command's answer
+            finding = findings.fail("settings", str(error), "")
+            print(findings.document([finding]) if "--json" in arguments else findings.line(finding))  # noqa: T201 - the command's output
         else:
             report_fatal(str(error))
         return REFUSED
     except (DatabaseError, InterfaceError) as error:
         from agenthost import database_diagnosis
 
-        found = None if "--traceback" in arguments else database_diagnosis.explanation(error)
-        if found is None:
+        fault = None if "--traceback" in arguments else database_diagnosis.diagnose_error(error)
+        if fault is None:
             raise
-        report_fatal(found)
+        report_fatal(fault)
         return REFUSED
     return 0
 
 
-def give_up_stdout() -> None:
-    """Nobody reads stdout any more (`| head -1`): what is still buffered goes nowhere, without a complaint at the end."""
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null after its reader has gone (`| head -1`), so that the last flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,7 @@
-"""Which pages of other origins may read an answer (A95).
+"""CORS headers (A95).
 
-Pure but for the operator's setting. Keys travel in a header that a page must be given first, never in a cookie:
-so an answer may be read by whoever holds a key, and credentials mode stays off. Where a cookie does open doors,
-in the admin, no other origin is let in.
+API keys are sent in a header, never in a cookie, so pages of any allowed origin may read responses without
+credentials mode. The admin uses cookies, so its responses are readable by no other origin.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ PREFLIGHT_SECONDS = b"7200"
 _OWN_PAGES = ("/admin", "/admin/")
 
 
-def of_answer(path: str, origin: str | None) -> Headers:
-    """What any answer carries, errors and streams included."""
+def response_headers(path: str, origin: str | None) -> Headers:
+    """Headers of every response, including errors and streams."""
     if _is_own_page(path):
         return []
     allowed: Sequence[str] = settings.AGENTHOST_CORS_ORIGINS
@@ -37,8 +36,8 @@ def of_answer(path: str, origin: str | None) -> Headers:
     return headers
 
 
-def of_preflight(path: str, origin: str | None) -> Headers:
-    """What the answer to OPTIONS carries besides; nothing for an origin that is not let in."""
+def preflight_headers(path: str, origin: str | None) -> Headers:
+    """Additional headers of the response to OPTIONS; empty for an origin that is not allowed."""
     allowed: Sequence[str] = settings.AGENTHOST_CORS_ORIGINS
     if _is_own_page(path) or not ("*" in allowed or _is_listed(origin, allowed)):
         return []

@@ -1,8 +1,8 @@
-"""The ASGI layer before Django: what can be decided about a request without its body.
+"""ASGI layer before Django: checks a request before its body is read.
 
-Django reads a whole body before any view runs. So a client that has no key or a wrong one, sends too much or too
-slowly is answered here, in the protocol's words; and what every answer carries (A95, A122) is added here, because
-Django's own errors and streams pass by too. It knows headers and paths; what they mean is the faces' business.
+Django reads the whole body before a view runs. So requests with no key, a wrong key, or a body that is too large or
+too slow are refused here, in the protocol's error format. Headers of every response (A95, A122) are added here too,
+because Django's own error responses and streams need them as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Judge = Callable[[Scope], Awaitable[Problem | None]]
+KeyCheck = Callable[[Scope], Awaitable[Problem | None]]
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
@@ -41,32 +41,38 @@ access_log = logging.getLogger("agenthost.access")
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 WEBSOCKET_PATHS = frozenset({"/ahp"})
 WAIT_FOR_READER = "agenthost.wait_for_reader"
-"""An extension of the scope: the server drops clients that read nothing, until it is told that this one has a good key.
+"""ASGI extension: the server drops clients that read nothing, unless this is called, for clients with a valid key.
 
-Called with a way to ask whether it still is: ``async () -> bool``, or None.
+The argument is ``async () -> bool``, which checks whether the key is still valid, or None.
 """
 DROP = "agenthost.drop"
-"""An extension of the scope: ends the connection at once, whatever of the answer its client has not read."""
+"""ASGI extension: ends the connection at once, even if the client has not read the whole response."""
 LINGER_SECONDS = 5.0
 PAGE_BODY_BYTES = 256 * 1024
-"""The largest body for pages. A sign-in form may come from anybody."""
-_STRANGER_BYTES = 1024 * 1024
-"""How much of a body is read and dropped when its key is refused."""
+"""The largest request body for pages. They include the sign-in form, which needs no key."""
+_UNAUTHENTICATED_DISCARD_BYTES = 1024 * 1024
+"""How much of a body is read and discarded when its key is refused."""
 
-_SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _META_PATH = re.compile(r"/aap/v\d+/meta")
 
 
-def sane_request_id(value: str) -> bool:
-    return _SANE_REQUEST_ID.fullmatch(value) is not None
+def is_request_id(value: str) -> bool:
+    return _REQUEST_ID.fullmatch(value) is not None
+
+
+def request_id_of(scope: Scope) -> str:
+    """The client's X-Request-Id if it is well-formed, else a new id."""
+    sent = _one(scope, b"x-request-id") or ""
+    return sent if is_request_id(sent) else new_request_id()
 
 
 def new_request_id() -> str:
     return f"req_{secrets.token_urlsafe(15)}"
 
 
-def told(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
-    """Content type and content: a problem document for programs (A6), a sentence for people."""
+def rendered(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
+    """Content type and body: a problem document for the protocols' paths (A6), plain text for pages."""
     if is_protocol(path) or path in WEBSOCKET_PATHS:
         return problems.CONTENT_TYPE, problems.document(refusal, request_id)
     return "text/plain; charset=utf-8", f"{refusal.detail}\n".encode()
@@ -77,31 +83,30 @@ def is_protocol(path: str) -> bool:
 
 
 class Guard:
-    """Wraps an ASGI application that answers HTTP requests.
+    """Wraps an ASGI application for HTTP requests.
 
-    ``judge`` decides about a program's key before its body is read; without it, a well-formed key is good enough here.
+    ``check_key`` checks the key of a protocol request before its body is read. Without it, only the key's form is checked.
     """
 
-    def __init__(self, application: Application, judge: Judge | None = None) -> None:
-        self._application, self._judge = application, judge
+    def __init__(self, application: Application, check_key: KeyCheck | None = None) -> None:
+        self._application, self._check_key = application, check_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = _one(scope, b"x-request-id") or ""
-        request_id = given if sane_request_id(given) else new_request_id()
+        request_id = request_id_of(scope)
         scope["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
         log_context.bind(request=request_id)
         body = _Body(receive, settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES)
-        answer = _Answer(send, _headers_of_every_answer(scope, request_id), scope["method"], body.forget)
-        began = time.monotonic()
+        answer = _Answer(send, _common_headers(scope, request_id), scope["method"], body.release)
+        started = time.monotonic()
         try:
             with proxies.counted(scope) as admitted:
                 await self._answer(scope, request_id, answer, body, admitted=admitted)
         finally:
-            body.forget()
+            body.release()
             if scope["path"] not in HEALTH_PATHS:
-                # The path alone: a query may carry a token.
+                # Without the query string, which may contain a token.
                 access_log.info(
-                    "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, (time.monotonic() - began) * 1000
+                    "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, (time.monotonic() - started) * 1000
                 )
 
     async def _answer(self, scope: Scope, request_id: str, answer: _Answer, body: _Body, *, admitted: bool) -> None:
@@ -112,7 +117,7 @@ class Guard:
         elif scope["path"] in HEALTH_PATHS:
             await admission.delay_health(address)
         if refusal is None and scope["method"] == "OPTIONS":
-            await answer.whole(204, cors.of_preflight(scope["path"], _one(scope, b"origin")), b"")
+            await answer.send_whole(204, cors.preflight_headers(scope["path"], _one(scope, b"origin")), b"")
             return
         if refusal is None:
             try:
@@ -120,7 +125,7 @@ class Guard:
             except Exception:
                 if answer.status:
                     raise
-                log.exception("a request failed")
+                log.exception("request_failed")
                 refusal = problems.FAILED
             if refusal is not None and refusal.status == HTTPStatus.UNAUTHORIZED:
                 await admission.delay_refusal(address)
@@ -128,32 +133,31 @@ class Guard:
             await _refuse(refusal, scope, request_id, answer, body)
 
     async def _serve(self, scope: Scope, body: _Body, answer: _Answer) -> Problem | None:
-        if self._judge is not None and is_protocol(scope["path"]):
-            refusal = await self._judge(scope)
+        if self._check_key is not None and is_protocol(scope["path"]):
+            refusal = await self._check_key(scope)
             if refusal is not None:
                 return refusal
             if "owner" in scope["agenthost"] and WAIT_FOR_READER in scope.get("extensions", {}):
                 scope["extensions"][WAIT_FOR_READER]["call"](scope["agenthost"].get("key_is_good"))
-        body.sender_is_known(scope["agenthost"].get("owner"))
+        body.set_owner(scope["agenthost"].get("owner"))
         refusal = _body_refusal(scope, body.most)
         if refusal is not None:
             return refusal
         await self._application(scope, body, answer)
-        # If the body was refused while it arrived, the application saw a disconnect.
+        # If the body was refused while it arrived, the application received a disconnect instead.
         return None if answer.status else body.refusal
 
 
 class _Body:
-    """A request's body on its way in: counted, and bounded in time.
+    """Receives a request body with limits on its size and time.
 
-    The application is told of a refusal as of a client that went away: the one thing that makes any ASGI
-    application give up reading.
+    To refuse a body, it reports http.disconnect to the application, which makes any ASGI application stop reading.
     """
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
         self.most = most
-        self._discarded = min(2 * most, _STRANGER_BYTES)
+        self._discard_limit = min(2 * most, _UNAUTHENTICATED_DISCARD_BYTES)
         self._deadline = asyncio.get_running_loop().time() + settings.AGENTHOST_BODY_SECONDS
         self._received = 0
         self._owner: Hashable = None
@@ -180,29 +184,29 @@ class _Body:
         self.complete = not message.get("more_body", False)
         if self._received > self.most:
             self.refusal = problems.too_large(self.most)
-        elif not bodies.OF_PROCESS.take(self._owner, size):
+        elif not bodies.BUDGET.take(self._owner, size):
             self.refusal = problems.TOO_MANY_BODIES
         else:
             self._counted += size
             return message
         return {"type": "http.disconnect"}
 
-    def sender_is_known(self, owner: Hashable) -> None:
-        """Count the body for its tenant. More of it is read and dropped if it is refused, so that the client gets the answer."""
+    def set_owner(self, owner: Hashable) -> None:
+        """Count the body for this tenant. If it is refused, more of it is discarded, so that the client reads the response."""
         self._owner = owner
-        self._discarded = 2 * self.most
+        self._discard_limit = 2 * self.most
 
-    def forget(self) -> None:
-        """Stop counting the body: its request is being answered, or is over."""
-        bodies.OF_PROCESS.give_back(self._owner, self._counted)
+    def release(self) -> None:
+        """Stop counting the body, because the response has started or the request is over."""
+        bodies.BUDGET.give_back(self._owner, self._counted)
         self._counted = 0
 
     async def discard(self) -> None:
-        """Takes what still comes, for a moment and up to a bound.
+        """Read and drop the rest of the body, within limits of time and size.
 
-        Closing on a client that is still sending resets its connection, and it never sees the answer.
+        Closing while the client still sends would reset the connection before the client has read the response.
         """
-        left = self._discarded
+        left = self._discard_limit
         try:
             async with asyncio.timeout(LINGER_SECONDS):
                 while not self.complete and left > 0:
@@ -214,26 +218,27 @@ class _Body:
 
 
 class _Answer:
-    """The way out: adds what every answer carries, and remembers whether one was begun. ``begun`` is called then."""
+    """Sends the response with the headers of every response. Calls ``on_start`` when the response starts."""
 
-    def __init__(self, send: Send, headers: Headers, method: str, begun: Callable[[], object]) -> None:
-        self._send, self._headers, self._method, self._begun = send, headers, method, begun
-        # An application's own Vary stays beside ours; everything else is ours alone.
+    def __init__(self, send: Send, headers: Headers, method: str, on_start: Callable[[], object]) -> None:
+        self._send, self._headers, self._method, self._on_start = send, headers, method, on_start
+        # The application's own Vary is kept as well; of other headers only ours.
         self._names = {name for name, _value in headers} - {b"vary"}
         self.status = 0
+        """0 until the response has started."""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._begun()
-            kept = [(name, value) for name, value in message.get("headers", ()) if bytes(name).lower() not in self._names]
-            message = {**message, "headers": [*kept, *self._headers]}
+            self._on_start()
+            own = [(name, value) for name, value in message.get("headers", ()) if bytes(name).lower() not in self._names]
+            message = {**message, "headers": [*own, *self._headers]}
         await self._send(message)
 
-    async def whole(
+    async def send_whole(
         self, status: int, headers: Headers, content: bytes, *, then: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """A complete answer; ``then`` runs when the client can have it all, but before the server takes it for done."""
+        """Send a complete response. ``then`` runs after the content is sent, but before the server considers it complete."""
         await self({"type": "http.response.start", "status": status, "headers": headers})
         content = b"" if self._method == "HEAD" else content
         if then is not None:
@@ -244,18 +249,25 @@ class _Answer:
 
 
 async def _refuse(refusal: Problem, scope: Scope, request_id: str, answer: _Answer, body: _Body) -> None:
-    content_type, content = told(refusal, scope["path"], request_id)
-    headers: Headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(content)).encode())]
-    headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+    content_type, content = rendered(refusal, scope["path"], request_id)
+    headers = refusal_headers(refusal, content_type, content)
     if body.complete or not _has_body(scope):
-        await answer.whole(refusal.status, headers, content)
+        await answer.send_whole(refusal.status, headers, content)
     else:
-        await answer.whole(refusal.status, [*headers, (b"connection", b"close")], content, then=body.discard)
+        await answer.send_whole(refusal.status, [*headers, (b"connection", b"close")], content, then=body.discard)
+
+
+def refusal_headers(refusal: Problem, content_type: str, content: bytes) -> Headers:
+    return [
+        (b"content-type", content_type.encode()),
+        (b"content-length", b"%d" % len(content)),
+        *((name.lower().encode(), value.encode()) for name, value in refusal.headers.items()),
+    ]
 
 
 def _refusal(scope: Scope) -> Problem | None:
     path = scope["path"]
-    if path not in HEALTH_PATHS and not _is_our_host(scope):
+    if path not in HEALTH_PATHS and not is_allowed_host(scope):
         return problems.UNKNOWN_HOST
     if scope["method"] == "OPTIONS":
         return None
@@ -277,22 +289,22 @@ def _body_refusal(scope: Scope, most: int) -> Problem | None:
 
 
 def _key_refusal(scope: Scope) -> Problem | None:
-    given = _all(scope, b"authorization")
-    if not given:
+    values = _all(scope, b"authorization")
+    if not values:
         public = settings.AGENTHOST_PUBLIC_META and scope["method"] in ("GET", "HEAD") and _META_PATH.fullmatch(scope["path"])
         return None if public else problems.NO_KEY
-    scheme, _space, key = given[0].decode("latin-1").strip().partition(" ")
-    if len(given) > 1 or scheme.lower() != "bearer" or not looks_like_key(key.strip()):
+    scheme, _space, key = values[0].decode("latin-1").strip().partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer" or not looks_like_key(key.strip()):
         return problems.MALFORMED_KEY
     return None
 
 
-def shown_key(scope: Scope) -> str:
-    """The key of a request that the guard let pass; "" for what is public."""
+def key_of(scope: Scope) -> str:
+    """The key of a request that the guard has accepted; "" for public paths."""
     return (_one(scope, b"authorization") or "").strip().partition(" ")[2].strip()
 
 
-def _is_our_host(scope: Scope) -> bool:
+def is_allowed_host(scope: Scope) -> bool:
     allowed = settings.ALLOWED_HOSTS
     if "*" in allowed:
         return True
@@ -300,16 +312,16 @@ def _is_our_host(scope: Scope) -> bool:
     return bool(domain) and validate_host(domain, allowed)
 
 
-def _headers_of_every_answer(scope: Scope, request_id: str) -> Headers:
+def _common_headers(scope: Scope, request_id: str) -> Headers:
     own = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
     if settings.SECURE_HSTS_SECONDS and scope.get("scheme") == "https":
         subdomains = "; includeSubDomains" if settings.SECURE_HSTS_INCLUDE_SUBDOMAINS else ""
         own.append((b"strict-transport-security", f"max-age={settings.SECURE_HSTS_SECONDS}{subdomains}".encode()))
-    return own + cors.of_answer(scope["path"], _one(scope, b"origin"))
+    return own + cors.response_headers(scope["path"], _one(scope, b"origin"))
 
 
 def _has_body(scope: Scope) -> bool:
-    """Whether the request announced a body; HTTP/2 need not announce one, and no server of ours speaks it."""
+    """Whether the headers announce a body. In HTTP/2 a body may come unannounced, but this server speaks HTTP/1.1 only."""
     length = _one(scope, b"content-length")
     return (length is not None and length != "0") or bool(_all(scope, b"transfer-encoding"))
 

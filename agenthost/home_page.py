@@ -1,4 +1,4 @@
-"""The page at /: what this server is, and where its documentation and its admin are."""
+"""The page at /: a short description of the server, with links to its documentation and its admin."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sessions_app.aap.openapi.pages import CONTENT_SECURITY_POLICY
 
 TEXT = """Agenthost: a server for LLM agents.
 
-API      {api}   (AAP; versions 2 and 1 beside it), documented at {docs}
-Live     {ahp}   (AHP, WebSocket)
+AAP      {api}   (HTTP; versions 1 and 2 also served), documented at {docs}
+AHP      {ahp}   (WebSocket)
 Admin    {admin}
 Health   {ready}
 """
@@ -21,7 +21,7 @@ Health   {ready}
 @require_safe
 def page(request: HttpRequest) -> HttpResponse:
     """HTML for browsers, plain text for everything else."""
-    addresses = {
+    urls = {
         "api": "/aap/v3",
         "ahp": "/ahp",
         "docs": reverse("docs"),
@@ -29,10 +29,10 @@ def page(request: HttpRequest) -> HttpResponse:
         "ready": "/readyz",
     }
     if request.get_preferred_type(["text/plain", "text/html"]) == "text/html":
-        answer = render(request, "agenthost/home.html", addresses)
-        answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+        response = render(request, "agenthost/home.html", urls)
+        response["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     else:
-        answer = HttpResponse(TEXT.format_map(addresses), content_type="text/plain; charset=utf-8")
-    answer["Vary"] = "Accept"
-    answer["Cache-Control"] = "no-cache"
-    return answer
+        response = HttpResponse(TEXT.format_map(urls), content_type="text/plain; charset=utf-8")
+    response["Vary"] = "Accept"
+    response["Cache-Control"] = "no-cache"
+    return response

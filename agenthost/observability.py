@@ -1,4 +1,4 @@
-"""Log lines: who they are about, as JSON or readable, without keys."""
+"""Log filters and formatters: context ids, JSON or readable lines, masked secrets."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from datetime import UTC, datetime
 from sessions_app.core.base import log_context
 
 _MASKS = (
-    # A key of ours, but for the prefix by which an operator finds it in the admin.
+    # A key of this server. Its prefix stays, so that an operator can find the key in the admin.
     (re.compile(r"\b(ah_[A-Za-z0-9]{0,8})[A-Za-z0-9_\-]*"), r"\1…"),
     (re.compile(r"(?i)(\bbearer\s+)(?!ah_)[^\s\"',;]+"), r"\1…"),
     (re.compile(r"(?i)((?:[?&;]|\b)(?:token|tkn|access_token|api_key)=)[^&\s\"'#;]+"), r"\1…"),
-    # Passwords in addresses: redis://:password@host, postgres://user:password@host.
+    # Passwords in URLs: redis://:password@host, postgres://user:password@host.
     (re.compile(r"(\b[a-z][a-z0-9+.\-]*://[^\s/:@]*:)[^\s/@]+(@)"), r"\1…\2"),
 )
 
 
-# One of these stands in whatever a mask is for. Most lines have none of them: there is one for each request.
-_SIGNS = ("ah_", "bearer", "=", "://")
+# Every text that a mask applies to contains one of these. Most log lines contain none, which saves the regular expressions.
+_HINTS = ("ah_", "bearer", "=", "://")
 
 
 def masked(text: str) -> str:
-    """The text without keys, tokens and passwords in addresses."""
+    """The text with keys, tokens and passwords in URLs masked."""
     lowered = text.lower()
-    if not any(sign in lowered for sign in _SIGNS):
+    if not any(hint in lowered for hint in _HINTS):
         return text
     for pattern, replacement in _MASKS:
         text = pattern.sub(replacement, text)
@@ -36,7 +36,7 @@ def masked(text: str) -> str:
 
 
 class ContextFilter(logging.Filter):
-    """Writes the ids that are known where the line was logged on the record."""
+    """Adds the ids of the current log context (request, session, turn) to the record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.agenthost_facts = log_context.facts()
@@ -44,47 +44,47 @@ class ContextFilter(logging.Filter):
 
 
 class MaskingFilter(logging.Filter):
-    """Masks keys and tokens in the message; tracebacks are masked by the formatters, which make them."""
+    """Masks keys and tokens in the message. The formatters mask tracebacks, because they render them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             record.msg = masked(record.getMessage())
         except (TypeError, ValueError):
-            record.msg = masked(f"{record.msg} (its arguments do not fit)")
+            record.msg = masked(f"{record.msg} (the arguments do not match the format)")
         record.args = None
         return True
 
 
-class AttemptsFilter(logging.Filter):
-    """Drops the line for each attempt to reach Postgres: agenthost.postgres logs when it is away and when it is back."""
+class ConnectionAttemptsFilter(logging.Filter):
+    """Drops the pool's line for each connection attempt; agenthost.postgres logs database_away and database_back instead."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(("error connecting in", "reconnection attempt in"))
 
 
 class RepeatsFilter(logging.Filter):
-    """Drops a line if one of its kind was written within ``SECONDS``, whatever its arguments.
+    """Drops a line if the same message was logged within ``SECONDS``, whatever its arguments.
 
-    For Celery's consumer: one that its broker refuses tries again several times a second, for as long as that lasts.
+    For Celery's consumer, which retries several times a second while its broker refuses it.
     """
 
     SECONDS = 60.0
 
     def __init__(self) -> None:
         super().__init__()
-        self._written: dict[str, float] = {}
-        """By text without arguments; those are the library's own, and few."""
+        self._logged_at: dict[str, float] = {}
+        """By format string. The library has few of them, so the dict stays small."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind, now = str(record.msg), time.monotonic()
-        if now - self._written.get(kind, float("-inf")) < self.SECONDS:
+        message, now = str(record.msg), time.monotonic()
+        if now - self._logged_at.get(message, float("-inf")) < self.SECONDS:
             return False
-        self._written[kind] = now
+        self._logged_at[message] = now
         return True
 
 
 class ReadableFormatter(logging.Formatter):
-    """One line for a person at a terminal."""
+    """Readable lines, for a terminal."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S")
@@ -102,7 +102,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line for a collector."""
+    """One JSON object per line, for log collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = {
@@ -121,5 +121,5 @@ class JsonFormatter(logging.Formatter):
 
 
 def report_fatal(message: str) -> None:
-    """Says on stderr why the process does not start, before or without logging being set up."""
+    """Write to stderr why the process does not start. Works before logging is configured."""
     sys.stderr.write(f"agenthost: {masked(message)}\n")

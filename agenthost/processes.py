@@ -1,6 +1,6 @@
-"""The roles that a process of this server can have: ``python -m agenthost.processes ROLE``.
+"""Process roles: ``python -m agenthost.processes ROLE``.
 
-Each runs in the foreground, writes its log to stderr, drains on SIGTERM or SIGINT and then exits with 0.
+Each role runs in the foreground, logs to stderr, drains on SIGTERM or SIGINT and then exits with 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, SystemCheckError
 from django.db import DatabaseError, InterfaceError
 
-from agenthost.command_line import CLOSED_PIPE, REFUSED, give_up_stdout
+from agenthost.command_line import CLOSED_PIPE, REFUSED, discard_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
 from sessions_app.core.base import supervision
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("agenthost.processes")
 
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-MISUSED = 2
-FILES_BESIDE_CONNECTIONS = 256
-"""Open files that a process needs besides its clients' connections: databases, Redis, providers, the log."""
+BAD_USAGE = 2
+OTHER_OPEN_FILES = 256
+"""Open files that a process needs besides client connections: databases, Redis, providers, the log."""
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn, told by us when to stop. It would raise the signal again at its end, and so end with an error."""
+    """uvicorn with our signal handling. uvicorn's own raises the signal again at the end, so the exit code is not 0."""
 
     def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
         super().__init__(config)
@@ -58,14 +58,14 @@ class WebServer(uvicorn.Server):
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self.should_exit:
-            # The second one means now.
+            # A second signal stops without draining.
             self.force_exit = True
         self.should_exit = True
         self._on_signal()
 
 
 def listen() -> socket.socket:
-    """The socket to serve; taken before anything is started that would have to be stopped again."""
+    """The listening socket; opened first, so that an address in use stops the process before anything else starts."""
     from django.conf import settings
 
     host, port = settings.AGENTHOST_HOST, settings.AGENTHOST_PORT
@@ -79,7 +79,7 @@ def listen() -> socket.socket:
 
 
 def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[], None] = lambda: None) -> None:
-    """Serves HTTP until a signal, then until the open answers are complete or the time is up."""
+    """Serve HTTP until a signal, then until the open responses are complete or ``drain_seconds`` are over."""
     from django.conf import settings
 
     from agenthost import health, security_warnings
@@ -92,7 +92,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
 
     registry.look_ahead()
 
-    def stopping() -> None:
+    def begin_to_stop() -> None:
         draining.begin()
         on_signal()
 
@@ -100,17 +100,17 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     config = uvicorn.Config(
         application,
         loop="uvloop",
-        # Called like the class it wraps, for each connection.
+        # A factory for the protocol class, called for each connection.
         http=cast(Any, functools.partial(HttpProtocol, open_connections=connections)),
         ws=WebSocket,
         ws_max_size=settings.AGENTHOST_AHP_MAX_FRAME_BYTES,
         ws_ping_interval=settings.AGENTHOST_AHP_PING_SECONDS,
         ws_ping_timeout=settings.AGENTHOST_AHP_PING_SECONDS,
-        # Frames are small and made once for all who read them; packing them for each would cost more than all else.
+        # Frames are small and encoded once for all readers. Compressing them per connection would cost more than the rest.
         ws_per_message_deflate=False,
         lifespan="on",
         interface="asgi3",
-        # Ours, without query strings, is the guard's.
+        # The guard writes the access log, without query strings.
         access_log=False,
         log_config=None,
         server_header=False,
@@ -119,7 +119,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
         timeout_keep_alive=max(1, round(settings.AGENTHOST_IDLE_SECONDS)),
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
-    server = WebServer(config, stopping)
+    server = WebServer(config, begin_to_stop)
     host, port = listener.getsockname()[:2]
     security_warnings.log_warnings()
     log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
@@ -134,25 +134,25 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
-    log.info("all answers are complete")
+    log.info("drained: all responses are complete")
 
 
 def _limits() -> Limits:
-    """The edge's limits from the settings. There can be no more connections than the process may open files."""
+    """Connection limits from the settings, reduced to what the limit of open files allows."""
     from django.conf import settings
 
     from agenthost.edge.connections import RESERVE, Limits
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.AGENTHOST_CONNECTIONS + RESERVE + FILES_BESIDE_CONNECTIONS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = settings.AGENTHOST_CONNECTIONS + RESERVE + OTHER_OPEN_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     connections = settings.AGENTHOST_CONNECTIONS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        connections = max(1, soft - RESERVE - FILES_BESIDE_CONNECTIONS)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        connections = max(1, soft - RESERVE - OTHER_OPEN_FILES)
         log.warning(
-            "AGENTHOST_CONNECTIONS is %d, but only %d open files are allowed (ulimit -n): at most %d connections are taken",
+            "AGENTHOST_CONNECTIONS is %d, but the limit of open files (ulimit -n) is %d: at most %d connections are accepted",
             settings.AGENTHOST_CONNECTIONS,
             soft,
             connections,
@@ -170,11 +170,11 @@ def web() -> None:
     from django.conf import settings
 
     from agenthost import startup_checks
-    from agenthost.worker_services import settle_memory
+    from agenthost.worker_services import freeze_memory
 
     listener = listen()
     startup_checks.check()
-    settle_memory()
+    freeze_memory()
     serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
 
@@ -182,17 +182,17 @@ def worker() -> None:
     from django.conf import settings
 
     from agenthost import startup_checks
-    from agenthost.worker_services import Workforce
+    from agenthost.worker_services import WorkerServices
     from agents_app import registry
 
     stop = _stop_event()
     startup_checks.check()
     registry.look_ahead()
-    workforce = Workforce(beat=False)
-    workforce.start()
+    services = WorkerServices(beat=False)
+    services.start()
     stop.wait()
-    log.info("stopping; runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
-    workforce.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS, settings.AGENTHOST_DRAIN_SECONDS)
+    log.info("stopping: runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
+    services.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS, settings.AGENTHOST_DRAIN_SECONDS)
 
 
 def beat() -> None:
@@ -213,18 +213,18 @@ def migrate() -> None:
 
 
 def embedded() -> None:
-    """Everything in one process, its database brought up to date first."""
+    """All roles in one process; migrates the database first."""
     from django.conf import settings
     from django.core.management import call_command
 
-    from agenthost.worker_services import Workforce
+    from agenthost.worker_services import WorkerServices
 
     listener = listen()
     call_command("migrate", interactive=False, verbosity=0)
-    workforce = Workforce(beat=True)
-    workforce.start()
-    # The runs end while the streams that show them are still open: both begin to stop at the same signal.
-    stopping = threading.Thread(target=workforce.stop, args=(settings.AGENTHOST_WORKER_GRACE_SECONDS,), name="stopping")
+    services = WorkerServices(beat=True)
+    services.start()
+    # Worker and web server stop at the same time, so that runs can end while their streams are still open.
+    stopping = threading.Thread(target=services.stop, args=(settings.AGENTHOST_WORKER_GRACE_SECONDS,), name="stop-worker")
 
     def on_signal() -> None:
         if not stopping.is_alive() and stopping.ident is None:
@@ -243,15 +243,15 @@ assert tuple(RUN) == ROLES
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in RUN:
-        report_fatal(f"one role is needed: {', '.join(ROLES)}")
-        return MISUSED
+        report_fatal(f"usage: python -m agenthost.processes ROLE, with one of the roles {', '.join(ROLES)}")
+        return BAD_USAGE
     os.environ["AGENTHOST_ROLE"] = arguments[0]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
     try:
         import django
 
         django.setup()
-        _check()
+        _run_system_checks()
         RUN[arguments[0]]()
         sys.stdout.flush()
     except (ImproperlyConfigured, SystemCheckError, CommandError) as error:
@@ -260,27 +260,27 @@ def main(arguments: Sequence[str]) -> int:
     except (DatabaseError, InterfaceError) as error:
         from agenthost import database_diagnosis
 
-        found = database_diagnosis.explanation(error)
-        if found is None:
+        fault = database_diagnosis.diagnose_error(error)
+        if fault is None:
             raise
-        report_fatal(found)
+        report_fatal(fault)
         return REFUSED
     except BrokenPipeError:
-        give_up_stdout()
+        discard_stdout()
         return CLOSED_PIPE
     return 0
 
 
-def _check() -> None:
+def _run_system_checks() -> None:
     from django.core import checks
 
-    found = [message for message in checks.run_checks() if message.is_serious() and not message.is_silenced()]
-    if found:
-        raise SystemCheckError("it does not start:\n" + "\n".join(str(message) for message in found))
+    errors = [message for message in checks.run_checks() if message.is_serious() and not message.is_silenced()]
+    if errors:
+        raise SystemCheckError("system checks failed:\n" + "\n".join(str(message) for message in errors))
 
 
 def _stop_event() -> threading.Event:
-    """Set by the first signal to stop. A second one ends the process at once: whatever was running is taken over."""
+    """Set by the first stopping signal. A second one ends the process at once; other workers take over its runs."""
     stop = threading.Event()
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""What is behind which kind of connection: the guard, and Django once for programs and once for people.
+"""The ASGI application: the guards, and separate Django handlers for protocol requests, pages and health checks.
 
-Programs' requests pass through no page's middleware: cookies, CSRF, messages. Each of those costs a
-change of threads, together more than the rest of a request.
+Protocol requests skip the middleware of pages (cookies, CSRF, messages). Each of them costs a thread switch,
+together more than the rest of a request.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, shown_key, told
-from agenthost.middleware import known_request
-from agenthost.websocket_guard import SocketGuard
+from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, key_of, rendered
+from agenthost.middleware import request_id
+from agenthost.websocket_guard import WebSocketGuard
 from agents_app.fair.slots import FairSlots
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
@@ -41,13 +41,13 @@ from sessions_app.core.tenancy import admission
 
 _PIECE = 65536
 _PAGES_SHARE = 4
-"""Pages have one in so many connections to the database."""
+"""Pages may use one in this many database connections."""
 _UNREAD_SECONDS = 0.5
-"""How long the end of an answer may wait for a client that reads nothing, once the client's key has ended."""
+"""How long the end of a response may wait for a client that reads nothing, after its key was revoked or expired."""
 
 
 class HealthHandler(ASGIHandler):
-    """Django's own handler for the views that are asynchronous, without the middleware for people."""
+    """Django's ASGI handler for the asynchronous health views, without the middleware of pages."""
 
     _get_response_async: Callable[[HttpRequest], Any]
 
@@ -57,12 +57,11 @@ class HealthHandler(ASGIHandler):
 
 
 class ProtocolHandler(BaseHandler):
-    """Django's request cycle for programs, whose views are synchronous, with one change of threads a request.
+    """Django's request cycle for protocol requests, whose views are synchronous, with one thread switch per request.
 
-    Django's own handler for ASGI makes a thread for each request and another to end it, and changes
-    threads for the signals around a request: as much work as a small request itself. So no
-    ``request_started`` and ``request_finished`` are sent here; what Django does on them, giving the
-    connection back, is done by ``database.serve``.
+    Django's ASGIHandler starts a thread for each request and another one to end it, and switches threads for
+    the signals around a request, which costs as much as a small request. So ``request_started`` and
+    ``request_finished`` are not sent here. ``database.serve`` releases the connection, as Django does on them.
     """
 
     _get_response: Callable[[HttpRequest], HttpResponseBase]
@@ -77,11 +76,11 @@ class ProtocolHandler(BaseHandler):
             return
         with byte_budget.answering(scope["agenthost"].get("owner")) as held:
             response = await self._admitted(scope, body)
-            # An answer may stream for hours.
+            # Not kept while the response streams, possibly for hours.
             del body
-            # A client may read as slowly as it likes (A100), so what waits for it is bounded.
-            if not held.hold(_held_by(response)):
-                response = _told(scope, problems.TOO_MANY_ANSWERS)
+            # A client may read as slowly as it likes (A100), so the total of unread responses is limited.
+            if not held.hold(_buffered_bytes(response)):
+                response = _problem_response(scope, problems.TOO_MANY_ANSWERS)
             try:
                 await _send(response, receive, send, scope)
             finally:
@@ -89,15 +88,15 @@ class ProtocolHandler(BaseHandler):
                     await response.end()
 
     async def _admitted(self, scope: Scope, body: bytes) -> HttpResponseBase:
-        """The response; 503 if there was no thread of its tenant's share for as long as a request waits for a connection."""
-        context, patience = copy_context(), settings.AGENTHOST_DATABASE_POOL_WAIT
+        """The response; 503 if the tenant's share of threads stays busy for AGENTHOST_DATABASE_POOL_WAIT."""
+        context, timeout = copy_context(), settings.AGENTHOST_DATABASE_POOL_WAIT
         owner = scope["agenthost"].get("owner", database.UNKNOWN)
         try:
-            response = await database.serve(owner, patience, context, self._respond, scope, body)
+            response = await database.serve(owner, timeout, context, self._respond, scope, body)
         except TimeoutError:
             return _not_ready(scope)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
-            admission.forget(shown_key(scope))
+            admission.forget(key_of(scope))
         log_context.adopt(context)
         return response
 
@@ -108,14 +107,14 @@ class ProtocolHandler(BaseHandler):
             return self.get_response(ASGIRequest(cast(Any, scope), file))
 
 
-async def judge(scope: Scope) -> Problem | None:
-    """Find the tenant of a request's key, before its body is read. The view authenticates again: nothing is allowed here."""
-    key, patience = shown_key(scope), settings.AGENTHOST_DATABASE_POOL_WAIT
+async def check_key(scope: Scope) -> Problem | None:
+    """Find the tenant of a request's key before its body is read. This grants nothing: the view authenticates again."""
+    key, timeout = key_of(scope), settings.AGENTHOST_DATABASE_POOL_WAIT
     if not key:
         return None
     try:
-        tenant = await admission.tenant_of(key, scope["agenthost"]["address"], patience)
-        scope["agenthost"].update(owner=tenant, key_is_good=partial(admission.is_good, key, tenant, patience))
+        tenant = await admission.tenant_of(key, scope["agenthost"]["address"], timeout)
+        scope["agenthost"].update(owner=tenant, key_is_good=partial(admission.is_good, key, tenant, timeout))
     except (DomainError, DatabaseError) as error:
         problem = problems.problem_of(error)
         if problem is None:
@@ -126,8 +125,8 @@ async def judge(scope: Scope) -> Problem | None:
     return None
 
 
-def _held_by(response: HttpResponseBase) -> int:
-    """How many bytes are held until the client has read the response; 0 if it is small, or made while it is read."""
+def _buffered_bytes(response: HttpResponseBase) -> int:
+    """Bytes in memory until the client has read the response; 0 if it is small or streamed."""
     size = 0 if response.streaming else len(cast(HttpResponse, response).content)
     return size if size > _PIECE else 0
 
@@ -135,18 +134,18 @@ def _held_by(response: HttpResponseBase) -> int:
 def _not_ready(scope: Scope) -> HttpResponse:
     problem = problems.problem_of(NotReady())
     assert problem is not None
-    return _told(scope, problem)
+    return _problem_response(scope, problem)
 
 
-def _told(scope: Scope, problem: Problem) -> HttpResponse:
-    content_type, content = told(problem, scope["path"], scope["agenthost"]["request_id"])
+def _problem_response(scope: Scope, problem: Problem) -> HttpResponse:
+    content_type, content = rendered(problem, scope["path"], scope["agenthost"]["request_id"])
     return HttpResponse(content, status=problem.status, content_type=content_type, headers=dict(problem.headers))
 
 
 def _without_middleware(handler: Any, view: Callable[[HttpRequest], Any]) -> None:
-    """The one middleware that programs need, whatever MIDDLEWARE says for people."""
+    """Use only the request_id middleware, whatever MIDDLEWARE contains."""
     handler._view_middleware = handler._template_response_middleware = handler._exception_middleware = []
-    handler._middleware_chain = convert_exception_to_response(known_request(convert_exception_to_response(view)))
+    handler._middleware_chain = convert_exception_to_response(request_id(convert_exception_to_response(view)))
 
 
 async def _send(response: HttpResponseBase, receive: Receive, send: Send, scope: Scope) -> None:
@@ -155,7 +154,7 @@ async def _send(response: HttpResponseBase, receive: Receive, send: Send, scope:
     if isinstance(response, StreamingHttpResponse):
         await _stream(response, receive, send, scope)
     else:
-        # In pieces: what the server is given at once it copies, and keeps until it is read.
+        # In pieces, because the server copies everything that it is given at once, and keeps it until it is read.
         content = memoryview(cast(HttpResponse, response).content)
         for start in range(0, max(1, len(content)), _PIECE):
             end = start + _PIECE
@@ -163,7 +162,7 @@ async def _send(response: HttpResponseBase, receive: Receive, send: Send, scope:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The request's whole body, which the guard has bounded; None if the client went away."""
+    """The request's whole body, whose size the guard limits; None if the client disconnected."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body", False):
         return cast(bytes, message.get("body", b""))
@@ -177,19 +176,19 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send, scope: Scope) -> None:
-    """Sends the body as it comes, until its end or the client's."""
+    """Send the body as it is produced, until it ends or the client disconnects."""
 
-    async def sending() -> None:
+    async def send_chunks() -> None:
         async with aclosing(aiter(cast(Any, response))) as chunks:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def gone() -> None:
+    async def wait_for_disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    tasks = [asyncio.create_task(gone()), asyncio.create_task(sending())]
+    tasks = [asyncio.create_task(wait_for_disconnect()), asyncio.create_task(send_chunks())]
     try:
         with _dropped_when_overdue(response, scope):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -203,7 +202,7 @@ async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send,
 
 @contextmanager
 def _dropped_when_overdue(response: StreamingHttpResponse, scope: Scope) -> Iterator[None]:
-    """Drop the client within the block if its key ends and it does not read the end of its answer."""
+    """Within the block, drop the client if its key ends and it does not read the end of its response."""
     if not isinstance(response, Streamed) or DROP not in scope.get("extensions", {}):
         yield
         return
@@ -218,11 +217,11 @@ def _dropped_when_overdue(response: StreamingHttpResponse, scope: Scope) -> Iter
 
 
 class PageHandler:
-    """Django's own handler for pages, which serves a few at a time.
+    """Django's ASGI handler for pages, with a limit on concurrent requests.
 
-    Django starts a thread for each page, and the thread takes a connection to the database. Without a limit, sign-ins sent
-    by anybody take all connections, and the processor for checking passwords. One address has at most half of the slots.
-    No slot is held while a body arrives or an answer is read, because a client may do both slowly.
+    Django starts a thread for each page, and each thread takes a database connection. Without a limit, sign-in requests
+    from anybody could use up all connections, and the CPU for password checks. One address gets at most half of the slots.
+    A request has no slot while its body arrives or its response is read, because a client may do both slowly.
     """
 
     def __init__(self) -> None:
@@ -243,11 +242,11 @@ class PageHandler:
                 await _send(_not_ready(scope), receive, send, scope)
                 return
 
-            async def sending(message: Message) -> None:
+            async def release_and_send(message: Message) -> None:
                 await held.aclose()
                 await send(message)
 
-            await self._django(cast(dict[str, Any], scope), cast(Any, _with_body(body, receive)), cast(Any, sending))
+            await self._django(cast(dict[str, Any], scope), cast(Any, _with_body(body, receive)), cast(Any, release_and_send))
 
     def _slots_of_loop(self) -> FairSlots:
         loop = asyncio.get_running_loop()
@@ -257,37 +256,37 @@ class PageHandler:
 
 
 def _with_body(body: bytes, receive: Receive) -> Receive:
-    """``receive`` for an application whose request body was read before."""
-    given = False
+    """``receive`` for an application whose request body is already read."""
+    is_delivered = False
 
-    async def received() -> Message:
-        nonlocal given
-        if given:
+    async def receive_body() -> Message:
+        nonlocal is_delivered
+        if is_delivered:
             return await receive()
-        given = True
+        is_delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return received
+    return receive_body
 
 
-class ByAudience:
-    """Sends a request to the handler for programs or to the one for people, by its path."""
+class HttpRouter:
+    """Chooses the handler of a request (protocol, health or pages) by its path."""
 
     def __init__(self) -> None:
-        self._programs, self._people, self._health = ProtocolHandler(), PageHandler(), HealthHandler()
+        self._protocol, self._pages, self._health = ProtocolHandler(), PageHandler(), HealthHandler()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if is_protocol(path):
-            await self._programs(scope, receive, send)
+            await self._protocol(scope, receive, send)
         elif path in HEALTH_PATHS:
             await self._health(cast(dict[str, Any], scope), receive, cast(Any, send))
         else:
-            await self._people(scope, receive, send)
+            await self._pages(scope, receive, send)
 
 
-async def live(_scope: Scope, receive: Receive, send: Send) -> None:
-    """The server's start and end. What must start or stop is started and stopped by agenthost.processes."""
+async def lifespan(_scope: Scope, receive: Receive, send: Send) -> None:
+    """ASGI lifespan. Does nothing, because agenthost.processes starts and stops everything."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
@@ -297,8 +296,8 @@ async def live(_scope: Scope, receive: Receive, send: Send) -> None:
 
 application = ProtocolTypeRouter(
     {
-        "http": Guard(ByAudience(), judge),
-        "websocket": SocketGuard({"/ahp": Consumer.as_asgi(versions=versions.served())}),
-        "lifespan": live,
+        "http": Guard(HttpRouter(), check_key),
+        "websocket": WebSocketGuard({"/ahp": Consumer.as_asgi(versions=versions.served())}),
+        "lifespan": lifespan,
     }
 )

@@ -1,4 +1,4 @@
-"""Warnings about protections that this deployment has turned off; logged at every start."""
+"""Warnings about protections that are turned off in this deployment; logged at every start."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def warnings() -> list[str]:
     if settings.AGENTHOST_PLAIN_HTTP:
         found.append(
             "plain HTTP is on: keys and passwords are sent unencrypted, cookies are not Secure, HSTS is off. "
-            "For a trusted network only; elsewhere put TLS in front and set AGENTHOST_PLAIN_HTTP=no."
+            "Use it in trusted networks only; otherwise put a TLS proxy in front and set AGENTHOST_PLAIN_HTTP=no."
         )
     if "*" in settings.ALLOWED_HOSTS:
-        found.append("every host name is accepted. Name your own in AGENTHOST_ALLOWED_HOSTS.")
+        found.append("every host name is accepted. Set AGENTHOST_ALLOWED_HOSTS to the names of this server.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Settings, all of them from the environment through env.py."""
+"""Django settings; every value that can be configured is read from the environment through env.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents_app.providers import KEY_VARIABLES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# Which process, which shape --------------------------------------------------------------------------
+# Role and mode --------------------------------------------------------------------------
 AGENTHOST_ROLE = env.role()
 AGENTHOST_VAR_DIR: Path = env.path("AGENTHOST_VAR_DIR") or BASE_DIR / "var"
 AGENTHOST_REDIS_URL = env.url("REDIS_URL", ("redis", "rediss"))
@@ -31,9 +31,10 @@ AGENTHOST_MODE = (
 _secret_key = env.text("AGENTHOST_SECRET_KEY")
 AGENTHOST_KEY_RING = env.sealing_keys("AGENTHOST_KEY_RING")
 if AGENTHOST_MODE == "embedded":
-    _secret_key = _secret_key or local_secrets.kept(AGENTHOST_VAR_DIR, "secret_key", local_secrets.new_secret)
+    _secret_key = _secret_key or local_secrets.read_or_create(AGENTHOST_VAR_DIR, "secret_key", local_secrets.new_secret)
     AGENTHOST_KEY_RING = AGENTHOST_KEY_RING or env.decode_keys(
-        "the file key_ring in AGENTHOST_VAR_DIR", local_secrets.kept(AGENTHOST_VAR_DIR, "key_ring", local_secrets.new_sealing_key)
+        "the file key_ring in AGENTHOST_VAR_DIR",
+        local_secrets.read_or_create(AGENTHOST_VAR_DIR, "key_ring", local_secrets.new_sealing_key),
     )
 else:
     _missing = [
@@ -41,8 +42,8 @@ else:
     ]
     if _missing:
         raise ImproperlyConfigured(
-            f"{' and '.join(_missing)} must be set (or given as …_FILE): with DATABASE_URL or REDIS_URL, or in the roles "
-            "web, worker and beat, every process needs the same ones and none are made up."
+            f"{' and '.join(_missing)} must be set (or …_FILE). With Postgres, with REDIS_URL and in the roles web, worker "
+            "and beat no secrets are generated, because all processes need the same ones."
         )
 SECRET_KEY = _secret_key
 AGENTHOST_PROVIDER_KEYS: dict[str, str] = {
@@ -53,7 +54,7 @@ AGENTHOST_PROVIDER_KEYS: dict[str, str] = {
 DEBUG = False
 AGENTHOST_HOST = env.text("AGENTHOST_HOST", "127.0.0.1" if AGENTHOST_MODE == "embedded" else "0.0.0.0")  # noqa: S104
 AGENTHOST_PORT = env.integer("AGENTHOST_PORT", 8000, most=65535)
-# In production a web process without names does not start (agenthost.checks).
+# In production a web process with no host names does not start (agenthost.checks).
 ALLOWED_HOSTS = env.items("AGENTHOST_ALLOWED_HOSTS", ["*"] if AGENTHOST_MODE == "embedded" else [])
 AGENTHOST_PLAIN_HTTP = env.boolean("AGENTHOST_PLAIN_HTTP", default=AGENTHOST_MODE == "embedded")
 CSRF_TRUSTED_ORIGINS = env.origins("AGENTHOST_CSRF_TRUSTED_ORIGINS", [], subdomains=True)
@@ -62,7 +63,7 @@ AGENTHOST_CORS_ORIGINS = env.origins("AGENTHOST_CORS_ORIGINS", ["*"])
 AGENTHOST_PUBLIC_META = env.boolean("AGENTHOST_PUBLIC_META", default=False)
 AGENTHOST_MAX_BODY_BYTES = env.integer("AGENTHOST_MAX_BODY_BYTES", 16 * 1024 * 1024, least=1024)
 AGENTHOST_AHP_MAX_FRAME_BYTES = env.integer("AGENTHOST_AHP_MAX_FRAME_BYTES", 16 * 1024 * 1024, least=1024)
-# One tenant may hold half of it, and a body or frame of the largest size must fit into that.
+# One tenant may use half of this budget, and the largest body or frame must fit into that half.
 _largest_body = max(AGENTHOST_MAX_BODY_BYTES, AGENTHOST_AHP_MAX_FRAME_BYTES)
 AGENTHOST_BODIES_BYTES = env.integer("AGENTHOST_BODIES_BYTES", max(256 * 1024 * 1024, 4 * _largest_body), least=2 * _largest_body)
 AGENTHOST_ANSWERS_BYTES = env.integer("AGENTHOST_ANSWERS_BYTES", 256 * 1024 * 1024, least=1024 * 1024)
@@ -90,15 +91,15 @@ AGENTHOST_AHP_PRESENCE_SECONDS = env.duration("AGENTHOST_AHP_PRESENCE_SECONDS", 
 AGENTHOST_AHP_GRACE_SECONDS = env.duration("AGENTHOST_AHP_GRACE_SECONDS", 30.0)
 for _name, _seconds in (("PRESENCE", AGENTHOST_AHP_PRESENCE_SECONDS), ("GRACE", AGENTHOST_AHP_GRACE_SECONDS)):
     if _seconds > 86400:
-        # A turn that waits for a client that will not come back waits so long.
-        raise ImproperlyConfigured(f"AGENTHOST_AHP_{_name}_SECONDS: a time of at most 24h is needed.")
+        # A turn that waits for a client that never returns waits as long as this.
+        raise ImproperlyConfigured(f"AGENTHOST_AHP_{_name}_SECONDS: the duration must be at most 24h.")
 
 # Turns and workers -----------------------------------------------------------------------------------
 AGENTHOST_AGENTS_FILE = env.existing_file("AGENTHOST_AGENTS_FILE")
 AGENTHOST_LEASE_SECONDS = env.duration("AGENTHOST_LEASE_SECONDS", 15.0, least=0.2)
 AGENTHOST_RENEW_SECONDS = env.duration("AGENTHOST_RENEW_SECONDS", 5.0, least=0.05)
 if AGENTHOST_RENEW_SECONDS * 2 > AGENTHOST_LEASE_SECONDS:
-    raise ImproperlyConfigured("AGENTHOST_RENEW_SECONDS: it must be at most half of AGENTHOST_LEASE_SECONDS.")
+    raise ImproperlyConfigured("AGENTHOST_RENEW_SECONDS: the value must be at most half of AGENTHOST_LEASE_SECONDS.")
 AGENTHOST_DATABASE_OUTAGE_SECONDS = env.duration("AGENTHOST_DATABASE_OUTAGE_SECONDS", 60.0, least=1.0)
 AGENTHOST_SWEEP_SECONDS = env.duration("AGENTHOST_SWEEP_SECONDS", 1.0, least=0.05)
 AGENTHOST_QUEUE_GRACE_SECONDS = env.duration("AGENTHOST_QUEUE_GRACE_SECONDS", 2.0)
@@ -107,8 +108,8 @@ AGENTHOST_WORKER_GRACE_SECONDS = env.duration("AGENTHOST_WORKER_GRACE_SECONDS", 
 AGENTHOST_DATABASE_THREADS = env.integer("AGENTHOST_DATABASE_THREADS", 8, least=1, most=200)
 AGENTHOST_TOOL_THREADS = env.integer("AGENTHOST_TOOL_THREADS", 16, least=1, most=1000)
 AGENTHOST_FETCH_POLICY = Policy(
-    tuple(env.each("AGENTHOST_FETCH_ALLOW", Allowance.read, [])),
-    frozenset(env.each("AGENTHOST_FETCH_PORTS", port_number, [80, 443])),
+    tuple(env.parsed_items("AGENTHOST_FETCH_ALLOW", Allowance.read, [])),
+    frozenset(env.parsed_items("AGENTHOST_FETCH_PORTS", port_number, [80, 443])),
 )
 AGENTHOST_IMAGE_BYTES = env.integer("AGENTHOST_IMAGE_BYTES", 5 * 1024 * 1024, least=1024)
 AGENTHOST_MESSAGE_BYTES = env.integer("AGENTHOST_MESSAGE_BYTES", 4 * 1024 * 1024, least=1024)
@@ -120,7 +121,7 @@ AGENTHOST_DELTA_RETENTION_SECONDS = env.duration("AGENTHOST_DELTA_RETENTION_SECO
 AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECONDS", 30 * 86400.0)
 AGENTHOST_USAGE_RETENTION_SECONDS = env.duration("AGENTHOST_USAGE_RETENTION_SECONDS", 400 * 86400.0)
 
-# What each tenant may use that has no limit of its own; None: as much as there is -----------------------
+# Default quotas of tenants; None: no limit -----------------------------------------------------------
 AGENTHOST_QUOTAS: dict[str, int | None] = {
     "turns_at_once": env.limit("AGENTHOST_QUOTA_TURNS_AT_ONCE"),
     "turns_per_minute": env.limit("AGENTHOST_QUOTA_TURNS_PER_MINUTE"),
@@ -134,7 +135,7 @@ AGENTHOST_QUOTAS: dict[str, int | None] = {
 AGENTHOST_DATABASE_POOL_MIN = env.integer("AGENTHOST_DATABASE_POOL_MIN", 1)
 AGENTHOST_DATABASE_POOL_MAX = env.integer("AGENTHOST_DATABASE_POOL_MAX", 20, least=2)
 if AGENTHOST_DATABASE_POOL_MIN > AGENTHOST_DATABASE_POOL_MAX:
-    raise ImproperlyConfigured("AGENTHOST_DATABASE_POOL_MIN: it must not be greater than AGENTHOST_DATABASE_POOL_MAX.")
+    raise ImproperlyConfigured("AGENTHOST_DATABASE_POOL_MIN: the value must not be greater than AGENTHOST_DATABASE_POOL_MAX.")
 AGENTHOST_DATABASE_POOL_WAIT = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 4.0, least=0.1)
 _connect_timeout = env.duration("AGENTHOST_DATABASE_CONNECT_TIMEOUT", 5.0, least=1.0)
 _idle_in_transaction = env.duration("AGENTHOST_DATABASE_IDLE_IN_TRANSACTION", 30.0, least=1.0)
@@ -142,10 +143,10 @@ _lock_timeout = env.duration("AGENTHOST_DATABASE_LOCK_TIMEOUT", 5.0, least=0.01)
 _WORKER_LOCK_TIMEOUT = 0.5
 
 
-# libpq's: a server that vanished without a word is given up after some seconds, not after the system's two hours, so
-# that a worker reaches the server that took its place before its leases run out.
-_NOTICE_SILENCE = {"keepalives_idle": "4", "keepalives_interval": "2", "keepalives_count": "2", "tcp_user_timeout": "8000"}
-# Read by migrate alone: the role to which it gives what the other processes need.
+# libpq parameters: a connection to a server that vanished fails after seconds instead of the system's two hours, so that
+# a worker connects to the replacement server before its leases expire.
+_TCP_KEEPALIVE = {"keepalives_idle": "4", "keepalives_interval": "2", "keepalives_count": "2", "tcp_user_timeout": "8000"}
+# Used only by migrate, which grants this role the privileges that the other processes need.
 AGENTHOST_RUNTIME_ROLE = env.text("AGENTHOST_RUNTIME_ROLE")
 
 
@@ -156,15 +157,15 @@ def _postgres(database: env.Database) -> dict[str, Any]:
         "-c plan_cache_mode=force_generic_plan",
     ]
     if AGENTHOST_ROLE in ("web", "embedded"):
-        # Somebody waits for the answer. Migrations wait as long as they must.
+        # A client waits for the response. Migrations wait for locks without a limit.
         parameters.append(f"-c lock_timeout={int(_lock_timeout * 1000)}")
     elif AGENTHOST_ROLE == "worker":
-        # Whatever finds a lock in its way is tried again, and holds neither thread nor connection meanwhile.
+        # Work that meets a lock is retried, and does not occupy a thread and a connection while it waits.
         parameters.append(f"-c lock_timeout={int(min(_lock_timeout, _WORKER_LOCK_TIMEOUT) * 1000)}")
     options = dict(database.options)
     options["options"] = " ".join([*parameters, options.get("options", "")]).strip()
     options.setdefault("connect_timeout", str(int(_connect_timeout)))
-    for name, value in _NOTICE_SILENCE.items():
+    for name, value in _TCP_KEEPALIVE.items():
         options.setdefault(name, value)
     options.setdefault("application_name", f"agenthost {AGENTHOST_ROLE}".strip())
     return {
@@ -176,7 +177,7 @@ def _postgres(database: env.Database) -> dict[str, Any]:
         "PORT": database.port,
         "OPTIONS": {
             **options,
-            # Who asks for it prepares a statement (core.base.prepared); nothing else is, however often it comes.
+            # Only statements that ask for it are prepared (core.base.prepared), however often others run.
             "prepare_threshold": 2**31,
             "pool": {
                 "min_size": AGENTHOST_DATABASE_POOL_MIN,
@@ -193,13 +194,13 @@ def _sqlite(path: Path) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": path,
         "OPTIONS": {
-            # A transaction that first reads and then writes fails at once when another wrote in between,
-            # whatever the timeout; one that says at its start that it will write waits its turn.
+            # A deferred transaction that reads first and then writes fails at once, whatever the timeout, if
+            # another one wrote in between. An IMMEDIATE transaction waits for its turn instead.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
         },
-        # A file, because a database in memory belongs to one thread.
+        # A file, because an in-memory database can be used by one thread only.
         "TEST": {"NAME": AGENTHOST_VAR_DIR / "test.sqlite3"},
     }
 
@@ -207,9 +208,9 @@ def _sqlite(path: Path) -> dict[str, Any]:
 if _database is not None and _database.vendor == "postgresql":
     DATABASES = {"default": _postgres(_database)}
 else:
-    local_secrets.close_directory(AGENTHOST_VAR_DIR)
+    local_secrets.restrict_directory(AGENTHOST_VAR_DIR)
     _sqlite_file = BASE_DIR / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3"
-    local_secrets.close_database(_sqlite_file)
+    local_secrets.restrict_database(_sqlite_file)
     DATABASES = {"default": _sqlite(_sqlite_file)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -222,7 +223,7 @@ AGENTHOST_BROKER_URL = env.url("CELERY_BROKER_URL", ("redis", "rediss", "amqp", 
 # Django ----------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "agenthost",
-    # Before Django's admin, whose frame it replaces by its own.
+    # Before Django's admin, because it overrides the admin's base template.
     "sessions_app",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -231,15 +232,15 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
-    # The pages at /docs/ take their files from it.
+    # Static files of the pages at /docs/.
     "drf_spectacular_sidecar",
     "channels",
     "axes",
     "agents_app",
 ]
 MIDDLEWARE = [
-    "agenthost.middleware.known_request",
-    "agenthost.middleware.believed_scheme",
+    "agenthost.middleware.request_id",
+    "agenthost.middleware.forwarded_scheme",
     "django.middleware.security.SecurityMiddleware",
     "agenthost.middleware.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -276,7 +277,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-# Sign-ins to the admin. django-axes calls our handler around each; the limits are sessions_app.core.tenancy.sign_ins's.
+# Admin sign-in limits. django-axes calls our handler; sessions_app.core.tenancy.sign_ins applies the limits.
 AGENTHOST_SIGN_IN_FAILURES = env.integer("AGENTHOST_SIGN_IN_FAILURES", 5, least=1, most=1000)
 AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS", 20, least=1, most=1000)
 AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT", 50, least=1, most=1000)
@@ -286,19 +287,19 @@ AXES_LOCKOUT_CALLABLE = "sessions_app.admin.sign_in.refused"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
-# The protocol's paths have no trailing slash (A1); the admin adds its own.
+# AAP's paths have no trailing slash (A1); the admin handles its own.
 APPEND_SLASH = False
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 STATIC_URL = "/static/"
-# Found where they were installed, once at the first request for one; a fresh clone needs no collectstatic.
+# Static files are served from the installed packages, found at the first request; collectstatic is not needed.
 STATIC_ROOT = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 WHITENOISE_MAX_AGE = 3600
-# The guard has bounded every body before Django sees it, and answers what is too large in the protocol's words.
+# The guard limits every request body before Django sees it, and answers 413 in the protocol's format.
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -309,13 +310,13 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_COOKIE_SAMESITE = "Lax"
-# Behind a proxy that ends TLS the scheme comes from X-Forwarded-Proto, which uvicorn believes only from AGENTHOST_PROXIES.
+# Behind a TLS proxy the scheme comes from X-Forwarded-Proto, which uvicorn trusts only from AGENTHOST_PROXIES.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not AGENTHOST_PLAIN_HTTP
-# The guard sends the header with every answer over HTTPS; Django's own middleware sees only the pages.
+# The guard sends the header with every HTTPS response; Django's middleware would add it to pages only.
 SECURE_HSTS_SECONDS = 0 if AGENTHOST_PLAIN_HTTP else int(env.duration("AGENTHOST_HSTS_SECONDS", 365 * 86400.0))
 SECURE_HSTS_INCLUDE_SUBDOMAINS = env.boolean("AGENTHOST_HSTS_SUBDOMAINS", default=False)
-# Whether a domain's other hosts are HTTPS only, and whether browsers ship its name in their list, is decided for the
-# domain and not by one server in it: these two warnings of `check --deploy` would ask for a guess.
+# W005 (HSTS for subdomains) and W021 (HSTS preload) concern the whole domain. One server in it cannot decide them, so
+# `check --deploy` does not warn about them.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],
@@ -326,10 +327,10 @@ REST_FRAMEWORK: dict[str, Any] = {
     "UNAUTHENTICATED_TOKEN": None,
 }
 
-# Used when somebody asks for the documentation, and loaded then.
+# drf_spectacular is imported only when the API documentation is requested.
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "OAS_VERSION": "3.1.0",
-    # In the order of the routes, which is the order in which one meets them.
+    # Keep the order of the routes.
     "SORT_OPERATIONS": False,
     "SCHEMA_COERCE_PATH_PK": False,
     "POSTPROCESSING_HOOKS": [],
@@ -338,14 +339,14 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 # Logs ------------------------------------------------------------------------------------------------
 AGENTHOST_LOG_LEVEL = env.text("AGENTHOST_LOG_LEVEL", "INFO").upper()
 if AGENTHOST_LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-    raise ImproperlyConfigured("AGENTHOST_LOG_LEVEL: one of DEBUG, INFO, WARNING, ERROR, CRITICAL is needed.")
+    raise ImproperlyConfigured("AGENTHOST_LOG_LEVEL: the value must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {
         "context": {"()": "agenthost.observability.ContextFilter"},
         "masking": {"()": "agenthost.observability.MaskingFilter"},
-        "attempts": {"()": "agenthost.observability.AttemptsFilter"},
+        "connection_attempts": {"()": "agenthost.observability.ConnectionAttemptsFilter"},
         "repeats": {"()": "agenthost.observability.RepeatsFilter"},
     },
     "formatters": {
@@ -362,15 +363,15 @@ LOGGING = {
     },
     "root": {"handlers": ["stderr"], "level": AGENTHOST_LOG_LEVEL},
     "loggers": {
-        # Django's own handlers would write a second line, and its 4xx lines say nothing an operator needs.
+        # Django's own handlers would write each line twice, and operators do not need its 4xx lines.
         "django": {"handlers": ["null"], "level": "INFO", "propagate": True},
         "django.request": {"level": "ERROR"},
         "django.server": {"handlers": ["null"], "level": "INFO", "propagate": True},
         "uvicorn": {"level": "WARNING"},
         "uvicorn.error": {"level": "WARNING"},
-        # It would write queries, and with them tokens.
+        # uvicorn would log query strings, which may contain tokens.
         "uvicorn.access": {"level": "CRITICAL", "propagate": False},
-        # sessions_app.core.tenancy.sign_ins writes what there is to say.
+        # sessions_app.core.tenancy.sign_ins logs sign-ins.
         "axes": {"level": "WARNING"},
         "celery": {"level": "WARNING"},
         "celery.worker.consumer.consumer": {"filters": ["repeats"]},
@@ -379,9 +380,9 @@ LOGGING = {
         "aiohttp": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
-        # It would write what servers answer; what is wrong with one is said by agents_app.mcp.
+        # The library would log responses of MCP servers; agents_app.mcp logs their errors.
         "mcp": {"level": "CRITICAL"},
         "client": {"level": "CRITICAL"},
-        "psycopg.pool": {"level": "WARNING", "filters": ["attempts"]},
+        "psycopg.pool": {"level": "WARNING", "filters": ["connection_attempts"]},
     },
 }

@@ -1,4 +1,4 @@
-"""What a process checks before it starts: the database answers, is this release's, and belongs to these keys."""
+"""Checks before a process starts: the database answers, its schema is this release's, and its keys match."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sessions_app.core.records.installation import Fault
 
 
 def check_before_migrating() -> None:
-    """The database can be migrated: it answers, no newer release migrated it, and its keys are this process's."""
-    _check_reach()
+    """The database answers, was not migrated by a newer release, and was used with this process's keys."""
+    _check_connection()
     schema = installation.schema_fault()
     if schema is not None and schema.kind != "older":
         _refuse([schema])
@@ -22,16 +22,16 @@ def check_before_migrating() -> None:
 
 
 def check() -> None:
-    """The database can be used. Marks that are missing are made."""
-    _check_reach()
+    """The database is ready for use. Stores the markers of schema and keys that are missing."""
+    _check_connection()
     _refuse(installation.faults())
     installation.make_marks()
 
 
-def _check_reach() -> None:
-    found = database_diagnosis.why_unusable()
-    if found is not None:
-        raise ImproperlyConfigured(found)
+def _check_connection() -> None:
+    fault = database_diagnosis.diagnose()
+    if fault is not None:
+        raise ImproperlyConfigured(fault)
 
 
 def _refuse(faults: Sequence[Fault]) -> None:

@@ -1,4 +1,4 @@
-"""Addresses of the server."""
+"""URL configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The ASGI layer before WebSockets: which path is served, to which host, and what the log may know of it.
+"""ASGI layer before WebSocket applications: checks path and host, adds request ids, writes the access log.
 
-A key may come in the query, and servers write the query into their logs; so it is taken out of the scope that the
-server holds, and the application gets a scope of its own.
+The query string may contain a key, and servers log query strings. So it is removed from the server's scope, and the
+application gets a copy of the original scope.
 """
 
 from __future__ import annotations
@@ -9,13 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
-
-from django.conf import settings
-from django.http.request import split_domain_port, validate_host
 
 from agenthost.edge import proxies
-from agenthost.guard import Application, Message, Receive, Scope, Send, new_request_id, sane_request_id
+from agenthost.guard import Application, Message, Receive, Scope, Send, is_allowed_host, refusal_headers, request_id_of
 from agenthost.websocket import OWNER
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
@@ -25,8 +21,8 @@ log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
 
 
-class SocketGuard:
-    """``applications`` by path."""
+class WebSocketGuard:
+    """Passes a WebSocket on to one of ``applications``, by its path."""
 
     def __init__(self, applications: Mapping[str, Application]) -> None:
         self._applications = applications
@@ -34,13 +30,12 @@ class SocketGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inner = dict(scope)
         scope["query_string"] = b""
-        given = _one(scope, b"x-request-id")
-        request_id = given if sane_request_id(given) else new_request_id()
+        request_id = request_id_of(scope)
         inner["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
-        began = time.monotonic()
+        started = time.monotonic()
         status = 0
 
-        async def noting(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "websocket.accept":
                 status = 101
@@ -56,15 +51,15 @@ class SocketGuard:
             try:
                 application = self._applications.get(scope["path"])
                 if not admitted:
-                    await _refuse(inner, receive, noting, problems.TOO_MANY_FROM_ADDRESS)
-                elif not _is_our_host(scope):
-                    await _refuse(inner, receive, noting, problems.UNKNOWN_HOST)
+                    await _refuse(inner, receive, send_with_id, problems.TOO_MANY_FROM_ADDRESS)
+                elif not is_allowed_host(scope):
+                    await _refuse(inner, receive, send_with_id, problems.UNKNOWN_HOST)
                 elif application is None:
-                    await _refuse(inner, receive, noting, problems.NOTHING_HERE)
+                    await _refuse(inner, receive, send_with_id, problems.NOTHING_HERE)
                 else:
-                    await application(inner, receive, noting)
+                    await application(inner, receive, send_with_id)
             finally:
-                access_log.info("WebSocket %s %d %.0f ms", scope["path"], status, (time.monotonic() - began) * 1000)
+                access_log.info("WebSocket %s %d %.0f ms", scope["path"], status, (time.monotonic() - started) * 1000)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
@@ -73,19 +68,6 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, problem: Problem) 
         await send({"type": "websocket.close", "code": 1008})
         return
     content = problems.document(problem, scope["agenthost"]["request_id"])
-    headers = [(b"content-type", problems.CONTENT_TYPE.encode()), (b"content-length", b"%d" % len(content))]
-    headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+    headers = refusal_headers(problem, problems.CONTENT_TYPE, content)
     await send({"type": "websocket.http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": content})
-
-
-def _is_our_host(scope: Scope) -> bool:
-    allowed = settings.ALLOWED_HOSTS
-    if "*" in allowed:
-        return True
-    domain, _port = split_domain_port(_one(scope, b"host"))
-    return bool(domain) and validate_host(domain, allowed)
-
-
-def _one(scope: Mapping[str, Any], name: bytes) -> str:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

@@ -1,7 +1,7 @@
-"""The part of a process that runs turns: the core's worker, Celery's consumer that wakes it, beat if wanted.
+"""Everything that runs turns in a process: the core's worker, the Celery consumer that wakes it, and optionally beat.
 
-The same in a worker process and in the embedded server. Celery runs in a thread of ours without its own
-signal handlers: who stops what, and in which order, is decided by the process alone.
+Used by worker processes and by the embedded server. Celery runs in a thread, without its own signal handlers,
+because the process itself decides the order in which its parts stop.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from sessions_app.core.worker.worker import Worker
 log = logging.getLogger(__name__)
 
 SWITCH_SECONDS = 0.001
-"""A thread that calculates gives way to the loop after this; the usual 5 ms would delay the loop each time it wakes up."""
-CELERY_STOPS_WITHIN = 10.0
+"""How long a busy thread may keep the GIL. Python's default of 5 ms would delay the event loop at each wake-up."""
+CELERY_STOP_SECONDS = 10.0
 
 
-class Uncounted(Request):
-    """A task of a queue that keeps no count of what it gave out: there is nobody to thank for it."""
+class UnacknowledgedRequest(Request):
+    """A task of a queue without acknowledgements: acknowledging it sends nothing to the broker."""
 
     def acknowledge(self) -> None:
         self.acknowledged = True
 
 
 class Consumer:
-    """Celery's worker in a thread, in which its tasks run too."""
+    """A Celery worker in a thread. Its tasks run in the same thread."""
 
     def __init__(self) -> None:
         self._controller: Any = None
@@ -50,10 +50,10 @@ class Consumer:
         self._thread = supervision.thread(self._consume, "celery", may_return=self._closing.is_set)
 
     def start(self) -> None:
-        # These are the module's own; a consumer that ran in this process before has left its wish behind.
+        # Module globals of Celery: a consumer that stopped earlier in this process has set them.
         consumer_state.should_stop = None
         consumer_state.should_terminate = None
-        memory_broker.hurry(hurrying=False)
+        memory_broker.stop_waiting(enabled=False)
         app.set_current()
         self._controller = WorkController(
             app=app,
@@ -67,13 +67,13 @@ class Consumer:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more tasks."""
+        """Stop taking tasks."""
         self._closing.set()
-        consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # its stub knows only how it begins
-        memory_broker.hurry(hurrying=True)
+        consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # the stub allows only the initial value
+        memory_broker.stop_waiting(enabled=True)
 
     def join(self, timeout: float) -> bool:
-        """Whether it has stopped."""
+        """Wait for the thread to end; True if it has."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -83,7 +83,7 @@ class Consumer:
 
 
 class Beat:
-    """Celery's beat in a thread. It keeps no file: what it starts once a minute may as well start at once."""
+    """Celery beat in a thread, without a schedule file: its minutely task may also run right after a start."""
 
     def __init__(self) -> None:
         self._service = Service(app, scheduler_cls=Scheduler)
@@ -103,8 +103,8 @@ class Beat:
         self._service.start()
 
 
-class Workforce:
-    """Everything that runs turns in this process; started and stopped once, from the main thread."""
+class WorkerServices:
+    """The worker, its Celery consumer and beat. Started and stopped once, from the main thread."""
 
     def __init__(self, *, beat: bool) -> None:
         self._worker = Worker()
@@ -112,33 +112,33 @@ class Workforce:
         self._beat = Beat() if beat else None
 
     def start(self) -> None:
-        # The core's worker first: it sweeps for itself, whether or not there is a broker to hear.
+        # The core's worker first: it also finds turns by polling the database, without a broker.
         self._worker.start()
         tasks.serve(tasks.Service(wake=self._worker.wake, keep_house=housekeeping.start))
         self._consumer.start()
         if self._beat is not None:
             self._beat.start()
-        settle_memory()
+        freeze_memory()
         sys.setswitchinterval(SWITCH_SECONDS)
 
     def stop(self, grace: float, drain: float | None = None) -> bool:
-        """Claims no more, lets runs finish for ``grace`` seconds, hands over what is left. Whether all ended.
+        """Stop claiming turns, let runs finish for ``grace`` seconds, then hand over the rest; True if Celery has stopped too.
 
-        What cannot be handed over in the middle of a word has ``drain`` seconds more.
+        Runs that cannot be handed over in the middle of an answer have ``drain`` more seconds.
         """
         if self._beat is not None:
             self._beat.stop()
         self._consumer.close()
         self._worker.stop(grace, drain)
-        stopped = self._consumer.join(CELERY_STOPS_WITHIN)
+        stopped = self._consumer.join(CELERY_STOP_SECONDS)
         if not stopped:
-            log.warning("celery has not stopped within %.0f s; its threads are left to the process's end", CELERY_STOPS_WITHIN)
+            log.warning("celery did not stop within %.0f s: its threads run until the process ends", CELERY_STOP_SECONDS)
         tasks.serve(None)
         return stopped
 
 
-def settle_memory() -> None:
-    """Takes what stands now out of the collector's sight: at hundreds of runs it looked through it all the time."""
+def freeze_memory() -> None:
+    """Exclude all current objects from garbage collection. With hundreds of runs it scanned them all the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

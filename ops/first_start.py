@@ -166,7 +166,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        from agenthost.command_line import CLOSED_PIPE, give_up_stdout
+        from agenthost.command_line import CLOSED_PIPE, discard_stdout
 
-        give_up_stdout()
+        discard_stdout()
         sys.exit(CLOSED_PIPE)

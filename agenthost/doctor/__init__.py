@@ -1,1 +1,1 @@
-"""manage.py doctor: looks at everything that a deployment needs, and says what to do about what is wrong."""
+"""manage.py doctor: checks everything that a deployment needs, and reports faults with their fixes."""

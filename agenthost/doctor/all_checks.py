@@ -1,4 +1,4 @@
-"""All checks, in the order in which one fault causes the next."""
+"""Runs all checks, causes before their consequences."""
 
 from __future__ import annotations
 
@@ -16,48 +16,51 @@ from agenthost.doctor.findings import Finding, fail, ok, warning
 Check = Callable[[], Iterator[Finding]]
 
 
-_SAID_ELSEWHERE = (BAD_AGENTS_FILE, "security.W020")
+_REPORTED_BY_OTHERS = (BAD_AGENTS_FILE, "security.W020")
+"""System checks whose faults other checks of the doctor report."""
 
 
-def of_settings() -> Iterator[Finding]:
-    """What Django's and our own system checks say, and what is left open on purpose."""
-    deployed = settings.AGENTHOST_MODE == "production"
-    found = [
+def check_settings() -> Iterator[Finding]:
+    """Django's and our own system checks, and warnings about protections that are turned off."""
+    is_production = settings.AGENTHOST_MODE == "production"
+    messages = [
         message
-        for message in system_checks.run_checks(include_deployment_checks=deployed)
-        if message.id not in _SAID_ELSEWHERE and not message.is_silenced() and message.level >= system_checks.WARNING
+        for message in system_checks.run_checks(include_deployment_checks=is_production)
+        if message.id not in _REPORTED_BY_OTHERS and not message.is_silenced() and message.level >= system_checks.WARNING
     ]
-    for message in found:
-        make = fail if message.is_serious() else warning
-        yield make("settings", f"{message.msg} ({message.id})", message.hint or "")
-    if deployed and not settings.ALLOWED_HOSTS:
+    for message in messages:
+        finding = fail if message.is_serious() else warning
+        yield finding("settings", f"{message.msg} ({message.id})", message.hint or "")
+    if is_production and not settings.ALLOWED_HOSTS:
         yield fail(
-            "settings", "AGENTHOST_ALLOWED_HOSTS is not set; the role web does not start.", "Set it to the names of this server."
+            "settings",
+            "AGENTHOST_ALLOWED_HOSTS is not set; the role web does not start.",
+            "Set it to the host names of this server.",
         )
     for line in security_warnings.warnings():
         yield warning("settings", line, "")
-    if not found:
+    if not messages:
         yield ok("settings", f"{settings.AGENTHOST_MODE} mode, data directory {settings.AGENTHOST_VAR_DIR}")
 
 
-def examine(*, connect: bool) -> Iterator[Finding]:
-    """Run every check; one that breaks is a finding like any other and stops no other."""
+def run_all(*, connect: bool) -> Iterator[Finding]:
+    """Run every check. An exception in a check is a finding too, and does not stop the other checks."""
     checks: dict[str, Check] = {
-        "settings": of_settings,
-        "database": database.look,
-        "schema": database.belonging,
-        "redis": redis.look,
-        "agents": partial(agents.look, connect=connect),
-        "clock": machine.clock,
-        "disk": machine.disk,
-        "workers": processes.look,
+        "settings": check_settings,
+        "database": database.check,
+        "schema": database.check_schema_and_keys,
+        "redis": redis.check,
+        "agents": partial(agents.check, connect=connect),
+        "clock": machine.check_clocks,
+        "disk": machine.check_disk,
+        "workers": processes.check,
     }
-    if database_diagnosis.why_unusable() is not None:
-        # The database's own check reports it; these could only say the same.
+    if database_diagnosis.diagnose() is not None:
+        # These need the database, whose own check reports the fault.
         del checks["schema"], checks["workers"]
     for name, check in checks.items():
         try:
             yield from check()
-        except Exception as error:  # whatever it met, the other checks still help
-            detail = f"The check failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            yield fail(name, detail, "If the cause is not clear from this, report it.")
+        except Exception as error:  # reported, so that the other checks still run
+            detail = f"The check raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            yield fail(name, detail, "If this is not a configuration error, report it as a bug.")

@@ -1,4 +1,4 @@
-"""What a check has found, and how it is printed. Knows nothing of Django: it also reports settings that do not load."""
+"""Results of checks and their output. Imports no Django, because it also reports settings that do not load."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal
 from agenthost.observability import masked
 
 State = Literal["ok", "warning", "fail"]
-_SHOWN = {"ok": "ok", "warning": "warning", "fail": "FAIL"}
+_LABELS = {"ok": "ok", "warning": "warning", "fail": "FAIL"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``fix`` says what to do; empty if nothing has to be done."""
+    """One result of a check. ``fix`` is the instruction for the operator; empty if nothing has to be done."""
 
     check: str
     state: State
@@ -40,12 +40,12 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def line(finding: Finding) -> str:
-    """One line for a person. Nothing that is masked in the log is shown."""
+    """One line of text, with the same masking as log lines."""
     text = " ".join(f"{finding.detail} {finding.fix}".split())
-    return masked(f"{_SHOWN[finding.state]:<8} {finding.check:<10} {text}")
+    return masked(f"{_LABELS[finding.state]:<8} {finding.check:<10} {text}")
 
 
 def document(findings: Sequence[Finding]) -> str:
-    """All of them for a program, as JSON, masked like the lines."""
+    """All findings as JSON, with the same masking as log lines."""
     checks = [{name: masked(text) for name, text in asdict(finding).items()} for finding in findings]
     return json.dumps({"ok": exit_code(findings) == 0, "checks": checks}, ensure_ascii=False, indent=2)

@@ -1,4 +1,4 @@
-"""This machine: its clock against those of the servers, and free space."""
+"""Checks this machine: clock differences to the servers, and free disk space."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LEAST_BYTES, FEW_BYTES = _GIB // 4, _GIB
 _LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
 
-def clock() -> Iterator[Finding]:
-    """Clocks of servers that do not answer are left out: that is said elsewhere."""
+def check_clocks() -> Iterator[Finding]:
+    """Compares clocks. Skips servers that do not answer, which other checks report."""
     differences: dict[str, float] = {}
     if connection.vendor == "postgresql":
         try:
-            with closing(database_diagnosis.connect()) as made:
-                differences["the database"] = _difference(lambda: _epoch(made))
+            with closing(database_diagnosis.connect()) as conn:
+                differences["the database"] = _difference(lambda: _epoch(conn))
         except psycopg.Error:
             pass
     if settings.AGENTHOST_REDIS_URL:
@@ -42,61 +42,63 @@ def clock() -> Iterator[Finding]:
             pass
     for name, seconds in differences.items():
         if abs(seconds) > CLOCK_SECONDS:
-            detail = f"This machine's clock is {abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} that of {name}."
-            yield fail("clock", detail, "Let both machines keep their time by NTP.")
+            detail = (
+                f"This machine's clock is {abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} the clock of {name}."
+            )
+            yield fail("clock", detail, "Synchronize both machines by NTP.")
         else:
-            yield ok("clock", f"{abs(seconds):.2f} s from that of {name}")
+            yield ok("clock", f"{abs(seconds):.2f} s from the clock of {name}")
 
 
 def _difference(ask: Any) -> float:
-    """Our time minus theirs, in seconds; the way there and back counts half."""
+    """Our time minus theirs, in seconds, corrected by half of the round trip."""
     before = now()
     theirs = float(ask())
     return (before + now()) / 2 - theirs
 
 
-def _epoch(made: psycopg.Connection[tuple[Any, ...]]) -> float:
-    row = made.execute("select extract(epoch from clock_timestamp())").fetchone()
+def _epoch(conn: psycopg.Connection[tuple[Any, ...]]) -> float:
+    row = conn.execute("select extract(epoch from clock_timestamp())").fetchone()
     assert row is not None
     return float(row[0])
 
 
-def _redis_time(made: redis.Redis) -> float:
-    seconds, micro = made.time()
+def _redis_time(conn: redis.Redis) -> float:
+    seconds, micro = conn.time()
     return float(seconds) + float(micro) / 1e6
 
 
-def disk() -> Iterator[Finding]:
-    places = {"AGENTHOST_VAR_DIR": settings.AGENTHOST_VAR_DIR}
+def check_disk() -> Iterator[Finding]:
+    directories = {"AGENTHOST_VAR_DIR": settings.AGENTHOST_VAR_DIR}
     if connection.vendor == "sqlite" and (parent := database_diagnosis.sqlite_path().parent) != settings.AGENTHOST_VAR_DIR:
-        places["the database"] = parent
+        directories["the database"] = parent
     elif connection.vendor == "postgresql" and (directory := _data_directory()) is not None:
-        places["the database"] = directory
-    for name, path in places.items():
+        directories["the database"] = directory
+    for name, path in directories.items():
         if path.is_dir():
             yield free_space(name, path)
-    if connection.vendor == "postgresql" and "the database" not in places:
-        yield ok("disk", "the database's disk cannot be seen from here")
+    if connection.vendor == "postgresql" and "the database" not in directories:
+        yield ok("disk", "the disk of the database is on another machine or not visible")
 
 
 def free_space(name: str, path: Path) -> Finding:
     usage = shutil.disk_usage(path)
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.0f} GiB free for {name} ({path})"
     if usage.free < LEAST_BYTES:
-        return fail("disk", f"{detail}: writes will soon fail.", "Free space, or move it to a larger disk.")
+        return fail("disk", f"{detail}: writes will soon fail.", "Free some space, or move it to a larger disk.")
     if usage.free < FEW_BYTES:
-        return warning("disk", f"{detail}.", "Free space before it is full.")
+        return warning("disk", f"{detail}.", "Free some space before the disk is full.")
     return ok("disk", detail)
 
 
 def _data_directory() -> Path | None:
-    """Where Postgres keeps its data, if it runs on this machine and its role may know."""
+    """The data directory of Postgres, if it runs on this machine and the role may read the setting."""
     host = connection.settings_dict["HOST"]
     if host not in _LOCAL and not host.startswith("/"):
         return None
     try:
-        with closing(database_diagnosis.connect()) as made:
-            row = made.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
+        with closing(database_diagnosis.connect()) as conn:
+            row = conn.execute("select setting from pg_settings where name = 'data_directory'").fetchone()
     except psycopg.Error:
         return None
     return Path(row[0]) if row is not None and row[0] else None

@@ -1,4 +1,4 @@
-"""The processes that do the work: workers, beat, and turns that wait for them."""
+"""Checks workers, beat and turns that wait for a worker."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from sessions_app.core.records import installation, live_workers
 _LATE = timedelta(minutes=10)
 
 
-def look() -> Iterator[Finding]:
+def check() -> Iterator[Finding]:
     if installation.schema_fault() is not None:
         return
-    yield workers()
-    yield beat()
+    yield check_workers()
+    yield check_beat()
 
 
-def workers() -> Finding:
+def check_workers() -> Finding:
     alive, stuck = live_workers.workers_alive(), live_workers.turns_stuck()
     if alive:
         waiting = f"; {stuck} turns have waited for more than {live_workers.STUCK_AFTER_SECONDS} s" if stuck else ""
         return ok("workers", f"{alive} alive{waiting}")
-    start = "ops/entrypoint embedded" if settings.AGENTHOST_MODE == "embedded" else "ops/entrypoint worker"
+    command = "ops/entrypoint embedded" if settings.AGENTHOST_MODE == "embedded" else "ops/entrypoint worker"
     detail = f"No worker is alive; {stuck} turns wait." if stuck else "No worker is alive."
-    return (fail if settings.AGENTHOST_MODE == "production" else warning)("workers", detail, f"Start one: {start}")
+    return (fail if settings.AGENTHOST_MODE == "production" else warning)("workers", detail, f"Start one: {command}")
 
 
-def beat() -> Finding:
-    """Known by what it starts: a round of housekeeping each minute, which a worker runs."""
+def check_beat() -> Finding:
+    """Beat itself leaves no trace, so this checks the housekeeping that it starts each minute."""
     last = installation.housekeeping_at()
-    start = (
-        "Start one: ops/entrypoint beat"
+    fix = (
+        "Start beat: ops/entrypoint beat"
         if settings.AGENTHOST_MODE == "production"
-        else "It runs each minute that the server runs."
+        else "Housekeeping runs each minute while the server runs."
     )
     if last is None:
-        return warning("beat", "There was no housekeeping yet; the first is within a minute of the start.", start)
+        return warning("beat", "Housekeeping has not run yet; it first runs within a minute of the start.", fix)
     ago = timezone.now() - last
     if ago > _LATE:
-        return warning("beat", f"The last housekeeping was {ago.total_seconds() / 60:.0f} minutes ago.", start)
+        return warning("beat", f"The last housekeeping was {ago.total_seconds() / 60:.0f} minutes ago.", fix)
     return ok("beat", f"housekeeping {max(0, ago.total_seconds()):.0f} s ago")

@@ -1,4 +1,4 @@
-"""Redis and the broker: reach, version, latency, and the right to publish."""
+"""Checks Redis and the broker: connection, version, latency, and permission to publish."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW_MS = 50.0
 _SECONDS = 3.0
 
 
-def look() -> Iterator[Finding]:
+def check() -> Iterator[Finding]:
     url = settings.AGENTHOST_REDIS_URL
     if url is None:
         if settings.AGENTHOST_MODE == "embedded":
@@ -29,61 +29,61 @@ def look() -> Iterator[Finding]:
         else:
             yield fail(NAME, "REDIS_URL is not set; web and worker processes need it.", "Set REDIS_URL.")
         return
-    yield from of_redis(url)
+    yield from check_redis(url)
     if url != settings.AGENTHOST_BROKER_URL:
-        yield from of_broker()
+        yield from check_broker()
 
 
 def client(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, socket_connect_timeout=_SECONDS, socket_timeout=_SECONDS)
 
 
-def of_redis(url: str) -> Iterator[Finding]:
+def check_redis(url: str) -> Iterator[Finding]:
     where = host(url)
     try:
-        with client(url) as made:
-            facts: Any = made.info("server")
-            times = [_ping(made) for _ in range(5)]
-            made.publish("agenthost.doctor", b"")
+        with client(url) as conn:
+            facts: Any = conn.info("server")
+            times = [_ping(conn) for _ in range(5)]
+            conn.publish("agenthost.doctor", b"")
     except redis.exceptions.AuthenticationError:
-        yield fail(NAME, f"Redis at {where} refuses the user or password.", "Correct them in REDIS_URL.")
+        yield fail(NAME, f"Redis at {where} refuses the user or password.", "Correct user and password in REDIS_URL.")
         return
     except redis.exceptions.NoPermissionError as error:
-        fix = "Give the user the commands INFO, PING, PUBLISH and SUBSCRIBE, and all channels and keys of agenthost."
+        fix = "Allow the user the commands INFO, PING, PUBLISH and SUBSCRIBE, and all channels and keys of agenthost."
         yield fail(NAME, f"Redis at {where}: {error}.", fix)
         return
     except (redis.exceptions.RedisError, OSError) as error:
-        fix = "Start Redis, or correct REDIS_URL. Until then streams poll the database, and workers the queue."
+        fix = "Start Redis, or correct REDIS_URL. Until then streams and workers poll the database."
         yield fail(NAME, f"Redis at {where} does not answer: {str(error).rstrip('.')}.", fix)
         return
-    version, took = str(facts["redis_version"]), statistics.median(times)
+    version, milliseconds = str(facts["redis_version"]), statistics.median(times)
     if int(version.partition(".")[0]) < OLDEST:
         yield fail(NAME, f"Redis {version} is too old.", f"Upgrade it to {OLDEST} or newer.")
-    elif took > SLOW_MS:
-        yield warning(NAME, f"Redis {version} at {where} answers in {took:.0f} ms.", "Run it near the processes.")
+    elif milliseconds > SLOW_MS:
+        yield warning(NAME, f"Redis {version} at {where} answers in {milliseconds:.0f} ms.", "Run Redis closer to the processes.")
     else:
-        yield ok(NAME, f"Redis {version} at {where}, answers in {took:.1f} ms")
+        yield ok(NAME, f"Redis {version} at {where}, answers in {milliseconds:.1f} ms")
 
 
-def of_broker() -> Iterator[Finding]:
+def check_broker() -> Iterator[Finding]:
     where = host(settings.AGENTHOST_BROKER_URL or "")
     try:
-        with app.connection_for_write(settings.AGENTHOST_BROKER_URL) as made:
-            made.ensure_connection(max_retries=1, timeout=int(_SECONDS))
+        with app.connection_for_write(settings.AGENTHOST_BROKER_URL) as conn:
+            conn.ensure_connection(max_retries=1, timeout=int(_SECONDS))
     except (OperationalError, OSError) as error:
-        fix = "Start it, or correct CELERY_BROKER_URL. Until then workers find new turns only when they look at the queue."
+        fix = "Start it, or correct CELERY_BROKER_URL. Until then workers find new turns only by polling the database."
         yield fail("broker", f"The broker at {where} does not answer: {str(error).rstrip('.')}.", fix)
     else:
         yield ok("broker", f"answers at {where}")
 
 
 def host(url: str) -> str:
-    """Where it is, without user and password."""
+    """Host and port, without user and password."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] or parts.path
 
 
-def _ping(made: redis.Redis) -> float:
-    began = time.perf_counter()
-    made.ping()
-    return (time.perf_counter() - began) * 1000
+def _ping(conn: redis.Redis) -> float:
+    started = time.perf_counter()
+    conn.ping()
+    return (time.perf_counter() - started) * 1000

@@ -1,1 +1,1 @@
-"""The HTTP server's edge: the transport in front of the ASGI application, and limits per connection and per address."""
+"""The HTTP/1.1 transport in front of the ASGI application, with limits per connection and per client address."""

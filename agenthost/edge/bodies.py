@@ -1,4 +1,4 @@
-"""How many bytes of what clients send this process holds, in all and per tenant."""
+"""Budget of bytes received from clients that this process buffers, in total and per tenant."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from django.conf import settings
 
 from sessions_app.core.base.byte_budget import ByteBudget
 
-OF_PROCESS = ByteBudget(lambda: int(settings.AGENTHOST_BODIES_BYTES))
-"""Bodies of requests and messages of WebSockets."""
+BUDGET = ByteBudget(lambda: int(settings.AGENTHOST_BODIES_BYTES))
+"""Counts request bodies and WebSocket messages."""

@@ -1,4 +1,4 @@
-"""How many connections this process holds, in all and per address."""
+"""Limits on open connections, in total and per client address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agenthost.edge.addresses import Slots
 from sessions_app.core.base.client_networks import group_of
 
 RESERVE = 32
-"""Connections over the limit that get a 503; further ones are dropped without a response."""
+"""Connections above the limit that get a 503 response; further ones are dropped without a response."""
 
 _REPORT_SECONDS = 60.0
 
@@ -23,7 +23,7 @@ class Admission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one server. Times are in seconds."""
+    """Limits of one server process. Times are in seconds."""
 
     connections: int = 4096
     per_address: int = 256
@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Connections:
-    """The connections that are open now. Used in one loop."""
+    """Counts open connections. Used in one event loop, not thread-safe."""
 
     limits: Limits
     open: int = 0
@@ -45,9 +45,9 @@ class Connections:
         self._addresses = Slots(lambda: self.limits.per_address)
 
     def enter(self, host: str | None) -> tuple[Admission, Slot]:
-        """Count a new connection; ``host`` None: for no address (a proxy, a local socket).
+        """Count a new connection. ``host`` None: count it for no address (a proxy, a Unix socket).
 
-        Every slot must be released, also that of a refused connection: it is open until it has read its answer.
+        Every slot must be released, also that of a refused connection, which stays open until its client has read the response.
         """
         self.open += 1
         if self.open > self.limits.connections + RESERVE:
@@ -62,7 +62,7 @@ class Connections:
         return Admission.ADMITTED, Slot(self, name)
 
     def reports(self, now: float) -> bool:
-        """Whether a full address is to be logged: at most once a minute, however many connections are refused."""
+        """Whether to log a full address: at most once a minute, however many connections are refused."""
         if self._reported is not None and now - self._reported < _REPORT_SECONDS:
             return False
         self._reported = now
@@ -71,7 +71,7 @@ class Connections:
 
 @dataclass(slots=True)
 class Slot:
-    """What one connection holds. Releasing it twice does no harm."""
+    """The slot of one connection. Releasing it twice has no effect."""
 
     _connections: Connections
     _name: str | None

@@ -1,6 +1,6 @@
-"""The HTTP/1.1 transport: uvicorn's, with limits, strict framing, and upgrades that are not offered ignored.
+"""The HTTP/1.1 transport: uvicorn's, with limits and strict framing; ignores unsupported upgrades.
 
-Every byte of a connection has one interpretation, the parser's (llhttp). Nothing here looks for ends of headers or bodies.
+Only the parser (llhttp) finds the ends of headers and bodies, so that every byte has one interpretation.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
 
 MOST_HEADERS = 200
-MOST_AHEAD = 100
-"""Requests of one connection that wait for the answers to earlier ones."""
+MOST_PIPELINED = 100
+"""Requests of one connection that wait for the responses to earlier ones."""
 
 _PIECE = 65536
 _FRAMING_PER_BYTE = 16
-"""What chunk sizes and line ends may take for each byte of a body: a chunk of one byte takes 5."""
+"""Allowed bytes of chunk sizes and line ends per byte of body; a chunk of one byte needs 5."""
 _WEBSOCKET_LINE_BYTES = 8192
 _WEBSOCKET_HEADERS = 128
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1024 * 1024
-# Headers about upgrades, which concern one connection only and are not passed on.
-_ABOUT_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
+# Hop-by-hop headers about upgrades, which are not passed on.
+_UPGRADE_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 
 
 KeyIsGood = Callable[[], Awaitable[bool]]
 
 
 class _Refused(Exception):
-    """Raised in a callback of the parser, to stop it."""
+    """Raised in a parser callback to stop the parser."""
 
 
 class _Flow(FlowControl):
@@ -78,26 +78,26 @@ class HttpProtocol(HttpToolsProtocol):
         open_connections: Connections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        # uvicorn's own is lenient: it goes on after a request with "Connection: close".
+        # Not uvicorn's lenient parser, which continues after a request with "Connection: close".
         self.parser = httptools.HttpRequestParser(self)
         self._open, self._limits = open_connections, open_connections.limits
         if self.ws_protocol_class is not None:
-            # A WebSocket takes over the transport and keeps the slot of its connection.
+            # A WebSocket takes over the transport, and releases the connection's slot at its end.
             self.ws_protocol_class = cast(Any, functools.partial(cast(Any, self.ws_protocol_class), on_lost=self._release))
         self._release_slot: Callable[[], None] = lambda: None
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
 
         self._running: RequestResponseCycle | None = None
-        """The request that is being answered; ``cycle`` is the newest one that was read."""
+        """The request whose response is being sent; ``cycle`` is the newest request that was read."""
         self._in_head = self._in_body = False
         self._head_size = 0
         self._refusal: Problem | None = None
         """Why a callback stopped the parser."""
         self._last_response: bytes | None = None
-        """Sent when all earlier requests are answered."""
+        """Sent after the responses to all earlier requests."""
         self._input_ended = False
-        """Further input is dropped: the last request is complete or was refused."""
+        """Further input is dropped, because the last request is complete or was refused."""
         self._dropped = 0
         # Bytes of the current message: head, chunk sizes and trailers; and body.
         self._framing = self._body = 0
@@ -114,13 +114,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._key_is_good: KeyIsGood | None = None
         self._key_has_ended = False
         self._reader_timer: asyncio.TimerHandle | None = None
-        self._key_look: asyncio.Task[None] | None = None
+        self._key_check: asyncio.Task[None] | None = None
         host = self.client[0] if self.client else None
         admission, slot = self._open.enter(None if is_proxy(host) else host)
         if admission is Admission.ADDRESS_IS_FULL and self._open.reports(self.loop.time()):
             log.warning(
-                "connection limit reached: address %s has %d (AGENTHOST_CONNECTIONS_PER_ADDRESS); a proxy must be named in "
-                "AGENTHOST_PROXIES",
+                "address_connection_limit: %s has %d connections (AGENTHOST_CONNECTIONS_PER_ADDRESS); if it is a proxy, "
+                "add it to AGENTHOST_PROXIES",
                 host,
                 self._limits.per_address,
             )
@@ -141,7 +141,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.ws_protocol_class = None
         self.pipeline.clear()
         if self._running is not None and not self._running.response_complete:
-            # uvicorn tells only the newest request, which may still wait for its start.
+            # uvicorn notifies only the newest request, which may not have started yet.
             self._running.disconnected = True
             self._running.message_event.set()
 
@@ -168,7 +168,7 @@ class HttpProtocol(HttpToolsProtocol):
         except _Refused:
             self._refuse(self._refusal or refusals.MALFORMED)
         except httptools.HttpParserError as error:
-            # Whatever follows a request with "Connection: close" is ignored.
+            # Bytes after a request with "Connection: close" are ignored.
             if not self._input_ended:
                 self._refuse(self._refusal or _problem_of(error))
         else:
@@ -181,7 +181,7 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as stopped:
-                # The parser stops behind the headers of every request with an upgrade.
+                # The parser stops after the headers of every request with an upgrade.
                 rest = piece[stopped.args[0] :]
                 self._at_upgrade(early=bool(rest))
             if self._message_ended:
@@ -206,17 +206,17 @@ class HttpProtocol(HttpToolsProtocol):
             self._input_ended = True
             self.scope["method"] = "GET"
             self.handle_websocket_upgrade()
-            # References back to this object, which is not needed any more.
+            # Break reference cycles; this object is not needed any more.
             self.ws_protocol_class = self.parser = None  # type: ignore[assignment]
             return
-        # This parser takes the request for one without a body. A new one reads the same headers without the upgrade.
+        # This parser treats the request as one without a body. A new parser reads the same headers without the upgrade.
         version = self.parser.get_http_version().encode()
         head = [self.parser.get_method(), b" ", self.url, b" HTTP/", version, b"\r\n"]
         for name, value in self.headers:
             if name == b"connection":
                 options = [option.strip() for option in value.split(b",")]
-                value = b", ".join(option for option in options if option.lower() not in _ABOUT_UPGRADES)  # noqa: PLW2901
-            if name not in _ABOUT_UPGRADES:
+                value = b", ".join(option for option in options if option.lower() not in _UPGRADE_HEADERS)  # noqa: PLW2901
+            if name not in _UPGRADE_HEADERS:
                 head += [name, b": ", value, b"\r\n"]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.feed_data(b"".join([*head, b"\r\n"]))
@@ -224,7 +224,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _watch_head(self) -> None:
         """Bound the time until the headers of the next request are complete, unless an earlier one is being answered.
 
-        What is left of a body whose request is answered has the same time: nobody waits for it.
+        The rest of a body whose response is already sent has the same time limit.
         """
         if self._head_timer is not None or self._input_ended or self._is_answering():
             return
@@ -243,7 +243,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._in_head:
             self._refuse(refusals.HEAD_TOO_SLOW)
         else:
-            # No request has begun: a client that sends one right now must not take this for its response.
+            # No request has started. Close without a response, which a client that sends one now could take for its own.
             self._input_ended = True
             self.transport.close()
 
@@ -254,7 +254,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self._input_ended:
-            # An HTTP/1.0 client with "Connection: keep-alive", which is not offered.
+            # An HTTP/1.0 client with "Connection: keep-alive", which is not supported.
             raise _Refused
         self._in_head = True
         self._head_size = 0
@@ -262,9 +262,9 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {WAIT_FOR_READER: {"call": self._wait_for_reader}, DROP: {"call": self._drop}}
 
     def _wait_for_reader(self, key_is_good: KeyIsGood | None = None) -> None:
-        """A client with a good key may read as slowly as it likes, and still gets everything (A100).
+        """Allow a client with a valid key to read as slowly as it likes and still get everything (A100).
 
-        ``key_is_good``: asked from time to time while something is unread; None: the key stays good.
+        ``key_is_good`` is called periodically while the response is unread; None: the key stays valid.
         """
         self._key_is_good, self._key_has_ended = key_is_good, False
         if not self._waits_for_reader:
@@ -276,26 +276,26 @@ class HttpProtocol(HttpToolsProtocol):
         self._watch_reader()
 
     def _watch_reader(self) -> None:
-        """Drop a client whose key has ended if it then leaves something unread for a whole period."""
-        if self._key_is_good is not None and self._reader_timer is None and self._key_look is None:
-            self._reader_timer = self.loop.call_later(self._limits.send_seconds, self._look_at_reader, self._key_is_good)
+        """Drop a client whose key is no longer valid if it leaves data unread for a whole period."""
+        if self._key_is_good is not None and self._reader_timer is None and self._key_check is None:
+            self._reader_timer = self.loop.call_later(self._limits.send_seconds, self._check_reader, self._key_is_good)
 
-    def _look_at_reader(self, key_is_good: KeyIsGood) -> None:
+    def _check_reader(self, key_is_good: KeyIsGood) -> None:
         self._reader_timer = None
         if not self.transport.get_write_buffer_size():
             self._key_has_ended = False
         elif self._key_has_ended:
-            # What the kernel holds for the client ends soon, too.
+            # So that the kernel drops its buffered data soon, too.
             _bound_sending(self.transport, self._limits.send_seconds)
             self.transport.abort()
         else:
-            self._key_look = self.loop.create_task(self._look_at_key(key_is_good))
+            self._key_check = self.loop.create_task(self._check_key(key_is_good))
 
-    async def _look_at_key(self, key_is_good: KeyIsGood) -> None:
+    async def _check_key(self, key_is_good: KeyIsGood) -> None:
         try:
             self._key_has_ended = not await key_is_good()
         finally:
-            self._key_look = None
+            self._key_check = None
             self._watch_reader()
 
     def _stop_watching_reader(self) -> None:
@@ -303,8 +303,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
-        if self._key_look is not None:
-            self._key_look.cancel()
+        if self._key_check is not None:
+            self._key_check.cancel()
 
     def _drop(self) -> None:
         self.transport.abort()
@@ -315,7 +315,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            # A trailer. The request has been judged by its headers.
+            # A trailer. The request was checked by its headers.
             return
         self._head_size += len(name) + len(value) + 4
         if len(self.headers) >= MOST_HEADERS:
@@ -326,8 +326,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._check_head()
-        if len(self.pipeline) >= MOST_AHEAD:
-            self._stop(refusals.TOO_MANY_AHEAD)
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._stop(refusals.TOO_MANY_PIPELINED)
         self._stop_head_timer()
         self._in_head, self._in_body = False, True
         super().on_headers_complete()
@@ -345,14 +345,14 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.cycle.keep_alive:
             self._input_ended = True
 
-    # --- judging a head ---
+    # --- checks of request line and headers ---
 
     def _stop(self, problem: Problem) -> NoReturn:
         self._refusal = problem
         raise _Refused
 
     def _check_head(self) -> None:
-        """Refuse what is too large, not served here, or may be read in another way by a proxy."""
+        """Refuse requests that are too large, unsupported, or ambiguous to proxies (request smuggling)."""
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             self._stop(refusals.WRONG_VERSION)
@@ -373,9 +373,9 @@ class HttpProtocol(HttpToolsProtocol):
         if codings and version == "1.0":
             self._stop(refusals.OLD_AND_CHUNKED)
         if not self.url.startswith(b"/") or b"#" in self.url:
-            self._take_other_form()
+            self._take_absolute_form()
 
-    def _take_other_form(self) -> None:
+    def _take_absolute_form(self) -> None:
         """Split a target that is a whole URL into path and Host header (RFC 9112, section 3.2.2)."""
         if self.url == b"*" and self.parser.get_method() == b"OPTIONS":
             return
@@ -405,7 +405,7 @@ class HttpProtocol(HttpToolsProtocol):
         return urllib.parse.unquote(self.url.partition(b"?")[0].decode("latin-1")) in WEBSOCKET_PATHS
 
     def _check_handshake(self) -> None:
-        """Refuse faulty handshakes here: the WebSocket library has limits of its own, and answers in plain text."""
+        """Refuse invalid handshakes here, because the WebSocket library would respond in plain text."""
         lines = [len(self.url) + 16, *(len(name) + len(value) + 4 for name, value in self.headers)]
         if max(lines) > _WEBSOCKET_LINE_BYTES:
             self._stop(refusals.line_too_long(_WEBSOCKET_LINE_BYTES))
@@ -427,10 +427,10 @@ class HttpProtocol(HttpToolsProtocol):
     # --- refusing ---
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with the problem when all earlier requests are answered, and end the connection."""
+        """Send the problem after the responses to all earlier requests, and end the connection."""
         self._input_ended = True
         self._stop_head_timer()
-        access_log.info("refused at the edge: %d %s", problem.status, problem.detail)
+        access_log.info("request_refused: %d %s", problem.status, problem.detail)
         if self._in_body:
             # The body of the newest request will not be complete.
             broken = self.cycle
@@ -458,7 +458,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._send_last(self._last_response)
 
     def _send_last(self, response: bytes) -> None:
-        """Send the last response and close. Closing at once would reset a client that still sends, before it reads it."""
+        """Send the last response and close, not at once: that would reset a client that still sends before it reads."""
         self._unset_keepalive_if_required()
         self._last_response = None
         self.flow.resume_reading()
@@ -475,9 +475,9 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _bound_sending(transport: asyncio.BaseTransport, seconds: float) -> None:
-    """Let the kernel end the connection when its peer acknowledges nothing for this time; 0: the system's own timeout.
+    """Let the kernel end the connection if the peer acknowledges nothing for this time; 0: the system's default.
 
-    Only the kernel knows what a peer has taken. Elsewhere than on Linux the system's own timeout applies.
+    Only the kernel knows what the peer has received. On systems other than Linux the default always applies.
     """
     connection = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_USER_TIMEOUT") and connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
@@ -485,5 +485,5 @@ def _bound_sending(transport: asyncio.BaseTransport, seconds: float) -> None:
 
 
 def _problem_of(error: httptools.HttpParserError) -> Problem:
-    # The preface of an HTTP/2 client; the parser knows it.
+    # The parser recognizes the connection preface of HTTP/2 clients.
     return refusals.WRONG_VERSION if "PRI/Upgrade" in str(error) else refusals.MALFORMED

@@ -1,4 +1,4 @@
-"""Trusted proxies (AGENTHOST_PROXIES), and the client addresses that requests count for."""
+"""Trusted proxies (AGENTHOST_PROXIES), and per-address limits on concurrent requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-# Private there, but the peers that are believed and the peers that are not limited must be the same.
+# Private in uvicorn. Used so that both treat the same peers as trusted proxies.
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from agenthost.edge.addresses import Slots
@@ -24,21 +24,21 @@ def _trusted(proxies: str) -> _TrustedHosts:
 
 
 def is_proxy(host: str | None) -> bool:
-    """Whether the peer of a connection is a proxy, which speaks for many clients."""
+    """Whether the peer of a connection is a trusted proxy, which forwards requests of many clients."""
     return host in _trusted(settings.AGENTHOST_PROXIES)
 
 
 def client_of(scope: Mapping[str, Any]) -> str:
-    """The client's address, as a trusted proxy reports it; uvicorn has put that into the scope."""
+    """The client's address, as reported by a trusted proxy; uvicorn has written it into the scope."""
     client = scope.get("client")
     return group_of(client[0]) if client else ""
 
 
 @contextmanager
 def counted(scope: Mapping[str, Any]) -> Iterator[bool]:
-    """Count a request or WebSocket for its address; False if the address has as many as it may.
+    """Count a request or WebSocket for its address; False if the address has reached its limit.
 
-    A proxy's own address is not counted: it stands for clients that it does not report.
+    A proxy's own address is not counted, because it may stand for many clients.
     """
     client = scope.get("client")
     trusted = _trusted(settings.AGENTHOST_PROXIES)

@@ -1,1 +1,1 @@
-"""Django's Postgres backend with a pool that asks no question of a connection that is well."""
+"""Django's Postgres backend, with a connection pool that checks idle connections without a round trip."""

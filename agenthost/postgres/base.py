@@ -1,13 +1,9 @@
-"""Django's Postgres backend, its pool aside.
+"""Django's Postgres backend with a different connection pool. Differences:
 
-Django's pool sends an empty statement before it gives out a connection: a round trip for every request. A server
-that has hung up, or is going to, has said so: the connection's socket can be read although nothing was asked.
-
-Its pool waits longer and longer between two attempts to connect, in the end for minutes. This one does not: leases
-have to be renewed as soon as the database is back.
-
-And whoever waits for a connection while there is no server to connect to waits in vain: in a process that answers
-requests it is told so soon, and comes again.
+* No statement before each use of a connection, which is a round trip per request. If the server has closed a
+  connection or is about to, its socket is readable although no statement was sent.
+* The pause between attempts to reconnect does not grow, because leases must be renewed as soon as the database is back.
+* In processes that serve requests, waiting for a connection fails early while the server cannot be reached.
 """
 
 from __future__ import annotations
@@ -26,62 +22,63 @@ log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 1.0
 """Seconds between two attempts to replace a lost connection."""
-_TOLD_AFTER = 0.5
-"""Seconds after which it is asked whether there is a server at all. Short restarts are waited for."""
+_FIRST_WAIT = 0.5
+"""Seconds to wait for a connection before failing if the server is away. Short restarts are waited for."""
 
 
 class Pool(ConnectionPool[psycopg.Connection[Any]]):
-    """``is_away``: the last attempt to connect failed. The log gets one line for each change, from processes that serve."""
+    """``is_away``: the last attempt to connect failed. Process roles log each change."""
 
     def __init__(self, **options: Any) -> None:
         self.is_away = False
-        super().__init__(connection_class=_telling(self), **options)
+        super().__init__(connection_class=_reporting_connection(self), **options)
 
-    def changed(self, *, away: bool, why: str = "") -> None:
-        was_away, self.is_away = self.is_away, away
-        if away == was_away or not settings.AGENTHOST_ROLE:
-            return
-        if away:
-            log.warning("database_away: %s", " ".join(why.split()))
-        else:
+    def set_away(self, reason: str) -> None:
+        was_away, self.is_away = self.is_away, True
+        if not was_away and settings.AGENTHOST_ROLE:
+            log.warning("database_away: %s", " ".join(reason.split()))
+
+    def set_back(self) -> None:
+        was_away, self.is_away = self.is_away, False
+        if was_away and settings.AGENTHOST_ROLE:
             log.info("database_back")
 
     def getconn(self, timeout: float | None = None) -> psycopg.Connection[Any]:
-        if timeout is not None or self.timeout <= _TOLD_AFTER or settings.AGENTHOST_ROLE == "worker":
+        if timeout is not None or self.timeout <= _FIRST_WAIT or settings.AGENTHOST_ROLE == "worker":
             return super().getconn(timeout)
         try:
-            return super().getconn(_TOLD_AFTER)
+            return super().getconn(_FIRST_WAIT)
         except PoolTimeout:
             if self.is_away:
                 raise
-        return super().getconn(self.timeout - _TOLD_AFTER)
+        return super().getconn(self.timeout - _FIRST_WAIT)
 
     def schedule_task(self, task: MaintenanceTask, delay: float) -> None:
         super().schedule_task(task, min(delay, _LONGEST_PAUSE) if isinstance(task, AddConnection) else delay)
 
 
-def _telling(pool: Pool) -> type[psycopg.Connection[Any]]:
-    class Telling(psycopg.Connection[Any]):
-        """Tells its pool whether there was a server."""
+def _reporting_connection(pool: Pool) -> type[psycopg.Connection[Any]]:
+    class ReportingConnection(psycopg.Connection[Any]):
+        """Reports to the pool whether connecting succeeded."""
 
         @classmethod
         def connect(cls, *arguments: Any, **options: Any) -> Any:
             try:
-                made = super().connect(*arguments, **options)
+                conn = super().connect(*arguments, **options)
             except psycopg.OperationalError as error:
-                pool.changed(away=True, why=str(error))
+                pool.set_away(reason=str(error))
                 raise
-            pool.changed(away=False)
-            return made
+            pool.set_back()
+            return conn
 
-    return Telling
+    return ReportingConnection
 
 
 def check(connection: psycopg.Connection[Any]) -> None:
-    """Raises if the connection is of no use any more. Only one that has something to say is asked."""
-    heard = select.poll()
-    heard.register(connection.fileno(), select.POLLIN)
-    if heard.poll(0):
+    """Raises if the connection is unusable. Sends a statement only if its socket is readable."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
         ConnectionPool.check_connection(connection)
 
 
@@ -90,17 +87,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @property
     def pool(self) -> Pool | None:
-        known = self._connection_pools.get(self.alias)
+        existing = self._connection_pools.get(self.alias)
         options = self.settings_dict["OPTIONS"].get("pool")
-        if known is not None or not options or self.settings_dict["NAME"] is None:
-            return known
+        if existing is not None or not options or self.settings_dict["NAME"] is None:
+            return existing
         parameters = {**self.get_connection_params(), "autocommit": True}
-        made = Pool(
+        pool = Pool(
             kwargs=parameters,
             open=False,
-            configure=self._configure_connection,  # type: ignore[attr-defined]  # the stubs lack it
+            configure=self._configure_connection,  # type: ignore[attr-defined]  # missing in the stubs
             check=check,
             **options,
         )
-        # Of two threads that make one at once, one's stays unopened.
-        return self._connection_pools.setdefault(self.alias, made)
+        # If two threads do this at once, both get the same pool, and the other one stays unopened.
+        return self._connection_pools.setdefault(self.alias, pool)

@@ -13,17 +13,17 @@ from psycopg import sql
 
 from sessions_app.models import AuditRecord
 
-ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
-FEWER = {
+ALL_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+RESTRICTED_TABLES = {
     AuditRecord._meta.db_table: ("SELECT", "INSERT"),
     MigrationRecorder.Migration._meta.db_table: ("SELECT",),
 }
 
 
 def grant(role: str) -> None:
-    """Grant ``role`` the rights that the server needs on every table, and revoke all others."""
+    """Grant ``role`` the privileges that the server needs on every table, and revoke all others."""
     if connection.vendor != "postgresql":
-        raise ImproperlyConfigured("AGENTHOST_RUNTIME_ROLE: only Postgres has roles; unset it.")
+        raise ImproperlyConfigured("AGENTHOST_RUNTIME_ROLE: the database is not Postgres and has no roles. Unset the variable.")
     with transaction.atomic(), connection.cursor() as cursor:
         _check(role)
         name = sql.Identifier(role)
@@ -36,7 +36,7 @@ def grant(role: str) -> None:
             {"role": role},
         )
         connects, uses, creates = cursor.fetchone()
-        # Usually there is nothing to do here, and it would take the owner of database and schema.
+        # Only if needed, because these statements need the owner of database and schema.
         if not connects:
             cursor.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, name))
         if not uses:
@@ -44,7 +44,7 @@ def grant(role: str) -> None:
         if creates:
             cursor.execute(sql.SQL("REVOKE CREATE ON SCHEMA {} FROM {}, PUBLIC").format(schema, name))
         for table in sorted(connection.introspection.table_names(cursor)):
-            rights = sql.SQL(", ").join(map(sql.SQL, FEWER.get(table, ALL)))
+            rights = sql.SQL(", ").join(map(sql.SQL, RESTRICTED_TABLES.get(table, ALL_PRIVILEGES)))
             target = sql.SQL(".").join((schema, sql.Identifier(table)))
             cursor.execute(sql.SQL("REVOKE ALL ON TABLE {} FROM {}, PUBLIC").format(target, name))
             cursor.execute(sql.SQL("GRANT {} ON TABLE {} TO {}").format(rights, target, name))
@@ -53,22 +53,22 @@ def grant(role: str) -> None:
 
 
 def _check(role: str) -> None:
-    """The role exists and cannot grant itself more rights."""
+    """The role exists and cannot grant itself more privileges."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = %s", [role])
         found = cursor.fetchone()
         if found is None:
             raise ImproperlyConfigured(
-                f"AGENTHOST_RUNTIME_ROLE: there is no role {role!r}. Make it: CREATE ROLE \"{role}\" LOGIN PASSWORD '…'"
+                f"AGENTHOST_RUNTIME_ROLE: the role {role!r} does not exist. Create it: CREATE ROLE \"{role}\" LOGIN PASSWORD '…'"
             )
         is_superuser, makes_roles = found
         if is_superuser:
             raise ImproperlyConfigured(
-                f"AGENTHOST_RUNTIME_ROLE: {role!r} is a superuser, which no grant limits. Name another role."
+                f"AGENTHOST_RUNTIME_ROLE: {role!r} is a superuser, whose privileges cannot be limited. Use another role."
             )
         if makes_roles:
             raise ImproperlyConfigured(
-                f"AGENTHOST_RUNTIME_ROLE: {role!r} may make roles, and before Postgres 16 join any of them. Name another role,"
+                f"AGENTHOST_RUNTIME_ROLE: {role!r} may create roles, and before Postgres 16 join any of them. Use another role,"
                 f' or: ALTER ROLE "{role}" NOCREATEROLE'
             )
         cursor.execute(_OWNED, {"role": role})
@@ -76,11 +76,12 @@ def _check(role: str) -> None:
         if owned is not None:
             what, owner = owned
             raise ImproperlyConfigured(
-                f"AGENTHOST_RUNTIME_ROLE: {role!r} is, or is a member of, {owner!r}, which owns {what}. Name another role."
+                f"AGENTHOST_RUNTIME_ROLE: {role!r} is, or is a member of, {owner!r}, which owns {what}. Use another role."
             )
 
 
-# Who owns a table changes its grants, and who owns its schema drops it. The owner of the database owns the schema public.
+# The owner of a table can change its grants, and the owner of its schema can drop it. The owner of the database owns the
+# schema public.
 _OWNED = """
 SELECT what, pg_get_userbyid(owner) FROM (
  SELECT 1 AS place, 'the tables' AS what, oid AS owner FROM pg_roles WHERE rolname = current_user
@@ -93,15 +94,15 @@ SELECT what, pg_get_userbyid(owner) FROM (
 
 
 def _check_effect(role: str) -> None:
-    """Other roles, of which this one is a member, give it no more than it was granted."""
+    """Other roles of which this one is a member give it no further privileges."""
     with connection.cursor() as cursor:
-        for table, rights in FEWER.items():
-            for right in (*ALL, "TRUNCATE"):
+        for table, rights in RESTRICTED_TABLES.items():
+            for right in (*ALL_PRIVILEGES, "TRUNCATE"):
                 if right in rights:
                     continue
                 cursor.execute("SELECT has_table_privilege(%s, %s, %s)", [role, connection.ops.quote_name(table), right])
                 if cursor.fetchone()[0]:
                     raise ImproperlyConfigured(
-                        f"AGENTHOST_RUNTIME_ROLE: {role!r} has {right} on {table} as a member of another role, which no grant to"
-                        f" {role!r} limits. Name another role, or take it out of that one."
+                        f"AGENTHOST_RUNTIME_ROLE: {role!r} has {right} on {table} as a member of another role. Use"
+                        " another role, or end the membership."
                     )

@@ -242,7 +242,7 @@ async def test_a_peer_that_answers_no_ping_is_dropped_and_one_that_does_is_not(p
             await reader.read()  # Until the server ends it.
         writer.close()
         await alive.request("ping")
-        assert "a WebSocket's peer has answered no ping for 3.0 s and is dropped" in own.log_text()
+        assert "websocket_ping_timeout: no pong for 3.0 s, connection dropped" in own.log_text()
 
 
 # --- the transcript in a terminal ---

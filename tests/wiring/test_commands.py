@@ -44,7 +44,7 @@ def test_a_data_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> Non
         done = manage(tmp_path, "list_keys", **given, AGENTHOST_VAR_DIR=str(tmp_path / "file" / "var"))
         assert done.returncode == 1
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"agenthost: AGENTHOST_VAR_DIR: {tmp_path / 'file' / 'var'} cannot be made: ")
+        assert line.startswith(f"agenthost: AGENTHOST_VAR_DIR: {tmp_path / 'file' / 'var'} cannot be created: ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -91,7 +91,7 @@ def test_a_failing_probe_writes_nothing_to_the_log(monkeypatch: pytest.MonkeyPat
     def fail() -> list[str]:
         raise OperationalError("away")
 
-    monkeypatch.setattr(health, "_ask_database", fail)
+    monkeypatch.setattr(health, "_check_database", fail)
     caplog.set_level(logging.INFO)
     for _ in range(3):
         assert Client().get("/readyz").status_code == 503
@@ -102,7 +102,7 @@ def test_a_database_that_fails_is_told_without_its_words(monkeypatch: pytest.Mon
     def fail() -> int:
         raise OperationalError("connection to 10.1.2.3 failed: password hush")
 
-    monkeypatch.setattr(health, "_ask_database", fail)
+    monkeypatch.setattr(health, "_check_database", fail)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["reasons"] == [health.NO_DATABASE]
@@ -115,7 +115,7 @@ async def test_a_database_that_hangs_is_told_in_time(monkeypatch: pytest.MonkeyP
         return []
 
     monkeypatch.setattr(database, "run", hang)
-    monkeypatch.setattr(health, "ANSWER_WITHIN_SECONDS", 0.05)
+    monkeypatch.setattr(health, "TIMEOUT_SECONDS", 0.05)
     answer = await AsyncClient().get("/readyz")
     assert answer.status_code == 503
 
@@ -130,7 +130,7 @@ async def test_probes_of_a_database_that_hangs_take_one_thread_together(monkeypa
         return []
 
     monkeypatch.setattr(database, "run", hang)
-    monkeypatch.setattr(health, "ANSWER_WITHIN_SECONDS", 0.05)
+    monkeypatch.setattr(health, "TIMEOUT_SECONDS", 0.05)
     answers = [await AsyncClient().get("/readyz") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [503, 503, 503]
     assert looks == 1
@@ -155,7 +155,7 @@ async def test_the_log_says_when_it_cannot_serve_and_when_it_can_again(caplog: p
             done.set()
             return []
 
-    watch = asyncio.create_task(health.watch(0.0, look=look))
+    watch = asyncio.create_task(health.watch(0.0, check=look))
     await asyncio.wait_for(done.wait(), 90)
     watch.cancel()
     lines = [record.getMessage() for record in caplog.records if record.name == "agenthost.health"]

@@ -257,7 +257,7 @@ def test_a_role_that_lacks_a_right_is_named_with_the_role_that_is_needed(tmp_pat
             done = run(tmp_path, process, DATABASE_URL=as_role(database, role), **PRODUCTION, **names)
             assert done.returncode == 1
             (line,) = done.stderr.splitlines()
-            assert line.startswith(f'agenthost: DATABASE_URL: the role "{role}" lacks a right: ')
+            assert line.startswith(f'agenthost: DATABASE_URL: the role "{role}" lacks a privilege: ')
             assert "permission denied" in line
             assert "AGENTHOST_RUNTIME_ROLE" in line
 

@@ -20,7 +20,7 @@ def line(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> str:
     """What is said when the test database's address is changed so."""
     for name, value in changed.items():
         monkeypatch.setitem(connection.settings_dict, name, value)
-    found = database_diagnosis.why_unusable()
+    found = database_diagnosis.diagnose()
     assert found is not None
     assert "\n" not in found
     return found
@@ -34,7 +34,7 @@ def _postgres(on_postgres: bool) -> None:
 
 @pytest.mark.usefixtures("_postgres")
 def test_a_database_that_answers_is_usable() -> None:
-    assert database_diagnosis.why_unusable() is None
+    assert database_diagnosis.diagnose() is None
 
 
 @pytest.mark.usefixtures("_postgres")
@@ -60,22 +60,22 @@ def test_a_refused_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_postgres")
 def test_an_error_of_a_database_that_works_is_not_explained_away() -> None:
-    assert database_diagnosis.explanation(OperationalError("deadlock detected")) is None
+    assert database_diagnosis.diagnose_error(OperationalError("deadlock detected")) is None
 
 
 def test_a_server_that_is_too_old_is_told_in_djangos_words() -> None:
     from django.db import NotSupportedError
 
-    assert database_diagnosis.explanation(NotSupportedError("PostgreSQL 14 or later is required (found 12.3).")) is not None
+    assert database_diagnosis.diagnose_error(NotSupportedError("PostgreSQL 14 or later is required (found 12.3).")) is not None
 
 
 def test_a_missing_sqlite_file_is_no_fault(tmp_path: Path) -> None:
-    assert database_diagnosis.why_not_sqlite(tmp_path / "new.sqlite3") is None
+    assert database_diagnosis.diagnose_sqlite(tmp_path / "new.sqlite3") is None
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite3").write_text("these are notes, and more than sixteen bytes of them")
-    said = database_diagnosis.why_not_sqlite(tmp_path / "a.sqlite3")
+    said = database_diagnosis.diagnose_sqlite(tmp_path / "a.sqlite3")
     assert said is not None
     assert "a.sqlite3 cannot be read as a SQLite database" in said
     assert "Restore a backup" in said
@@ -86,7 +86,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as made:
         made.execute("create table bookmarks (url text)")
     before = path.read_bytes()
-    said = database_diagnosis.why_not_sqlite(path)
+    said = database_diagnosis.diagnose_sqlite(path)
     assert said is not None
     assert "another program's database (it has the table bookmarks)" in said
     assert path.read_bytes() == before
@@ -98,10 +98,10 @@ def test_a_database_of_another_django_program_is_left_alone(tmp_path: Path) -> N
         made.execute("create table django_migrations (app text, name text)")
         made.execute("insert into django_migrations values ('auth', '0001_initial')")
         # So far it may be a first start of ours that was cut off.
-        assert database_diagnosis.why_not_sqlite(path) is None
+        assert database_diagnosis.diagnose_sqlite(path) is None
         made.execute("insert into django_migrations values ('polls', '0001_initial')")
     before = path.read_bytes()
-    said = database_diagnosis.why_not_sqlite(path)
+    said = database_diagnosis.diagnose_sqlite(path)
     assert said is not None
     assert "another program's database (it has migrations of polls)" in said
     assert path.read_bytes() == before
@@ -113,7 +113,7 @@ def test_a_file_that_another_program_has_locked_is_not_called_damaged(tmp_path: 
     with closing(sqlite3.connect(path)) as made:
         made.execute("create table django_migrations (app text, name text)")
         made.execute("begin exclusive")
-        said = database_diagnosis.why_not_sqlite(path)
+        said = database_diagnosis.diagnose_sqlite(path)
     assert said is not None
     assert "cannot be opened: database is locked. Stop the program that has it open" in said
     assert "backup" not in said

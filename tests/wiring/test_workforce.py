@@ -89,12 +89,12 @@ def test_beat_calls_for_housekeeping(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_whole_workforce_is_present_while_it_runs_and_gone_when_it_has_stopped() -> None:
-    force = worker_services.Workforce(beat=True)
-    force.start()
+    services = worker_services.WorkerServices(beat=True)
+    services.start()
     # A thread at work on a long conversation gives way to the loop after this.
     assert sys.getswitchinterval() == pytest.approx(worker_services.SWITCH_SECONDS)
     assert live_workers.workers_alive() == 1
-    assert force.stop(1.0)
+    assert services.stop(1.0)
     assert live_workers.workers_alive() == 0
     # Threads of pools that are kept for the process may stay; those that run turns must not.
     names = {thread.name for thread in threading.enumerate()}

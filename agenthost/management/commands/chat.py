@@ -1,4 +1,4 @@
-"""chat: the terminal chat, with this installation's own server."""
+"""chat: the terminal chat, connected to this installation's server by default."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SCOPES = ("meta:read", "sessions:read", "sessions:write")
 
 class Command(OperatorCommand):
     help = (
-        "Talks to an agent of this installation in the terminal, or with --url to one of any server that speaks AAP version 3. "
-        "Without a key it makes one for this chat alone: whoever may run this command may issue keys."
+        "Chats with an agent of this installation in the terminal or, with --url, of any server that speaks AAP version 3. "
+        "Without a key, it issues a temporary one for this chat."
     )
     examples = """
 chat
@@ -47,19 +47,19 @@ chat demo --once 'What is 17 * 23?' --allow calculator
 
     def add_arguments(self, parser: CommandParser) -> None:
         command.add_arguments(parser)
-        parser.add_argument("--tenant", metavar="TENANT", help="whose key to make, where there are several tenants")
+        parser.add_argument("--tenant", metavar="TENANT", help="the tenant to issue the temporary key for, if there are several")
 
     def handle(self, *_args: Any, **options: Any) -> NoReturn:
-        given = argparse.Namespace(**options)
-        if given.no_color:
+        arguments = argparse.Namespace(**options)
+        if arguments.no_color:
             os.environ["NO_COLOR"] = "1"
-        issued = None if self._has_key(given) else self._issue(given.tenant)
-        # Ended by a signal or by the end of its terminal, it still takes its key back.
+        issued = None if self._needs_no_key(arguments) else self._issue(arguments.tenant)
+        # So that a signal or a closed terminal also ends the temporary key.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _frame: sys.exit(128 + number))
         try:
             code = command.run(
-                given,
+                arguments,
                 program="python manage.py chat",
                 default_url=os.environ.get(command.URL_VARIABLE) or local_url(),
                 key="" if issued is None else issued.raw,
@@ -68,13 +68,13 @@ chat demo --once 'What is 17 * 23?' --allow calculator
             if issued is not None:
                 self._end(issued)
         if code == KEY_REFUSED and issued is not None:
-            self.explain("That server works on another database than this command: see DATABASE_URL and AGENTHOST_VAR_DIR.")
+            self.explain("The server uses another database than this command. Check DATABASE_URL and AGENTHOST_VAR_DIR.")
         sys.exit(code)
 
-    def _has_key(self, given: argparse.Namespace) -> bool:
-        """Or is to be asked for one: a key of this installation is not sent to other servers."""
-        elsewhere = given.url or os.environ.get(command.URL_VARIABLE)
-        return bool(given.key or given.key_file or os.environ.get(command.KEY_VARIABLE) or elsewhere)
+    def _needs_no_key(self, arguments: argparse.Namespace) -> bool:
+        """A key is configured, or the server is another one, to which no key of this installation is sent."""
+        url = arguments.url or os.environ.get(command.URL_VARIABLE)
+        return bool(arguments.key or arguments.key_file or os.environ.get(command.KEY_VARIABLE) or url)
 
     def _issue(self, slug: str | None) -> Issued | None:
         try:
@@ -89,36 +89,36 @@ chat demo --once 'What is 17 * 23?' --allow calculator
                 address=self.address,
             )
         except DatabaseError:
-            self.explain("No key was given, and none can be made: the database does not answer, or has not been migrated.")
+            self.explain("No key is set, and none can be issued: the database does not answer or has not been migrated.")
             return None
-        self.explain(f"With a key of the tenant {tenant.slug}, for this chat alone.")
+        self.explain(f"Using a temporary key of the tenant {tenant.slug}.")
         return issued
 
     def _tenant(self, slug: str | None) -> Tenant:
         if slug is not None:
             return self.tenant(slug)
-        found = list(Tenant.objects.filter(suspended_at=None).order_by("slug")[:11])
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            raise CommandError("There is no tenant whose key could be made: python manage.py create_tenant NAME")
-        listed = ", ".join(tenant.slug for tenant in found[:10]) + (", …" if len(found) > 10 else "")
-        raise CommandError(f"Whose key? Give --tenant, one of {listed}; or a key of your own in {command.KEY_VARIABLE}.")
+        tenants = list(Tenant.objects.filter(suspended_at=None).order_by("slug")[:11])
+        if len(tenants) == 1:
+            return tenants[0]
+        if not tenants:
+            raise CommandError("There is no active tenant. Create one: python manage.py create_tenant NAME")
+        names = ", ".join(tenant.slug for tenant in tenants[:10]) + (", …" if len(tenants) > 10 else "")
+        raise CommandError(f"There are several tenants. Choose one with --tenant ({names}), or set {command.KEY_VARIABLE}.")
 
     def _end(self, issued: Issued) -> None:
         close_old_connections()
         try:
-            # Not revoked: that would stop what was left running, or waiting for an answer.
+            # Expired, not revoked, because revoking would stop turns that still run or wait for an answer.
             keys.expire(issued.key, actor=self.actor, address=self.address)
         except DatabaseError:
             until = f"{timezone.now() + KEY_LIFETIME:%Y-%m-%d %H:%M} UTC"
-            self.explain(f"The key {issued.key.prefix}… could not be ended; it expires {until} at the latest.")
+            self.explain(f"The key {issued.key.prefix}… could not be ended; it expires at {until} at the latest.")
 
 
 def local_url() -> str:
-    """Where this installation's server is reached from this machine."""
+    """The URL of this installation's server on this machine."""
     host: str = settings.AGENTHOST_HOST
-    if host in ("", "0.0.0.0"):  # noqa: S104 - looked at, not listened on
+    if host in ("", "0.0.0.0"):  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
     elif host == "::":
         host = "::1"

@@ -1,4 +1,4 @@
-"""doctor: looks at everything that a deployment needs."""
+"""doctor: checks everything that a deployment needs."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from agenthost.doctor import findings
-from agenthost.doctor.all_checks import examine
+from agenthost.doctor.all_checks import run_all
 
 
 class Command(BaseCommand):
     help = (
         "Checks settings, database, schema, keys, Redis, agents, provider keys, MCP servers, clock, disk and processes:"
-        " one line each, with what to do. Ends with 1 if anything fails. Changes nothing."
+        " one line each, with the fix. Exits with 1 if a check fails. Changes nothing."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--connect", action="store_true", help="also ask each model (a few tokens) and each MCP server")
+        parser.add_argument(
+            "--connect",
+            action="store_true",
+            help="also send a request to each model (a few tokens) and connect to each MCP server",
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         found = []
-        for finding in examine(connect=options["connect"]):
+        for finding in run_all(connect=options["connect"]):
             found.append(finding)
             if not options["json"]:
-                # At once: the next check may wait for something that does not answer.
+                # At once, because the next check may wait for a server that does not answer.
                 self.stdout.write(findings.line(finding))
                 self.stdout.flush()
         if options["json"]:

@@ -1,6 +1,6 @@
-"""Django's migrate, which refuses a database that is not ours to migrate and marks the one it has migrated.
+"""Django's migrate, which refuses foreign databases and those of newer releases, and stores markers of schema and keys.
 
-With AGENTHOST_RUNTIME_ROLE it ends by giving that role what the server's processes need.
+With AGENTHOST_RUNTIME_ROLE it finally grants that role the privileges of the server's processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             startup_checks.check_before_migrating()
-            # Before the first step, because processes of the previous release go on while it runs.
+            # Before the first migration, because processes of the previous release still run meanwhile.
             installation.allow_previous_release()
             super().handle(*args, **options)
             if installation.schema_fault() is None:

@@ -1,4 +1,4 @@
-"""daphne's runserver, which in the embedded mode also runs turns. For development: ops/entrypoint serves."""
+"""daphne's runserver, which in embedded mode also runs turns. For development only; use ops/entrypoint to serve."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Command(DaphneRunserver):  # type: ignore[misc]  # daphne has no types
         if settings.AGENTHOST_MODE != "embedded":
             super().inner_run(*args, **options)
             return
-        from agenthost.worker_services import Workforce
+        from agenthost.worker_services import WorkerServices
 
-        workforce = Workforce(beat=True)
-        workforce.start()
+        services = WorkerServices(beat=True)
+        services.start()
         try:
             super().inner_run(*args, **options)
         finally:
-            # The autoreloader replaces the process at the next saved file; what was running is swept up by its successor.
-            workforce.stop(grace=1.0)
+            # A short grace, because the autoreloader restarts often. The new process takes over the runs.
+            services.stop(grace=1.0)

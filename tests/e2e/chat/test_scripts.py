@@ -275,7 +275,7 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["echo"], "Whose key? Give --tenant, one of alice, bob"),
+        (["echo"], "There are several tenants. Choose one with --tenant (alice, bob)"),
         (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Make it with: python manage.py create_tenant carol"),
         (["echo", "--url", "https://agents.example"], "A key is needed: set AGENTHOST_KEY, or give --key-file"),
     ],

@@ -692,7 +692,7 @@ def test_agents_with_fewer_forms_of_an_answer_can_be_talked_to(chat: Start, mode
 def test_the_same_from_the_installations_own_command_with_a_key_of_its_own(hall: Server, tmp_path: Path) -> None:
     environment = {**hall.environment, "AGENTHOST_PORT": str(hall.ports[0]), "TERM": "xterm"}
     with Terminal([sys.executable, "manage.py", "chat", "echo", "--tenant", "alice"], environment, ROOT) as terminal:
-        terminal.expect("With a key of the tenant alice, for this chat alone.")
+        terminal.expect("Using a temporary key of the tenant alice.")
         terminal.expect(PROMPT)
         terminal.send("from here")
         terminal.expect("echo: from here")

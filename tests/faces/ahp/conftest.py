@@ -10,7 +10,7 @@ from channels.layers import channel_layers
 from django.db import connection
 
 from agenthost.websocket import WebSocket
-from agenthost.websocket_guard import SocketGuard
+from agenthost.websocket_guard import WebSocketGuard
 from sessions_app.ahp import versions
 from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import database
@@ -35,7 +35,7 @@ def _own_layer() -> Iterator[None]:
 def host(transactional_db: None, scripted_agents: None, _own_layer: None) -> Iterator[str]:
     """Its URL."""
     consumer = Consumer.as_asgi(versions=versions.served())
-    with serving(SocketGuard({"/ahp": consumer}), ws=WebSocket, ws_per_message_deflate=False) as port:
+    with serving(WebSocketGuard({"/ahp": consumer}), ws=WebSocket, ws_per_message_deflate=False) as port:
         yield f"ws://127.0.0.1:{port}/ahp"
     database.shut_down()
     connection.close()

@@ -21,7 +21,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from agenthost import home_page, routing
-from agenthost.middleware import _static_answer
+from agenthost.middleware import _static_response
 from sessions_app.aap.views import Streamed
 from sessions_app.core.base import byte_budget, database, log_context
 from sessions_app.core.base.caller import Caller
@@ -264,7 +264,7 @@ def test_the_admins_files_are_served_without_collecting_them(client: Connection)
 
 def test_slow_readers_of_a_file_share_one_copy_of_it(client: Connection, rf: RequestFactory) -> None:
     large = "/static/drf_spectacular_sidecar/redoc/bundles/redoc.standalone.js"
-    first, second = (_static_answer(rf.get(large)) for _ in range(2))
+    first, second = (_static_response(rf.get(large)) for _ in range(2))
     assert first is not None
     assert second is not None
     assert len(first.content) > 1_000_000
@@ -319,7 +319,7 @@ def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connect
 @pytest.mark.usefixtures("known")
 async def test_a_connection_can_ask_whether_the_key_of_its_unread_answer_is_still_good(monkeypatch: pytest.MonkeyPatch) -> None:
     scope: dict[str, Any] = {"headers": [(b"authorization", BEARER.encode())], "agenthost": {"address": "127.0.0.1"}}
-    assert await routing.judge(scope) is None
+    assert await routing.check_key(scope) is None
     good = {KEY}
     monkeypatch.setattr(keys, "is_good", good.__contains__)
     assert await scope["agenthost"]["key_is_good"]()

@@ -58,9 +58,9 @@ class Watched(WebSocket):
         super().handle_cont(event)
         Watched.most_pieces = max(Watched.most_pieces, len(self.frames))
 
-    def _rested(self) -> None:
+    def _end_throttle(self) -> None:
         Watched.rested.set()
-        super()._rested()
+        super()._end_throttle()
 
 
 class Echo:
@@ -185,10 +185,10 @@ def test_a_flood_of_small_frames_is_read_slowly_and_completely(port: int) -> Non
 
 def test_messages_that_are_held_are_bounded_for_their_tenant(port: int, echo: Echo, settings: Settings) -> None:
     settings.AGENTHOST_BODIES_BYTES = 400_000
-    held = bodies.OF_PROCESS.held
+    held = bodies.BUDGET.held
     with connected(port) as first, connected(port) as second:
         send_raw(first, frame(TEXT, b"x" * 119_999, size=120_000))
-        until(lambda: bodies.OF_PROCESS.held >= held + 119_999)
+        until(lambda: bodies.BUDGET.held >= held + 119_999)
         send_raw(second, frame(TEXT, b"x" * 119_999, size=120_000))
         assert code_of_end(second) == 1013
         # What is complete counts until it is served.
@@ -203,7 +203,7 @@ def test_messages_that_are_held_are_bounded_for_their_tenant(port: int, echo: Ec
         for _ in range(5):
             first.send("y" * 120_000)
             assert len(first.recv(timeout=20)) == 120_000
-    until(lambda: bodies.OF_PROCESS.held == held)
+    until(lambda: bodies.BUDGET.held == held)
 
 
 def test_a_message_that_does_not_arrive_ends_its_connection_and_no_quiet_one(port: int, settings: Settings) -> None:

@@ -27,9 +27,9 @@ def test_a_cluster_needs_a_redis_and_a_broker(settings: Settings, role: str, ref
     settings.AGENTHOST_ROLE = role
     settings.AGENTHOST_REDIS_URL = settings.AGENTHOST_BROKER_URL = None
     expected = [checks.CLUSTER_WITHOUT_REDIS, checks.NO_BROKER] if refused else []
-    assert [found.id for found in checks.check_carrier()] == expected
+    assert [found.id for found in checks.check_redis()] == expected
     settings.AGENTHOST_REDIS_URL = settings.AGENTHOST_BROKER_URL = "redis://r"
-    assert checks.check_carrier() == []
+    assert checks.check_redis() == []
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_all_who_start_together_get_the_same(tmp_path: Path) -> None:
 
     def start() -> None:
         barrier.wait(90)
-        found.append(local_secrets.kept(tmp_path / "var", "secret", local_secrets.new_secret))
+        found.append(local_secrets.read_or_create(tmp_path / "var", "secret", local_secrets.new_secret))
 
     threads = [threading.Thread(target=start) for _ in range(8)]
     for thread in threads:
@@ -36,19 +36,19 @@ def test_all_who_start_together_get_the_same(tmp_path: Path) -> None:
 def test_an_emptied_file_is_not_silently_replaced(tmp_path: Path) -> None:
     (tmp_path / "key_ring").write_text("\n")
     with pytest.raises(ImproperlyConfigured, match="key_ring"):
-        local_secrets.kept(tmp_path, "key_ring", local_secrets.new_sealing_key)
+        local_secrets.read_or_create(tmp_path, "key_ring", local_secrets.new_sealing_key)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "key_ring").write_bytes(b"\xff\x00damaged")
-    with pytest.raises(ImproperlyConfigured, match="the file key_ring there is damaged"):
-        local_secrets.kept(tmp_path, "key_ring", local_secrets.new_sealing_key)
+    with pytest.raises(ImproperlyConfigured, match="the file key_ring is damaged"):
+        local_secrets.read_or_create(tmp_path, "key_ring", local_secrets.new_sealing_key)
 
 
 def test_a_directory_that_cannot_be_written_names_its_variable(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file")
     with pytest.raises(ImproperlyConfigured, match="AGENTHOST_VAR_DIR"):
-        local_secrets.kept(tmp_path / "var", "secret", local_secrets.new_secret)
+        local_secrets.read_or_create(tmp_path / "var", "secret", local_secrets.new_secret)
 
 
 def mode(path: Path) -> int:
@@ -60,8 +60,8 @@ def test_the_database_and_its_companions_are_closed_to_others_whatever_the_umask
     data = tmp_path / "var"
     before = os.umask(umask)
     try:
-        local_secrets.close_directory(data)
-        local_secrets.close_database(data / "db.sqlite3")
+        local_secrets.restrict_directory(data)
+        local_secrets.restrict_database(data / "db.sqlite3")
         with contextlib.closing(sqlite3.connect(data / "db.sqlite3")) as connection:
             connection.execute("pragma journal_mode=wal")
             connection.execute("create table t (a)")
@@ -81,9 +81,9 @@ def test_what_an_older_release_left_open_is_closed_at_the_next_start(tmp_path: P
     for name in ("db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm", "secret"):
         (data / name).write_text("kept")
         (data / name).chmod(0o644)
-    local_secrets.close_directory(data)
-    local_secrets.close_database(data / "db.sqlite3")
-    assert local_secrets.kept(data, "secret", local_secrets.new_secret) == "kept"
+    local_secrets.restrict_directory(data)
+    local_secrets.restrict_database(data / "db.sqlite3")
+    assert local_secrets.read_or_create(data, "secret", local_secrets.new_secret) == "kept"
     assert {path.name: mode(path) for path in data.iterdir()} == dict.fromkeys(
         ("db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm", "secret"), 0o600
     )
@@ -95,10 +95,10 @@ def test_a_directory_that_everybody_shares_stays_shared(tmp_path: Path) -> None:
     shared = tmp_path / "tmp"
     shared.mkdir()
     shared.chmod(0o1777)
-    local_secrets.close_directory(shared)
+    local_secrets.restrict_directory(shared)
     assert mode(shared) == 0o1777
 
 
 def test_a_database_that_cannot_be_written_stops_the_start_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"missing/db\.sqlite3"):
-        local_secrets.close_database(tmp_path / "missing" / "db.sqlite3")
+        local_secrets.restrict_database(tmp_path / "missing" / "db.sqlite3")

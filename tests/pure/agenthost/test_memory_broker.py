@@ -44,9 +44,9 @@ class Listener:
 
     def stop(self) -> None:
         self._stop.set()
-        memory_broker.hurry(hurrying=True)
+        memory_broker.stop_waiting(enabled=True)
         self._thread.join(60)
-        memory_broker.hurry(hurrying=False)
+        memory_broker.stop_waiting(enabled=False)
         assert not self._thread.is_alive()
 
 
@@ -90,9 +90,9 @@ def test_nothing_is_lost_between_a_look_and_a_wait(listener: Listener) -> None:
 def test_a_waiting_consumer_can_be_hurried(listener: Listener) -> None:
     send(listener, {})
     assert listener.came.acquire(timeout=60)
-    memory_broker.hurry(hurrying=True)
+    memory_broker.stop_waiting(enabled=True)
     assert listener.returned.wait(25)
-    memory_broker.hurry(hurrying=False)
+    memory_broker.stop_waiting(enabled=False)
 
 
 def test_waiting_ends_with_its_timeout() -> None:

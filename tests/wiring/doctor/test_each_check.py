@@ -21,7 +21,7 @@ from pytest_django import Settings
 
 from agenthost import database_diagnosis
 from agenthost.doctor import agents, database, machine, processes, redis
-from agenthost.doctor.all_checks import examine, of_settings
+from agenthost.doctor.all_checks import check_settings, run_all
 from agenthost.doctor.findings import Finding, line
 from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
@@ -55,7 +55,7 @@ def _postgres(on_postgres: bool) -> None:
 def test_the_example_in_the_documentation_has_the_lines_that_a_sound_schema_gets() -> None:
     example = (ROOT / "docs/doctor.md").read_text().split("```")[1]
     (shown,) = [each for each in example.splitlines() if each.split()[1:2] == ["schema"]]
-    assert shown in [line(finding) for finding in database.belonging()]
+    assert shown in [line(finding) for finding in database.check_schema_and_keys()]
 
 
 # Settings --------------------------------------------------------------------------------------------
@@ -63,14 +63,14 @@ def test_the_example_in_the_documentation_has_the_lines_that_a_sound_schema_gets
 
 def test_what_a_system_check_refuses_is_a_fault_with_its_hint(settings: Settings) -> None:
     settings.AGENTHOST_KEY_RING = []
-    (finding,) = [each for each in of_settings() if each.state == "fail"]
+    (finding,) = [each for each in check_settings() if each.state == "fail"]
     assert "AGENTHOST_KEY_RING is not set" in finding.detail
     assert "openssl rand" in finding.fix
 
 
 def test_production_without_its_host_names_is_a_fault(settings: Settings) -> None:
     settings.AGENTHOST_MODE, settings.ALLOWED_HOSTS = "production", []
-    assert any("AGENTHOST_ALLOWED_HOSTS is not set" in each.detail for each in of_settings() if each.state == "fail")
+    assert any("AGENTHOST_ALLOWED_HOSTS is not set" in each.detail for each in check_settings() if each.state == "fail")
 
 
 # The database ----------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_production_without_its_host_names_is_a_fault(settings: Settings) -> Non
 
 @pytest.mark.usefixtures("_postgres")
 def test_a_postgres_is_described() -> None:
-    first = next(database.look())
+    first = next(database.check())
     assert first.state == "ok"
     assert first.detail.startswith("Postgres ")
     assert database_diagnosis.address() in first.detail
@@ -89,7 +89,7 @@ def test_a_postgres_that_is_away_is_one_fault_and_the_other_checks_go_on(monkeyp
     monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
     monkeypatch.setitem(connection.settings_dict, "PORT", str(free_port()))
     monkeypatch.setitem(connection.settings_dict, "PASSWORD", "hush-hush")
-    found = list(examine(connect=False))
+    found = list(run_all(connect=False))
     (fault,) = [each for each in found if each.check == "database"]
     assert fault.state == "fail"
     assert "Start Postgres" in fault.detail
@@ -121,16 +121,19 @@ def grant(made: psycopg.Connection[tuple[Any, ...]], rights: LiteralString) -> N
 
 
 def test_a_role_without_rights_on_the_tables_is_a_fault(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
-    fault = the_bad(database.rights(patient, "doctor_patient"))
+    fault = the_bad(database.check_privileges(patient, "doctor_patient"))
     assert fault.state == "fail"
-    assert "may not read and write sessions_app_turn" in fault.detail
+    assert "cannot read and write sessions_app_turn" in fault.detail
     grant(patient, "all on sessions_app_turn")
-    assert bad(database.rights(patient, "doctor_patient")) == []
+    assert bad(database.check_privileges(patient, "doctor_patient")) == []
 
 
 def test_a_role_that_may_rewrite_the_audit_is_a_warning(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
     grant(patient, "all on sessions_app_turn, sessions_app_auditrecord")
-    assert the_bad(database.rights(patient, "doctor_patient")).detail == "The role doctor_patient may rewrite the audit."
+    assert (
+        the_bad(database.check_privileges(patient, "doctor_patient")).detail
+        == "The role doctor_patient can change audit records."
+    )
 
 
 @pytest.mark.usefixtures("_postgres")
@@ -140,7 +143,7 @@ def test_settings_that_lose_data_are_named() -> None:
         made.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
     try:
         with closing(database_diagnosis.connect()) as made:
-            found = [each.detail for each in bad(database.parameters(made))]
+            found = [each.detail for each in bad(database.check_parameters(made))]
     finally:
         with closing(database_diagnosis.connect()) as made:
             made.execute(f'alter database "{name}" reset synchronous_commit'.encode())
@@ -154,24 +157,24 @@ def test_a_database_that_is_not_utf8_is_a_fault(monkeypatch: pytest.MonkeyPatch)
         try:
             monkeypatch.setitem(connection.settings_dict, "NAME", "doctor_ascii")
             with closing(database_diagnosis.connect()) as made:
-                found = [each.detail for each in bad(database.parameters(made))]
+                found = [each.detail for each in bad(database.check_parameters(made))]
         finally:
             administrator.execute("drop database doctor_ascii")
-    assert "The database's encoding is SQL_ASCII; texts need UTF8." in found
+    assert "The database's encoding is SQL_ASCII; it must be UTF8." in found
 
 
 @pytest.mark.usefixtures("_postgres")
 def test_a_server_that_is_too_old_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "OLDEST_POSTGRES", 99)
     with closing(database_diagnosis.connect()) as made:
-        assert any(each.fix == "Upgrade it to 99 or newer." for each in bad(database.of_postgres(made)))
+        assert any(each.fix == "Upgrade it to 99 or newer." for each in bad(database.check_postgres(made)))
 
 
 @pytest.mark.usefixtures("_postgres")
 def test_more_connections_than_the_server_allows_are_a_fault(settings: Settings) -> None:
     with closing(database_diagnosis.connect()) as made:
         settings.AGENTHOST_DATABASE_POOL_MAX = 10_000
-        fault = the_bad(database.connections(made))
+        fault = the_bad(database.check_connections(made))
     assert fault.state == "fail"
     assert "AGENTHOST_DATABASE_POOL_MAX" in fault.fix
 
@@ -180,7 +183,7 @@ def test_more_connections_than_the_server_allows_are_a_fault(settings: Settings)
 def test_a_read_only_server_is_a_fault() -> None:
     with closing(database_diagnosis.connect()) as made:
         made.execute("set default_transaction_read_only = on")
-        assert any("read-only" in each.detail for each in bad(database.of_postgres(made)))
+        assert any("read-only" in each.detail for each in bad(database.check_postgres(made)))
 
 
 def test_a_sqlite_file_with_a_damaged_page_is_a_fault(tmp_path: Path) -> None:
@@ -188,12 +191,12 @@ def test_a_sqlite_file_with_a_damaged_page_is_a_fault(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as made, made:
         made.execute("create table django_migrations (text)")
         made.executemany("insert into django_migrations values (?)", [("x" * 2000,)] * 50)
-    (whole,) = database.of_sqlite(path)
-    assert (whole.state, "without damage" in whole.detail) == ("ok", True)
+    (whole,) = database.check_sqlite(path)
+    assert (whole.state, "intact" in whole.detail) == ("ok", True)
     content = bytearray(path.read_bytes())
     content[3 * 4096 : 4 * 4096] = b"\xff" * 4096
     path.write_bytes(content)
-    fault = the_bad(database.of_sqlite(path))
+    fault = the_bad(database.check_sqlite(path))
     assert fault.state == "fail"
     assert "is damaged" in fault.detail
     assert "restore a backup" in fault.fix
@@ -201,31 +204,31 @@ def test_a_sqlite_file_with_a_damaged_page_is_a_fault(tmp_path: Path) -> None:
 
 def test_keys_of_another_database_are_faults(settings: Settings) -> None:
     installation.make_marks()
-    assert bad(database.belonging()) == []
+    assert bad(database.check_schema_and_keys()) == []
     settings.AGENTHOST_KEY_RING, settings.SECRET_KEY = [os.urandom(32)], "another"
-    assert [each.check for each in bad(database.belonging())] == ["keys", "keys"]
+    assert [each.check for each in bad(database.check_schema_and_keys())] == ["keys", "keys"]
 
 
 def test_a_missing_migration_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = installation.shipped()
     monkeypatch.setattr(installation, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
-    assert the_bad(database.belonging()).fix == "Run: ops/entrypoint migrate"
+    assert the_bad(database.check_schema_and_keys()).fix == "Run: ops/entrypoint migrate"
 
 
 # Redis -----------------------------------------------------------------------------------------------
 
 
 def test_a_redis_that_answers_is_described(own_redis: Redis) -> None:
-    (finding,) = redis.of_redis(own_redis.url())
+    (finding,) = redis.check_redis(own_redis.url())
     assert finding.state == "ok"
     assert f"127.0.0.1:{own_redis.port}" in finding.detail
 
 
 def test_a_redis_that_is_away_or_refuses_the_password_is_a_fault(own_redis: Redis) -> None:
-    refused = the_bad(redis.of_redis(f"redis://:hush-hush@127.0.0.1:{own_redis.port}/0"))
+    refused = the_bad(redis.check_redis(f"redis://:hush-hush@127.0.0.1:{own_redis.port}/0"))
     assert "refuses the user or password" in refused.detail
     own_redis.stop()
-    away = the_bad(redis.of_redis(own_redis.url()))
+    away = the_bad(redis.check_redis(own_redis.url()))
     assert "does not answer" in away.detail
     assert "Start Redis" in away.fix
     assert "hush-hush" not in repr(refused) + repr(away)
@@ -236,7 +239,7 @@ def test_a_redis_that_hangs_is_a_fault_in_time(own_redis: Redis, monkeypatch: py
     assert own_redis.pid is not None
     os.kill(own_redis.pid, signal.SIGSTOP)
     try:
-        assert "does not answer" in the_bad(redis.of_redis(own_redis.url())).detail
+        assert "does not answer" in the_bad(redis.check_redis(own_redis.url())).detail
     finally:
         os.kill(own_redis.pid, signal.SIGCONT)
 
@@ -244,25 +247,25 @@ def test_a_redis_that_hangs_is_a_fault_in_time(own_redis: Redis, monkeypatch: py
 def test_a_user_that_may_not_publish_is_a_fault(own_redis: Redis) -> None:
     with redis.client(own_redis.url()) as made:
         made.execute_command("ACL", "SETUSER", "quiet", "on", ">pw", "allkeys", "allchannels", "+@all", "-publish")
-    fault = the_bad(redis.of_redis(f"redis://quiet:pw@127.0.0.1:{own_redis.port}/0"))
+    fault = the_bad(redis.check_redis(f"redis://quiet:pw@127.0.0.1:{own_redis.port}/0"))
     assert "PUBLISH" in fault.fix
 
 
 def test_a_redis_that_is_old_or_slow_is_named(own_redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis, "SLOW_MS", -1.0)
-    assert the_bad(redis.of_redis(own_redis.url())).state == "warning"
+    assert the_bad(redis.check_redis(own_redis.url())).state == "warning"
     monkeypatch.setattr(redis, "OLDEST", 99)
-    assert the_bad(redis.of_redis(own_redis.url())).fix == "Upgrade it to 99 or newer."
+    assert the_bad(redis.check_redis(own_redis.url())).fix == "Upgrade it to 99 or newer."
 
 
 def test_a_broker_of_its_own_that_is_away_is_a_fault(own_redis: Redis, settings: Settings) -> None:
     settings.AGENTHOST_REDIS_URL = own_redis.url()
     settings.AGENTHOST_BROKER_URL = own_redis.url(1)
-    assert [each.check for each in redis.look()] == ["redis", "broker"]
-    assert bad(redis.look()) == []
+    assert [each.check for each in redis.check()] == ["redis", "broker"]
+    assert bad(redis.check()) == []
     port = free_port()
     settings.AGENTHOST_BROKER_URL = f"redis://:hush-hush@127.0.0.1:{port}/0"
-    fault = the_bad(redis.look())
+    fault = the_bad(redis.check())
     assert (fault.check, fault.detail.partition(" does")[0]) == ("broker", f"The broker at 127.0.0.1:{port}")
     assert "hush" not in repr(fault)
 
@@ -270,9 +273,9 @@ def test_a_broker_of_its_own_that_is_away_is_a_fault(own_redis: Redis, settings:
 def test_a_cluster_without_a_redis_is_a_fault(settings: Settings) -> None:
     settings.AGENTHOST_REDIS_URL = None
     settings.AGENTHOST_MODE = "production"
-    assert the_bad(redis.look()).fix == "Set REDIS_URL."
+    assert the_bad(redis.check()).fix == "Set REDIS_URL."
     settings.AGENTHOST_MODE = "embedded"
-    assert bad(redis.look()) == []
+    assert bad(redis.check()) == []
 
 
 # Agents ----------------------------------------------------------------------------------------------
@@ -285,14 +288,14 @@ def test_a_broken_agents_file_is_a_fault_with_its_path(
     path.write_text('[[agents]]\nname = "a"\nmodel = 7\n')
     settings.AGENTHOST_AGENTS_FILE = path
     monkeypatch.setattr(registry, "_agents", None)
-    found = bad(agents.look(connect=False))
+    found = bad(agents.check(connect=False))
     assert found
     assert all(str(path) in each.detail for each in found)
 
 
 def test_an_agent_without_a_key_is_a_fault_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents_app.providers.credentials._defaults", {})
-    fault = the_bad(agents.of_providers([AgentSpec("a", "anthropic:claude")], connect=False))
+    fault = the_bad(agents.check_providers([AgentSpec("a", "anthropic:claude")], connect=False))
     assert fault.detail == "a: anthropic: no key."
     assert fault.fix == "Set ANTHROPIC_API_KEY, or api_key in the agents file."
 
@@ -300,39 +303,39 @@ def test_an_agent_without_a_key_is_a_fault_that_names_the_variable(monkeypatch: 
 def test_an_agent_whose_sessions_bring_the_key_is_none() -> None:
     own = AgentSpec("a", "anthropic:claude", api_key="{token}", options=(OptionSpec("secret", "token"),))
     for connect in (False, True):
-        (finding,) = agents.of_providers([own], connect=connect)
+        (finding,) = agents.check_providers([own], connect=connect)
         assert (finding.state, finding.detail) == ("ok", "a: anthropic: needs each session's own token")
 
 
 def test_a_provider_is_asked_with_the_key_and_its_refusal_is_shown_without_it(model: ModelServer) -> None:
     spec = AgentSpec("a", "openai-chat:gpt-test", base_url=model.url, api_key="sk-hush-hush")
     model.enqueue([steps.text("Hello")])
-    assert bad(agents.of_providers([spec], connect=True)) == []
+    assert bad(agents.check_providers([spec], connect=True)) == []
     assert model.requests[-1].api_key == "sk-hush-hush"
     model.enqueue([steps.status(401, code="invalid_api_key")])
-    fault = the_bad(agents.of_providers([spec], connect=True))
+    fault = the_bad(agents.check_providers([spec], connect=True))
     assert "401" in fault.detail
     assert "hush" not in repr(fault)
 
 
 def test_a_provider_that_cannot_be_reached_is_a_fault() -> None:
     spec = AgentSpec("a", "openai-chat:gpt-test", base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="k")
-    assert the_bad(agents.of_providers([spec], connect=True)).state == "fail"
+    assert the_bad(agents.check_providers([spec], connect=True)).state == "fail"
 
 
 def test_nobody_is_asked_without_connect(model: ModelServer) -> None:
     spec = AgentSpec("a", "openai-chat:gpt-test", base_url=model.url, api_key="k", mcp=(McpSpec("s", "http://127.0.0.1:9/mcp"),))
-    assert bad(agents.of_providers([spec], connect=False)) == []
-    (server,) = agents.of_servers([spec], connect=False)
-    assert "not asked" in server.detail
+    assert bad(agents.check_providers([spec], connect=False)) == []
+    (server,) = agents.check_mcp_servers([spec], connect=False)
+    assert "not contacted" in server.detail
     assert model.requests == []
 
 
 def test_an_mcp_server_is_asked_and_one_that_is_away_is_a_fault() -> None:
     with serving() as server:
         spec = AgentSpec("a", "demo:", mcp=(McpSpec("harbour", server.url),))
-        assert bad(agents.of_servers([spec], connect=True)) == []
-    fault = the_bad(agents.of_servers([spec], connect=True))
+        assert bad(agents.check_mcp_servers([spec], connect=True)) == []
+    fault = the_bad(agents.check_mcp_servers([spec], connect=True))
     assert fault.detail.startswith("a/harbour: ")
 
 
@@ -341,12 +344,12 @@ def test_an_mcp_server_is_asked_and_one_that_is_away_is_a_fault() -> None:
 
 @pytest.mark.usefixtures("_postgres")
 def test_a_clock_that_is_off_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bad(machine.clock()) == []
+    assert bad(machine.check_clocks()) == []
     real = time.time
     monkeypatch.setattr(machine, "now", lambda: real() - 60)
-    found = bad(machine.clock())
+    found = bad(machine.check_clocks())
     assert [each.state for each in found] == ["fail", "fail"]
-    assert "behind that of the database" in found[0].detail
+    assert "behind the clock of the database" in found[0].detail
 
 
 def test_a_disk_that_is_nearly_full_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -364,18 +367,18 @@ def test_a_disk_that_is_nearly_full_is_named(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_a_deployment_without_a_worker_is_a_fault(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
-    assert (processes.workers().state, processes.workers().fix) == ("fail", "Start one: ops/entrypoint worker")
+    assert (processes.check_workers().state, processes.check_workers().fix) == ("fail", "Start one: ops/entrypoint worker")
     live_workers.announce("worker-1")
-    assert processes.workers().state == "ok"
+    assert processes.check_workers().state == "ok"
 
 
 def test_a_beat_that_does_nothing_is_noticed_by_what_it_should_have_started(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
-    assert processes.beat().fix == "Start one: ops/entrypoint beat"
+    assert processes.check_beat().fix == "Start one: ops/entrypoint beat"
     housekeeping.run()
-    assert processes.beat().state == "ok"
+    assert processes.check_beat().state == "ok"
     InstallationMark.objects.filter(name="housekeeping").update(updated_at=timezone.now() - timedelta(hours=2))
-    assert processes.beat().detail == "The last housekeeping was 120 minutes ago."
+    assert processes.check_beat().detail == "The last housekeeping was 120 minutes ago."
 
 
 # All of it -------------------------------------------------------------------------------------------
@@ -386,6 +389,6 @@ def test_a_check_that_breaks_is_a_finding_and_stops_no_other(monkeypatch: pytest
         raise RuntimeError("postgres://user:hush-hush@db/x")
 
     monkeypatch.setattr(machine, "disk", broken)
-    found = list(examine(connect=False))
+    found = list(run_all(connect=False))
     assert [each.state for each in found if each.check == "disk"] == ["fail"]
     assert found[-1].check in ("workers", "beat")
