@@ -1,4 +1,4 @@
-"""A chat in the terminal with any server that speaks AAP version 3.
+"""Terminal chat client for any server that speaks AAP version 3.
 
-A client: it imports nothing of the server, and needs no Django.
+It imports neither the server's code nor Django.
 """

@@ -1,4 +1,4 @@
-"""An agent as ``/meta`` describes it: its tools, its options, what it can do. Pure."""
+"""Agents as described by ``/meta``: tools, options and capabilities. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agenthost.chat.errors import NotAAP, WrongUse
+from agenthost.chat.errors import ProtocolError, UsageError
 from agenthost.chat.safe_text import one_line
 
 
@@ -26,9 +26,9 @@ class Option:
         return self.kind == "secret"
 
     def checked(self, value: str) -> str:
-        """The value; WrongUse if this option cannot have it."""
+        """The value; raises UsageError if it is invalid for this option."""
         if self.kind == "select" and value not in self.choices:
-            raise WrongUse(f"{self.name} cannot be {one_line(value)!r}; choose one of {', '.join(self.choices)}")
+            raise UsageError(f"{self.name} cannot be {one_line(value)!r}; choose one of {', '.join(self.choices)}")
         return value
 
 
@@ -39,50 +39,52 @@ class Agent:
     title: str
     description: str
     tools: Mapping[str, str]
-    """The server's tools that a session may enable, each with its description."""
+    """The server tools that a session may enable, with their descriptions."""
     options: Mapping[str, Option]
-    can: frozenset[str]
-    """What it declares, such as ``stream.delta`` or ``image.data``."""
+    capabilities: frozenset[str]
+    """For example ``stream.delta`` or ``image.data``."""
 
     def option(self, name: str) -> Option:
         if name not in self.options:
-            raise WrongUse(
-                f"{self.name} has no option {one_line(name)!r}{meant(name, self.options)} "
-                f"It has {', '.join(self.options) or 'none at all'}."
+            raise UsageError(
+                f"{self.name} has no option {one_line(name)!r}{suggestion(name, self.options)} "
+                f"It has {', '.join(self.options) or 'none'}."
             )
         return self.options[name]
 
     def tool(self, name: str) -> str:
-        """The name; WrongUse if the agent exposes no such tool."""
+        """The name; raises UsageError if the agent has no such tool."""
         if name not in self.tools:
-            raise WrongUse(
-                f"{self.name} has no tool {one_line(name)!r}{meant(name, self.tools)} "
-                f"It has {', '.join(self.tools) or 'none at all'}."
+            raise UsageError(
+                f"{self.name} has no tool {one_line(name)!r}{suggestion(name, self.tools)} "
+                f"It has {', '.join(self.tools) or 'none'}."
             )
         return name
 
     @property
     def stream_mode(self) -> str:
-        """The liveliest form of a turn that it offers."""
+        """The most detailed stream mode that the agent supports."""
         for mode in ("delta", "message", "none"):
-            if f"stream.{mode}" in self.can:
+            if f"stream.{mode}" in self.capabilities:
                 return mode
         return "none"
 
     @property
     def history_kind(self) -> str | None:
         for kind in ("full", "compacted"):
-            if f"history.{kind}" in self.can:
+            if f"history.{kind}" in self.capabilities:
                 return kind
         return None
 
 
-def of_meta(document: Any) -> list[Agent]:
-    """The agents of a server; NotAAP if that is no version 3."""
+def parse_meta(document: Any) -> list[Agent]:
+    """The agents in a ``/meta`` document; raises ProtocolError if it is not one of AAP version 3."""
     if not isinstance(document, dict) or not isinstance(document.get("agents"), list):
-        raise NotAAP("What answers there does not describe agents as this protocol does.")
+        raise ProtocolError("The server's response is not an AAP meta document.")
     if document.get("version") != 3:
-        raise NotAAP(f"The server speaks version {one_line(str(document.get('version')))} of AAP there; this chat speaks 3.")
+        raise ProtocolError(
+            f"The server speaks AAP version {one_line(str(document.get('version')))} at this address; this chat needs version 3."
+        )
     return [_agent(each) for each in document["agents"] if isinstance(each, dict) and isinstance(each.get("name"), str)]
 
 
@@ -97,7 +99,9 @@ def _agent(document: Mapping[str, Any]) -> Agent:
         description=_text(document.get("description")),
         tools={each["name"]: _text(each.get("description")) for each in _objects(document.get("tools"))},
         options={option.name: option for option in options},
-        can=frozenset(f"{group}.{what}" for group, members in groups.items() if isinstance(members, dict) for what in members),
+        capabilities=frozenset(
+            f"{group}.{member}" for group, members in groups.items() if isinstance(members, dict) for member in members
+        ),
     )
 
 
@@ -114,29 +118,29 @@ def _option(document: Mapping[str, Any]) -> Option:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    listed = value if isinstance(value, list) else []
-    return [each for each in listed if isinstance(each, dict) and isinstance(each.get("name"), str)]
+    items = value if isinstance(value, list) else []
+    return [each for each in items if isinstance(each, dict) and isinstance(each.get("name"), str)]
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def meant(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a sentence about a name that is not known: what somebody who misspelt it may have meant."""
+def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of an error message about an unknown name, with the most similar known name if there is one."""
     close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f"; did you mean {prefix}{close[0]}?" if close else "."
 
 
-def named(agents: Sequence[Agent], name: str) -> Agent:
+def find(agents: Sequence[Agent], name: str) -> Agent:
     for agent in agents:
         if agent.name == name:
             return agent
-    listed = "".join(f"\n  {line}" for line in lines(agents))
-    raise WrongUse(f"There is no agent {one_line(name)!r}{meant(name, [each.name for each in agents])} There are:{listed}")
+    listed = "".join(f"\n  {line}" for line in listing(agents))
+    raise UsageError(f"There is no agent {one_line(name)!r}{suggestion(name, [each.name for each in agents])} Available:{listed}")
 
 
-def lines(agents: Sequence[Agent]) -> list[str]:
-    """A line for each agent, for a list of them."""
+def listing(agents: Sequence[Agent]) -> list[str]:
+    """One line per agent."""
     longest = max((len(agent.name) for agent in agents), default=0)
     return [f"{agent.name:<{longest}}  {one_line(agent.title or agent.description)}".rstrip() for agent in agents]

@@ -1,4 +1,4 @@
-"""Tool calls that wait for this client, and what it answers."""
+"""Answers to the tool calls that wait for this client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from agenthost.chat import local_tools
 from agenthost.chat.local_tools import ClientTool
-from agenthost.chat.runs import of_message
+from agenthost.chat.runs import events_of_message
 from agenthost.chat.screen import Screen
 
 ASKS_USER = "ask_user"
@@ -22,7 +22,7 @@ class Call:
     input: Mapping[str, Any]
     shown_whole: bool = True
     was_granted: bool = False
-    """It was allowed before and waits once more: its result is held back until somebody has agreed to that too."""
+    """The call was allowed and has run; now its result waits for approval (``confirm_result``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,70 +31,70 @@ class Decision:
     reason: str = ""
     trusts: bool = False
     for_all: bool = False
-    """The same for the others that ask now."""
+    """Applies to all other calls that wait for permission now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """There is no result: whoever was asked for one declined."""
+    """The user declined to give a result."""
 
     reason: str = ""
 
 
-class Judge(Protocol):
-    """Who decides about calls: a person at the terminal, or what was said beforehand."""
+class Responder(Protocol):
+    """Answers calls: by asking the user, or by command-line rules."""
 
     def permission(self, call: Call, *, others: int) -> Decision:
-        """Whether a tool of the server may run. ``others``: how many more ask at the same time."""
+        """Whether a server tool may run. ``others``: the number of other calls that wait for permission."""
         ...
 
     def result(self, call: Call) -> str | Denied:
-        """What a call gives that nothing here can run."""
+        """The result of a call to a client tool without a local function."""
         ...
 
     def questions(self, call: Call) -> str | Denied:
-        """The answers to the agent's questions to its user, as JSON."""
+        """The answers to the agent's questions (``ask_user``), as JSON."""
         ...
 
 
 @dataclass
-class Given:
+class Answers:
     messages: list[dict[str, Any]] = field(default_factory=list)
     trusted: list[str] = field(default_factory=list)
 
 
-def answered(
+def answer_calls(
     calls: Sequence[Call],
     *,
-    judge: Judge,
+    responder: Responder,
     client_tools: Mapping[str, ClientTool],
     server_tools: Collection[str],
     screen: Screen,
     runner: asyncio.Runner,
-) -> Given:
-    """An answer to each call. ``server_tools`` are those whose permission the server asks for."""
-    given = Given()
+) -> Answers:
+    """Answer each call. Calls to ``server_tools`` need a permission, others need a result."""
+    answers = Answers()
     for_all: Decision | None = None
     asking = [call for call in calls if call.name in server_tools and not _asks_user(call)]
     for call in calls:
         tool = client_tools.get(call.name)
         if tool is not None and tool.function is not None:
-            given.messages.append(_message(call, _run(call, tool, screen, runner)))
+            answers.messages.append(_message(call, _run(call, tool, screen, runner)))
         elif _asks_user(call):
-            given.messages.append(_message(call, judge.questions(call)))
+            answers.messages.append(_message(call, responder.questions(call)))
         elif call in asking:
             others = len(asking) - asking.index(call) - 1
             decision = for_all or (
-                Decision(granted=True) if call.name in given.trusted else judge.permission(call, others=others)
+                Decision(granted=True) if call.name in answers.trusted else responder.permission(call, others=others)
             )
             if decision.for_all:
                 for_all = decision
             if decision.trusts:
-                given.trusted.append(call.name)
-            given.messages.append(_permission(call, decision))
+                answers.trusted.append(call.name)
+            answers.messages.append(_permission(call, decision))
         else:
-            given.messages.append(_message(call, judge.result(call)))
-    return given
+            answers.messages.append(_message(call, responder.result(call)))
+    return answers
 
 
 def _asks_user(call: Call) -> bool:
@@ -104,13 +104,13 @@ def _asks_user(call: Call) -> bool:
 
 def _run(call: Call, tool: ClientTool, screen: Screen, runner: asyncio.Runner) -> Any:
     assert tool.function is not None
-    screen.note(f"  running {call.name} here …")
-    ran = local_tools.run(tool.function, call.input, runner)
-    if ran.fault:
-        screen.fault(f"  {call.name} failed: {ran.fault}")
+    screen.note(f"  running {call.name} locally …")
+    outcome = local_tools.run(tool.function, call.input, runner)
+    if outcome.error:
+        screen.error(f"  {call.name} failed: {outcome.error}")
     else:
-        screen.result(ran.content if isinstance(ran.content, str) else str(ran.content))
-    return ran.content
+        screen.result(outcome.content if isinstance(outcome.content, str) else str(outcome.content))
+    return outcome.content
 
 
 def _message(call: Call, content: Any) -> dict[str, Any]:
@@ -125,38 +125,38 @@ def _permission(call: Call, decision: Decision) -> dict[str, Any]:
 
 
 def pending(history: Sequence[Mapping[str, Any]]) -> dict[str, Call]:
-    """The calls that a history ends in (A71 of the protocol's rules): whoever reads it can go on with them."""
+    """The calls without a result at the end of a history (A71). Any client that reads it can answer them."""
     done: set[str] = set()
     for message in reversed(history):
         if message.get("role") == "tool":
             done.add(str(message.get("toolCallId")))
             continue
-        found = (of_happening(each.data) for each in of_message(message) if each.name == "tool_call")
-        return {call.id: call for call in found if call.id not in done}
+        pending_calls = (call_of_event(each.data) for each in events_of_message(message) if each.name == "tool_call")
+        return {call.id: call for call in pending_calls if call.id not in done}
     return {}
 
 
-def of_happening(data: Mapping[str, Any]) -> Call:
-    given = data.get("input")
-    return Call(str(data.get("toolCallId", "")), str(data.get("name", "")), given if isinstance(given, dict) else {})
+def call_of_event(data: Mapping[str, Any]) -> Call:
+    arguments = data.get("input")
+    return Call(str(data.get("toolCallId", "")), str(data.get("name", "")), arguments if isinstance(arguments, dict) else {})
 
 
-class Beforehand:
-    """Decides without a person, for scripts: what was not allowed on the command line is denied."""
+class ScriptResponder:
+    """Answers calls in scripts, without a user: denies everything that the command line does not allow."""
 
     def __init__(self, allowed: Sequence[str], screen: Screen) -> None:
         self._allowed = allowed
         self._screen = screen
 
-    def permission(self, call: Call, *, others: int) -> Decision:  # noqa: ARG002 - nobody is asked, so nothing is counted
+    def permission(self, call: Call, *, others: int) -> Decision:  # noqa: ARG002 - needed only for a prompt
         if call.name in self._allowed or "all" in self._allowed:
             return Decision(granted=True)
-        self._screen.note(f"  {call.name} was denied: nobody can be asked here (--allow {call.name})")
-        return Decision(granted=False, reason="nobody is there who could allow it")
+        self._screen.note(f"  {call.name} was denied: no terminal to ask at (use --allow {call.name})")
+        return Decision(granted=False, reason="no user is present to allow it")
 
     def result(self, call: Call) -> Denied:
-        self._screen.note(f"  {call.name} was denied: nobody can type its result here")
-        return Denied("nobody is there who could answer it")
+        self._screen.note(f"  {call.name} was denied: no terminal to type its result at")
+        return Denied("no user is present to answer it")
 
     def questions(self, call: Call) -> Denied:
         return self.result(call)

@@ -1,4 +1,4 @@
-"""The conversation at a terminal: a prompt, messages, and commands that begin with a slash."""
+"""The interactive chat: a prompt for messages and slash commands."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 from agenthost.chat import agents, images, options
 from agenthost.chat.agents import Agent
-from agenthost.chat.conversation import ASK, LEFT, OFF, TRUST, Conversation
-from agenthost.chat.errors import ChatError, Refused, WrongUse
+from agenthost.chat.conversation import ASK, DETACHED, OFF, TRUST, Conversation
+from agenthost.chat.errors import ChatError, Refused, UsageError
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.runs import of_message
+from agenthost.chat.runs import events_of_message
 from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen, text_of
 
 PROMPT = "> "
-_SHOWN_AT_RESUME = 6
+_MESSAGES_AT_RESUME = 6
 _LISTED = 10
 
 
 class Chat:
-    """``again`` is the command line that comes back to a session, without its id."""
+    """``resume_command`` is the command line that continues a session, without its id."""
 
     def __init__(
         self,
@@ -33,32 +33,32 @@ class Chat:
         screen: Screen,
         keyboard: Keyboard,
         runner: asyncio.Runner,
-        again: str,
+        resume_command: str,
     ) -> None:
         self._conversation, self._known = conversation, known
         self._screen, self._keyboard, self._runner = screen, keyboard, runner
-        self._again = again
+        self._resume_command = resume_command
         self._images: list[dict[str, Any]] = []
         self._listed: list[str] = []
-        """Sessions that were listed last, to be named by their number."""
-        self._over = False
-        keyboard.completes(self._completions)
+        """Ids of the sessions in the last list, so that they can be chosen by number."""
+        self._is_done = False
+        keyboard.set_completions(self._completions)
 
     # --- the loop ---
 
     def run(self) -> None:
-        """Until the person at the terminal has enough."""
-        while not self._over:
+        """Read and handle input until the user leaves."""
+        while not self._is_done:
             self._screen.line()
             try:
                 text = self._keyboard.message(PROMPT)
             except EOFError:
-                self._screen.line_was_begun()
+                self._screen.on_line_started()
                 break
             except KeyboardInterrupt:
-                self._screen.line_was_begun()
+                self._screen.on_line_started()
                 break
-            self._guarded(lambda text=text: self._take(text))  # type: ignore[misc]  # bound now, called now
+            self._report_errors(lambda text=text: self._handle_input(text))  # type: ignore[misc]  # bound now, called now
         self.farewell()
 
     def greet(self) -> None:
@@ -68,13 +68,13 @@ class Chat:
         if agent.description:
             self._screen.note(one_line(agent.description))
         self._screen.note(
-            "Enter sends, \\ at a line's end goes on. Ctrl-C stops a turn, Ctrl-D leaves. /help lists the commands."
+            "Enter sends; \\ at the end of a line continues it. Ctrl-C stops a turn, Ctrl-D exits. /help lists the commands."
         )
 
     def farewell(self) -> None:
         session = self._conversation.session
         if session is not None:
-            self._screen.note(f"To go on: {self._again} --resume {session}")
+            self._screen.note(f"To continue: {self._resume_command} --resume {session}")
         self._screen.end_line()
 
     def attach(self, references: Sequence[str]) -> None:
@@ -82,75 +82,75 @@ class Chat:
             self._attach(reference)
 
     def resume(self, session: str) -> None:
-        """Go on in a session: what was said last, and whatever runs or waits there."""
+        """Continue a session: show its last messages, and join a running or waiting turn."""
         conversation = self._conversation
-        conversation.open.clear()
+        conversation.open_calls.clear()
         history = conversation.history()
         if history is None:
-            self._screen.note("This agent shows no history; the session goes on where it was.")
+            self._screen.note("This agent offers no history; earlier messages cannot be shown.")
         else:
-            if len(history) > _SHOWN_AT_RESUME:
-                self._screen.note(f"… {len(history) - _SHOWN_AT_RESUME} earlier messages (/history shows them)")
-            self._show(history[-_SHOWN_AT_RESUME:])
+            if len(history) > _MESSAGES_AT_RESUME:
+                self._screen.note(f"… {len(history) - _MESSAGES_AT_RESUME} earlier messages (/history shows them)")
+            self._show(history[-_MESSAGES_AT_RESUME:])
         self._screen.note(f"Session {session}")
-        self._go_on()
+        self._join_or_answer()
 
-    def _go_on(self) -> None:
-        """Join the turn that runs, or answer the calls that wait."""
+    def _join_or_answer(self) -> None:
+        """Join the running turn, or answer the open calls."""
         conversation = self._conversation
         stopped = conversation.watch()
         if stopped is None:
-            conversation.read_open_calls()
-            if conversation.open:
+            conversation.load_open_calls()
+            if conversation.open_calls:
                 self._screen.note("The agent waits for an answer:")
-                for call in conversation.open.values():
+                for call in conversation.open_calls.values():
                     call.shown_whole = self._screen.call(call.name, call.input)
-                conversation.go_on()
+                conversation.answer_open_calls()
 
-    def _guarded(self, act: Callable[[], None]) -> None:
-        """What goes wrong is said, and the conversation goes on."""
+    def _report_errors(self, act: Callable[[], None]) -> None:
+        """Run a function and show its errors instead of raising them."""
         try:
             act()
         except ChatError as error:
-            self._screen.fault(str(error))
+            self._screen.error(str(error))
         except KeyboardInterrupt:
-            self._screen.line_was_begun()
-            self._screen.note("Given up.")
+            self._screen.on_line_started()
+            self._screen.note("Cancelled.")
         except EOFError:
-            # At a question. What waits for an answer waits on, here or for whoever resumes.
-            self._over = True
+            # Ctrl-D at a question. It stays open for any client that resumes the session.
+            self._is_done = True
 
-    def guarded_resume(self, session: str) -> None:
-        self._guarded(lambda: self.resume(session))
+    def try_resume(self, session: str) -> None:
+        self._report_errors(lambda: self.resume(session))
 
     # --- messages ---
 
-    def _take(self, text: str) -> None:
+    def _handle_input(self, text: str) -> None:
         if text.startswith("//"):
-            self._say(text[1:])
+            self._send(text[1:])
         elif text.startswith("/"):
             self._command(text[1:])
         elif text.strip() or self._images:
-            self._say(text)
+            self._send(text)
 
-    def _say(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         blocks = [{"type": "text", "text": text}] if text.strip() else []
         content: Any = [*blocks, *self._images] if self._images else text
         try:
-            self._conversation.say(content)
+            self._conversation.send_message(content)
         except Refused as refused:
-            if refused.status != 409 or not self._wants("A turn is running in this session already. Watch it?"):
-                # What was attached stays for the next try.
+            if refused.status != 409 or not self._confirm("A turn is already running in this session. Watch it?"):
+                # Attached images stay for the next message.
                 raise
             watched = self._conversation.watch()
             if watched is None:
-                self._screen.note("It is over already.")
-            if watched == LEFT or not self._wants("Send your message now?"):
+                self._screen.note("The turn is already over.")
+            if watched == DETACHED or not self._confirm("Send your message now?"):
                 return
-            self._conversation.say(content)
+            self._conversation.send_message(content)
         self._images.clear()
 
-    def _wants(self, question: str) -> bool:
+    def _confirm(self, question: str) -> bool:
         while True:
             typed = self._keyboard.answer(f"{question} [Y/n] ").lower()
             if typed in ("", "y", "yes", "n", "no"):
@@ -162,12 +162,14 @@ class Chat:
         name, _, rest = line.partition(" ")
         act = COMMANDS.get(name.lower())
         if act is None:
-            meant = agents.meant(name, COMMANDS, "/")
-            raise WrongUse(f"There is no command /{one_line(name)}{meant} /help lists them; // begins a message")
+            suggestion = agents.suggestion(name, COMMANDS, "/")
+            raise UsageError(
+                f"There is no command /{one_line(name)}{suggestion} /help lists them; to send this as a message, type //"
+            )
         act(self, rest.strip())
 
     def help(self, _rest: str) -> None:
-        """/help: this list"""
+        """/help: list the commands"""
         rows = []
         for name, act in COMMANDS.items():
             usage, _, text = (inspect.getdoc(act) or "").partition(": ")
@@ -175,171 +177,173 @@ class Chat:
                 rows.append((usage, text))
         self._screen.rows(rows)
         self._screen.note(
-            "  While a turn runs: Ctrl-C or /cancel stops it, /detach leaves it running. Write // to begin a message with /."
+            "  While a turn runs: Ctrl-C or /cancel stops it, /detach leaves it running. // begins a message that starts with /."
         )
 
     def options(self, rest: str) -> None:
-        """/options [NAME[=VALUE]]: the agent's options; change one"""
+        """/options [NAME[=VALUE]]: show the agent's options, or change one"""
         conversation = self._conversation
-        agent, values = conversation.agent, conversation.wishes.options
+        agent, values = conversation.agent, conversation.settings.options
         name, equals, value = rest.partition("=")
         if name:
             option = agent.option(name.strip())
             if equals and option.is_secret and value.strip():
-                raise WrongUse(f"{option.name} is a secret: type /options {option.name} and it is asked for without being shown")
-            conversation.set_option(option.name, value.strip() if equals else options.asked(option, self._keyboard, self._screen))
-            self._screen.note(f"  {option.name} = {options.shown(option, values)}, from the next message on")
+                raise UsageError(
+                    f"{option.name} is a secret: type /options {option.name}, which asks for the value without showing it"
+                )
+            conversation.set_option(option.name, value.strip() if equals else options.ask(option, self._keyboard, self._screen))
+            self._screen.note(f"  {option.name} = {options.display(option, values)} (from the next message on)")
             return
         if not agent.options:
             self._screen.note("  This agent has no options.")
         self._screen.rows(
             [
-                (each.name, options.shown(each, values), ", ".join(each.choices) or each.description or each.title)
+                (each.name, options.display(each, values), ", ".join(each.choices) or each.description or each.title)
                 for each in agent.options.values()
             ]
         )
 
     def tools(self, rest: str) -> None:
-        """/tools [NAME on|off|ask|trust]: the tools there are; allow, trust or switch off one of the server's"""
-        wishes, agent = self._conversation.wishes, self._conversation.agent
+        """/tools [NAME on|off|ask|trust]: list the tools; allow, trust or switch off a server tool"""
+        settings, agent = self._conversation.settings, self._conversation.agent
         if rest:
             name, _, state = rest.partition(" ")
             states = {"on": ASK, "ask": ASK, "off": OFF, "trust": TRUST}
             if state.strip() not in states:
-                raise WrongUse("/tools NAME takes on, off, ask or trust behind the name")
+                raise UsageError("Use /tools NAME with on, off, ask or trust")
             self._conversation.set_tool(name, states[state.strip()])
-            self._screen.note(f"  {name}: {states[state.strip()]}, from the next message on")
+            self._screen.note(f"  {name}: {states[state.strip()]} (from the next message on)")
             return
-        rows = [(name, wishes.server_tools.get(name, OFF), one_line(text)) for name, text in agent.tools.items()]
+        rows = [(name, settings.server_tools.get(name, OFF), one_line(text)) for name, text in agent.tools.items()]
         rows += [
-            (name, "runs here" if tool.function is not None else "by hand", one_line(tool.description))
-            for name, tool in wishes.client_tools.items()
+            (name, "runs locally" if tool.function is not None else "manual", one_line(tool.description))
+            for name, tool in settings.client_tools.items()
         ]
         if not rows:
-            self._screen.note("  There are none.")
+            self._screen.note("  (none)")
         self._screen.rows(rows)
 
     def trust(self, rest: str) -> None:
-        """/trust NAME: let a tool of the server run without asking"""
+        """/trust NAME: let a server tool run without asking"""
         self.tools(f"{rest} trust")
 
     def image(self, rest: str) -> None:
-        """/image FILE|ADDRESS: send an image with the next message"""
+        """/image FILE|URL: send an image with the next message"""
         if not rest:
-            raise WrongUse("/image takes a file or an https:// address")
-        for reference in _words(rest):
+            raise UsageError("Use /image with a file or an https:// URL")
+        for reference in _split(rest):
             self._attach(reference)
 
     def _attach(self, reference: str) -> None:
         block = images.block(self._conversation.agent, reference)
-        images.check_together([*self._images, block])
+        images.check_total_size([*self._images, block])
         self._images.append(block)
-        self._screen.note(f"  {text_of([block])} goes with the next message")
+        self._screen.note(f"  {text_of([block])} will be sent with the next message")
 
     def history(self, _rest: str) -> None:
-        """/history: the conversation so far"""
+        """/history: show the conversation so far"""
         messages = self._conversation.history()
         if messages is None:
             kind = self._conversation.agent.history_kind
-            self._screen.note("  Nothing was said yet." if kind is not None else "  This agent shows no history.")
+            self._screen.note("  No messages yet." if kind is not None else "  This agent offers no history.")
             return
         self._show(messages)
 
     def sessions(self, _rest: str) -> None:
-        """/sessions: your sessions, the newest first"""
+        """/sessions: list your sessions, the newest first"""
         found, more = self._runner.run(self._conversation.server.sessions())
         self._listed = [str(each.get("sessionId", "")) for each in found[:_LISTED]]
-        about = self._runner.run(self._about(found[:_LISTED]))
+        summaries = self._runner.run(self._first_messages(found[:_LISTED]))
         marks = ["*" if each == self._conversation.session else " " for each in self._listed]
         rows = [
-            (f"{mark}{number}", session, _agent_of(each), words)
-            for number, (mark, session, each, words) in enumerate(zip(marks, self._listed, found, about, strict=False), 1)
+            (f"{mark}{number}", session, _agent_of(each), summary)
+            for number, (mark, session, each, summary) in enumerate(zip(marks, self._listed, found, summaries, strict=False), 1)
         ]
-        self._screen.rows(rows, cuts=True)
+        self._screen.rows(rows, truncate_last=True)
         if not rows:
-            self._screen.note("  There are none.")
+            self._screen.note("  (none)")
         elif more or len(found) > _LISTED:
-            self._screen.note("  … and older ones")
+            self._screen.note("  … and older sessions")
         if rows:
-            self._screen.note("  /resume NUMBER goes on in one of them.")
+            self._screen.note("  /resume NUMBER continues one of them.")
 
-    async def _about(self, found: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What somebody said first in each session: nobody knows one by its id."""
-        few = asyncio.Semaphore(4)
+    async def _first_messages(self, found: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The first user message of each session, to recognize it by."""
+        limit = asyncio.Semaphore(4)
 
-        async def words(document: Mapping[str, Any]) -> str:
+        async def first_message(document: Mapping[str, Any]) -> str:
             agent = next((each for each in self._known if each.name == _agent_of(document)), None)
             if agent is None or agent.history_kind is None:
                 return ""
             try:
-                async with few:
-                    history = await self._conversation.server.glimpse(str(document.get("sessionId")), agent.history_kind)
+                async with limit:
+                    history = await self._conversation.server.short_history(str(document.get("sessionId")), agent.history_kind)
             except ChatError:
-                # Gone meanwhile, say; the list is the better for the others.
+                # For example deleted meanwhile. The list still shows the other sessions.
                 return ""
             return next((text_of(each.get("content")) for each in history if each.get("role") == "user"), "")
 
-        return list(await asyncio.gather(*map(words, found)))
+        return list(await asyncio.gather(*map(first_message, found)))
 
     def switch(self, rest: str) -> None:
-        """/resume NUMBER|ID: go on in another session"""
+        """/resume NUMBER|ID: continue another session"""
         if not rest:
-            raise WrongUse("/resume takes a number of /sessions, or a session's id")
+            raise UsageError("Use /resume with a number from /sessions, or with a session id")
         if rest.isascii() and rest.isdigit() and self._listed:
             if not 1 <= int(rest) <= len(self._listed):
-                raise WrongUse(f"/sessions listed {len(self._listed)} of them")
+                raise UsageError(f"The last list has {len(self._listed)} sessions")
             rest = self._listed[int(rest) - 1]
         document = self._runner.run(self._conversation.server.session(rest))
-        agent = agents.named(self._known, _agent_of(document))
-        tools = self._conversation.wishes.client_tools
+        agent = agents.find(self._known, _agent_of(document))
+        tools = self._conversation.settings.client_tools
         self._conversation.agent = agent
         self._conversation.resume(rest, document)
-        if tools and "application.tools" in agent.can:
+        if tools and "application.tools" in agent.capabilities:
             self._conversation.send_tools()
         self.resume(rest)
 
     def new(self, _rest: str) -> None:
-        """/new: begin a new session, with the same options and tools"""
+        """/new: start a new session with the same options and tools"""
         self.farewell()
-        wishes = self._conversation.wishes
-        # What a server shows as *** it has not told us.
-        unknown = [name for name, value in wishes.options.items() if value == options.REDACTED]
+        settings = self._conversation.settings
+        # The server returns secrets as ***, so their values are unknown here.
+        unknown = [name for name, value in settings.options.items() if value == options.REDACTED]
         for name in unknown:
-            del wishes.options[name]
+            del settings.options[name]
         if unknown:
-            self._screen.note(f"  {', '.join(unknown)} must be set again: /options NAME")
-        self._conversation.forget()
-        self._screen.note("A new session begins with your next message.")
+            self._screen.note(f"  {', '.join(unknown)} must be set again with /options NAME")
+        self._conversation.start_new()
+        self._screen.note("Your next message starts a new session.")
 
     def session(self, _rest: str) -> None:
-        """/session: where you are"""
+        """/session: show server, agent, session and last turn"""
         conversation = self._conversation
         self._screen.line(f"  {conversation.server.url}  {conversation.agent.name}  {conversation.session or '(no session yet)'}")
         if conversation.turn_id:
             self._screen.note(f"  last turn: {conversation.turn_id}")
 
     def cancel(self, _rest: str) -> None:
-        """/cancel: stop what runs, or waits, in this session"""
+        """/cancel: stop the running or waiting turn of this session"""
         self._conversation.cancel()
 
     def watch(self, _rest: str) -> None:
-        """/watch: join the turn that runs in this session, or answer what it waits for"""
+        """/watch: join the running turn of this session, or answer its open calls"""
         if self._conversation.session is None:
-            raise WrongUse("There is no session yet")
-        self._go_on()
+            raise UsageError("There is no session yet")
+        self._join_or_answer()
 
     def thinking(self, rest: str) -> None:
-        """/thinking [on|off]: show what the agent thinks, or not"""
+        """/thinking [on|off]: show or hide the agent's thinking"""
         if rest not in ("", "on", "off"):
-            raise WrongUse("/thinking takes on or off")
+            raise UsageError("Use /thinking with on or off")
         self._screen.shows_thinking = rest == "on" if rest else not self._screen.shows_thinking
         self._screen.note(f"  Thinking is {'shown' if self._screen.shows_thinking else 'hidden'}.")
 
     def quit(self, _rest: str) -> None:
-        """/quit: leave"""
-        self._over = True
+        """/quit: exit"""
+        self._is_done = True
 
-    # --- showing ---
+    # --- output ---
 
     def _show(self, messages: Sequence[Mapping[str, Any]]) -> None:
         for message in messages:
@@ -348,17 +352,17 @@ class Chat:
                 prefix = PROMPT if message["role"] == "user" else "(system) "
                 self._screen.line(prefix + text_of(message.get("content")), "bold")
                 continue
-            for happening in of_message(message):
-                match happening.name:
+            for turn_event in events_of_message(message):
+                match turn_event.name:
                     case "text":
-                        self._screen.line(str(happening.data.get("text", "")))
+                        self._screen.line(str(turn_event.data.get("text", "")))
                     case "thinking" if self._screen.shows_thinking:
-                        self._screen.note(str(happening.data.get("thinking", "")))
+                        self._screen.note(str(turn_event.data.get("thinking", "")))
                     case "tool_call":
-                        given = happening.data.get("input")
-                        self._screen.call(str(happening.data.get("name")), given if isinstance(given, dict) else {})
+                        arguments = turn_event.data.get("input")
+                        self._screen.call(str(turn_event.data.get("name")), arguments if isinstance(arguments, dict) else {})
                     case "tool_result":
-                        self._screen.result(text_of(happening.data.get("content")))
+                        self._screen.result(text_of(turn_event.data.get("content")))
 
     def _completions(self, text: str) -> list[str]:
         if not text.startswith("/"):
@@ -381,7 +385,7 @@ def _agent_of(document: Mapping[str, Any]) -> str:
     return str(agent.get("name", "")) if isinstance(agent, dict) else ""
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:

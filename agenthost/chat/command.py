@@ -1,4 +1,4 @@
-"""The program ``agenthost-chat``: its arguments, what it connects to, how it ends."""
+"""The program ``agenthost-chat``: arguments, start and exit codes."""
 
 from __future__ import annotations
 
@@ -15,116 +15,120 @@ from typing import Any
 
 from agenthost.chat import agents, images, local_tools, options
 from agenthost.chat.agents import Agent
-from agenthost.chat.calls import Beforehand, Judge
+from agenthost.chat.calls import Responder, ScriptResponder
 from agenthost.chat.chat import Chat
-from agenthost.chat.conversation import ASK, LEFT, OFF, STOPPED, TRUST, Conversation, Wishes
-from agenthost.chat.errors import ChatError, Refused, WrongUse
-from agenthost.chat.keyboard import Keyboard, storable
+from agenthost.chat.conversation import ASK, DETACHED, OFF, STOPPED, TRUST, Conversation, SessionSettings
+from agenthost.chat.errors import ChatError, Refused, UsageError
+from agenthost.chat.keyboard import Keyboard, without_surrogates
 from agenthost.chat.safe_text import one_line
-from agenthost.chat.screen import Screen, wants_colour
-from agenthost.chat.server import DEFAULT_URL, Server, base_url, checked_key, is_exposed
-from agenthost.chat.terminal_responder import Person
+from agenthost.chat.screen import Screen, uses_colour
+from agenthost.chat.server import DEFAULT_URL, Server, base_url, check_key, is_unencrypted
+from agenthost.chat.terminal_responder import TerminalResponder
 
 KEY_VARIABLE, URL_VARIABLE = "AGENTHOST_KEY", "AGENTHOST_URL"
-CODES = """exit codes:
-  0  answered, or left by the person at the terminal
+EXIT_CODES = """exit codes:
+  0  success, or the user left the chat
   1  the turn failed at the server
-  2  wrong use: an argument, a file, a name or a value that the server does not take
-  3  no connection, no AAP there, or cut off for good
-  4  the key is refused
-  5  the server refused: a limit, or a turn is running in the session
+  2  usage error: an argument, a file, a name, or a value that the server rejects
+  3  no connection, not an AAP server, or connection lost for good
+  4  the server refused the key
+  5  the server refused the request: a limit, or a turn is already running in the session
   6  the answer is incomplete: a token limit, or the model declined
   130  stopped by Ctrl-C"""
-_OF_STOP = {"end_turn": 0, "error": 1, "max_tokens": 6, "refusal": 6, LEFT: 3, STOPPED: 130}
+_EXIT_CODES = {"end_turn": 0, "error": 1, "max_tokens": 6, "refusal": 6, DETACHED: 3, STOPPED: 130}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the script and the management command take alike."""
-    parser.add_argument("agent", nargs="?", metavar="AGENT", help="whom to talk to; left out, the server's agents are listed")
-    parser.add_argument("--url", metavar="URL", help=f"the server (default: {URL_VARIABLE} or the local one)")
+    """Add the arguments that the script and the management command share."""
+    parser.add_argument("agent", nargs="?", metavar="AGENT", help="the agent to chat with; without it, choose from a list")
+    parser.add_argument("--url", metavar="URL", help=f"the server (default: {URL_VARIABLE} or the local server)")
     parser.add_argument(
-        "--key", metavar="KEY", help=f"better: {KEY_VARIABLE}, for others can read a command line; else asked for"
+        "--key", metavar="KEY", help=f"the key; prefer {KEY_VARIABLE}, because other users can read command lines"
     )
-    parser.add_argument("--key-file", metavar="FILE", help="a file that holds the key")
-    parser.add_argument("--once", metavar="TEXT", help="say this, print the answer alone to stdout, and end")
-    parser.add_argument("--resume", metavar="SESSION", help="go on in a session")
+    parser.add_argument("--key-file", metavar="FILE", help="a file that contains the key")
+    parser.add_argument("--once", metavar="TEXT", help="send this message, print only the answer to stdout, and exit")
+    parser.add_argument("--resume", metavar="SESSION", help="continue a session")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME[=VALUE]", help="set an option; NAME alone is asked for"
+        "--option", action="append", default=[], metavar="NAME[=VALUE]", help="set an option; without a value, asks for it"
     )
-    parser.add_argument("--option-env", action="append", default=[], metavar="NAME=VARIABLE", help="set one from a variable")
     parser.add_argument(
-        "--tools", action="append", default=[], metavar="MODULE", help="a Python module or file with tools to run here"
+        "--option-env", action="append", default=[], metavar="NAME=VARIABLE", help="set an option from an environment variable"
     )
-    parser.add_argument("--tool-file", action="append", default=[], metavar="JSON", help="tools to declare and answer by hand")
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="a Python module or file with tools that run locally"
+    )
+    parser.add_argument(
+        "--tool-file", action="append", default=[], metavar="JSON", help="declarations of tools whose results you type"
+    )
     parser.add_argument("--image", action="append", default=[], metavar="FILE|URL", help="send an image with the first message")
     parser.add_argument(
-        "--trust", action="append", default=[], metavar="TOOL", help="let a tool of the server run unasked; all: every one"
+        "--trust", action="append", default=[], metavar="TOOL", help="let a server tool run without asking; all: every tool"
     )
     parser.add_argument(
-        "--allow", action="append", default=[], metavar="TOOL", help="grant a tool's permissions where nobody can be asked"
+        "--allow", action="append", default=[], metavar="TOOL", help="in a script: allow a server tool to run; all: every tool"
     )
-    parser.add_argument("--no-server-tools", action="store_true", help="switch the server's own tools off")
-    parser.add_argument("--no-thinking", action="store_true", help="do not show what the agent thinks")
-    parser.add_argument("--quiet", action="store_true", help="in a script: show nothing but the answer and errors")
+    parser.add_argument("--no-server-tools", action="store_true", help="switch off the server's tools")
+    parser.add_argument("--no-thinking", action="store_true", help="do not show the agent's thinking")
+    parser.add_argument("--quiet", action="store_true", help="in a script: show only the answer and errors")
     parser.add_argument(
         "--wait",
         type=_seconds,
         default=120.0,
         metavar="SECONDS",
-        help="how long a limit or a lost connection is waited out (default: 120)",
+        help="how long to retry after a limit or a lost connection (default: 120)",
     )
 
 
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1e6:
-        raise argparse.ArgumentTypeError("a number of seconds from 0 up")
+        raise argparse.ArgumentTypeError("must be a number of seconds, at least 0")
     return value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="agenthost-chat",
-        description="Talk to an agent on any server that speaks the Agent Application Protocol, version 3.",
-        epilog=CODES,
+        description="Chat with an agent on any server that speaks the Agent Application Protocol, version 3.",
+        epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
     return run(parser.parse_args(arguments), program="agenthost-chat", default_url=os.environ.get(URL_VARIABLE) or DEFAULT_URL)
 
 
-def run(given: argparse.Namespace, *, program: str, default_url: str, key: str = "") -> int:
-    """The whole program. ``key`` is used if neither the arguments nor the environment have one."""
+def run(arguments: argparse.Namespace, *, program: str, default_url: str, key: str = "") -> int:
+    """Run the chat; returns the exit code. ``key`` is used if neither the arguments nor the environment contain one."""
     if sys.stdin is None:
-        # Closed by whoever started this; nobody types anything then.
+        # stdin was closed by the parent process, so there is no input.
         sys.stdin = io.TextIOWrapper(io.BytesIO())
-    is_once = given.once is not None or not sys.stdin.isatty()
-    asides = sys.stderr if is_once else sys.stdout
-    # Whoever is asked about a call must have seen it.
-    quiet = given.quiet and is_once and not _can_ask()
-    screen = Screen(sys.stdout, asides, colour=wants_colour(asides), thinking=not given.no_thinking, quiet=quiet)
-    keyboard = Keyboard(screen, sys.stdin, edits=not is_once)
+    is_script = arguments.once is not None or not sys.stdin.isatty()
+    notes = sys.stderr if is_script else sys.stdout
+    # Not quiet if the user is asked about calls, which must be shown then.
+    quiet = arguments.quiet and is_script and not _can_ask()
+    screen = Screen(sys.stdout, notes, colour=uses_colour(notes), thinking=not arguments.no_thinking, quiet=quiet)
+    keyboard = Keyboard(screen, sys.stdin, edits=not is_script)
     try:
         with asyncio.Runner(loop_factory=_loop) as runner:
-            return _Program(given, screen, keyboard, runner, program, is_once=is_once).run(default_url, key)
+            return _Program(arguments, screen, keyboard, runner, program, is_script=is_script).run(default_url, key)
     except ChatError as error:
-        screen.fault(f"{program}: {error}")
+        screen.error(f"{program}: {error}")
         return error.code
     except (KeyboardInterrupt, EOFError):
-        screen.line_was_begun()
+        screen.on_line_started()
         screen.end_line()
         return 130
     except BrokenPipeError:
-        # Whoever read the answer has enough. Python would complain about what is left to write.
+        # The reader of stdout has gone. Without this, the flush at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
-def _piped() -> str:
+def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode().strip()
     except UnicodeDecodeError:
-        raise WrongUse("What came on stdin is no text in UTF-8") from None
+        raise UsageError("The input on stdin is not UTF-8 text") from None
 
 
 def _can_ask() -> bool:
@@ -132,75 +136,86 @@ def _can_ask() -> bool:
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """A loop that can watch a terminal wherever this runs: not every system's own way of waiting takes one."""
+    """An event loop based on select, because not every system's default selector supports terminals."""
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 
 class _Program:
     def __init__(
-        self, given: argparse.Namespace, screen: Screen, keyboard: Keyboard, runner: asyncio.Runner, name: str, *, is_once: bool
+        self,
+        arguments: argparse.Namespace,
+        screen: Screen,
+        keyboard: Keyboard,
+        runner: asyncio.Runner,
+        name: str,
+        *,
+        is_script: bool,
     ) -> None:
-        self._given, self._screen, self._keyboard, self._runner, self._name = given, screen, keyboard, runner, name
-        self._is_once = is_once
+        self._arguments, self._screen, self._keyboard, self._runner, self._name = arguments, screen, keyboard, runner, name
+        self._is_script = is_script
         self._can_ask = _can_ask()
 
     def run(self, default_url: str, key: str) -> int:
-        given = self._given
-        if not self._is_once and not sys.stdout.isatty():
-            raise WrongUse("The answers go to a file, so say what to ask: --once TEXT")
-        url = base_url(given.url or default_url)
-        # Read first: what is wrong here needs no server to be found.
-        tools = local_tools.gathered(given.tools, given.tool_file)
-        server = Server(url, self._key(key), waited=self._waited, patience=given.wait)
-        if is_exposed(url):
-            self._screen.note(f"The key goes to {url} unencrypted; anybody on the way can read it.")
+        arguments = self._arguments
+        if not self._is_script and not sys.stdout.isatty():
+            raise UsageError("stdout is not a terminal; use --once TEXT")
+        url = base_url(arguments.url or default_url)
+        # Before connecting, so that errors in these files are reported first.
+        tools = local_tools.load_all(arguments.tools, arguments.tool_file)
+        server = Server(url, self._key(key), on_wait=self._report_wait, retry_seconds=arguments.wait)
+        if is_unencrypted(url):
+            self._screen.note(f"Warning: the key is sent to {url} unencrypted; others on the network can read it.")
         try:
-            return self._talk(server, tools)
+            return self._start(server, tools)
         finally:
             self._runner.run(server.close())
 
-    def _key(self, otherwise: str) -> str:
-        given = self._given
-        if given.key_file is not None:
+    def _key(self, default: str) -> str:
+        arguments = self._arguments
+        if arguments.key_file is not None:
             try:
-                return checked_key(Path(given.key_file).expanduser().read_text())
+                return check_key(Path(arguments.key_file).expanduser().read_text())
             except (OSError, ValueError) as error:
-                raise WrongUse(
-                    f"{given.key_file} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+                raise UsageError(
+                    f"{arguments.key_file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
                 ) from None
-        written = given.key or os.environ.get(KEY_VARIABLE) or otherwise
-        if written:
-            return checked_key(written)
+        key = arguments.key or os.environ.get(KEY_VARIABLE) or default
+        if key:
+            return check_key(key)
         if not self._can_ask:
-            raise WrongUse(f"A key is needed: set {KEY_VARIABLE}, or give --key-file")
-        return checked_key(self._keyboard.secret("Key (not shown): "))
+            raise UsageError(f"No key: set {KEY_VARIABLE}, or use --key-file")
+        return check_key(self._keyboard.secret("Key (not shown): "))
 
-    def _waited(self, seconds: float, refused: Refused) -> None:
-        why = "The server is not ready" if refused.status == 503 else f"A limit is reached ({refused.detail.rstrip('.')})"
-        self._screen.note(f"{why}. Trying again in {seconds:g} s; Ctrl-C gives up.")
+    def _report_wait(self, seconds: float, refused: Refused) -> None:
+        reason = "The server is not ready" if refused.status == 503 else f"Limit reached ({refused.detail.rstrip('.')})"
+        self._screen.note(f"{reason}. Retrying in {seconds:g} s; Ctrl-C cancels.")
 
-    # --- what it begins with ---
+    # --- start ---
 
-    def _talk(self, server: Server, tools: dict[str, local_tools.ClientTool]) -> int:
+    def _start(self, server: Server, tools: dict[str, local_tools.ClientTool]) -> int:
         known = self._runner.run(server.agents())
         document: dict[str, Any] | None = None
-        if self._given.resume is not None:
-            document = self._resumed(server, self._given.resume)
+        if self._arguments.resume is not None:
+            document = self._resumed(server, self._arguments.resume)
         agent = self._agent(known, document)
-        judge: Judge = Person(self._keyboard, self._screen) if self._can_ask else Beforehand(self._given.allow, self._screen)
+        responder: Responder = (
+            TerminalResponder(self._keyboard, self._screen)
+            if self._can_ask
+            else ScriptResponder(self._arguments.allow, self._screen)
+        )
         conversation = Conversation(
             server,
             agent,
-            Wishes(client_tools=tools),
-            judge=judge,
+            SessionSettings(client_tools=tools),
+            responder=responder,
             screen=self._screen,
             keyboard=self._keyboard,
             runner=self._runner,
         )
         if document is not None:
-            conversation.resume(self._given.resume, document)
-        self._wish(conversation, is_new=document is None)
-        return self._once(conversation) if self._is_once else self._chat(conversation, known)
+            conversation.resume(self._arguments.resume, document)
+        self._apply_arguments(conversation, is_new=document is None)
+        return self._run_once(conversation) if self._is_script else self._run_chat(conversation, known)
 
     def _resumed(self, server: Server, session: str) -> dict[str, Any]:
         try:
@@ -208,98 +223,98 @@ class _Program:
         except Refused as refused:
             if refused.status != 404:
                 raise
-            raise WrongUse(f"There is no session {one_line(session)} that this key can see") from None
+            raise UsageError(f"There is no session {one_line(session)}, or this key has no access to it") from None
 
     def _agent(self, known: Sequence[Agent], document: dict[str, Any] | None) -> Agent:
-        wanted: str | None = self._given.agent
+        wanted: str | None = self._arguments.agent
         if document is not None:
             described = document.get("agent")
-            its = str(described.get("name", "")) if isinstance(described, dict) else ""
-            if wanted not in (None, its):
-                raise WrongUse(f"The session {self._given.resume} is one of {its}, not of {wanted}")
-            wanted = its
+            name = str(described.get("name", "")) if isinstance(described, dict) else ""
+            if wanted not in (None, name):
+                raise UsageError(f"The session {self._arguments.resume} belongs to the agent {name}, not to {wanted}")
+            wanted = name
         if wanted is not None:
-            return agents.named(known, wanted)
+            return agents.find(known, wanted)
         if not known:
-            raise WrongUse("This key may use no agent of the server")
-        if self._is_once:
-            listed = "".join(f"\n  {line}" for line in agents.lines(known))
-            raise WrongUse(f"Say which agent. There are:{listed}")
-        return self._chosen(known)
+            raise UsageError("The server has no agent that this key may use")
+        if self._is_script:
+            names = "".join(f"\n  {line}" for line in agents.listing(known))
+            raise UsageError(f"No agent given. Available:{names}")
+        return self._choose_agent(known)
 
-    def _chosen(self, known: Sequence[Agent]) -> Agent:
-        for number, line in enumerate(agents.lines(known), 1):
+    def _choose_agent(self, known: Sequence[Agent]) -> Agent:
+        for number, line in enumerate(agents.listing(known), 1):
             self._screen.line(f"  {number} {line}")
         while True:
             typed = self._keyboard.answer("Which agent? ")
             if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(known):
                 return known[int(typed) - 1]
             try:
-                return agents.named(known, typed)
-            except WrongUse:
-                self._screen.note("  A number, or a name of the list; Ctrl-D leaves.")
+                return agents.find(known, typed)
+            except UsageError:
+                self._screen.note("  Type a number or a name from the list; Ctrl-D exits.")
 
-    def _wish(self, conversation: Conversation, *, is_new: bool) -> None:
-        """What the arguments say about options and tools, over what a resumed session has."""
-        given, agent, wishes = self._given, conversation.agent, conversation.wishes
+    def _apply_arguments(self, conversation: Conversation, *, is_new: bool) -> None:
+        """Apply the options and tools of the command line, in addition to those of a resumed session."""
+        arguments, agent, settings = self._arguments, conversation.agent, conversation.settings
         if is_new:
-            wishes.server_tools = {name: OFF if name in wishes.client_tools else ASK for name in agent.tools}
-            for name in wishes.client_tools.keys() & agent.tools.keys():
-                self._screen.note(f"Your {name} stands in for the server's own tool of that name.")
-        if given.no_server_tools:
+            settings.server_tools = {name: OFF if name in settings.client_tools else ASK for name in agent.tools}
+            for name in settings.client_tools.keys() & agent.tools.keys():
+                self._screen.note(f"Your tool {name} replaces the server's tool of the same name.")
+        if arguments.no_server_tools:
             for name in agent.tools:
                 conversation.set_tool(name, OFF)
-        for name in agent.tools if "all" in given.trust else given.trust:
-            if name not in wishes.client_tools:
+        for name in agent.tools if "all" in arguments.trust else arguments.trust:
+            if name not in settings.client_tools:
                 conversation.set_tool(name, TRUST)
         keyboard = self._keyboard if self._can_ask else None
-        for name, value in options.given(agent, given.option, given.option_env, keyboard, self._screen).items():
+        for name, value in options.from_arguments(agent, arguments.option, arguments.option_env, keyboard, self._screen).items():
             conversation.set_option(name, value)
-        if wishes.client_tools:
-            if "application.tools" not in agent.can:
-                raise WrongUse(f"{agent.name} takes no tools of a client's")
+        if settings.client_tools:
+            if "application.tools" not in agent.capabilities:
+                raise UsageError(f"{agent.name} does not accept client tools")
             conversation.send_tools()
 
-    # --- what it does ---
+    # --- the two modes ---
 
-    def _chat(self, conversation: Conversation, known: Sequence[Agent]) -> int:
+    def _run_chat(self, conversation: Conversation, known: Sequence[Agent]) -> int:
         chat = Chat(
             conversation,
             known,
             screen=self._screen,
             keyboard=self._keyboard,
             runner=self._runner,
-            again=self._again(conversation.agent),
+            resume_command=self._resume_command(conversation.agent),
         )
         chat.greet()
-        chat.attach(self._given.image)
+        chat.attach(self._arguments.image)
         if conversation.session is not None:
-            chat.guarded_resume(conversation.session)
+            chat.try_resume(conversation.session)
         chat.run()
         return 0
 
-    def _again(self, agent: Agent) -> str:
-        words = [*shlex.split(self._name), agent.name]
-        if getattr(self._given, "tenant", None):
-            words += ["--tenant", self._given.tenant]
-        if self._given.url:
-            words += ["--url", self._given.url]
-        return shlex.join(words)
+    def _resume_command(self, agent: Agent) -> str:
+        command = [*shlex.split(self._name), agent.name]
+        if getattr(self._arguments, "tenant", None):
+            command += ["--tenant", self._arguments.tenant]
+        if self._arguments.url:
+            command += ["--url", self._arguments.url]
+        return shlex.join(command)
 
-    def _once(self, conversation: Conversation) -> int:
-        text = storable(self._given.once) if self._given.once is not None else _piped()
-        pictures = [images.block(conversation.agent, each) for each in self._given.image]
-        images.check_together(pictures)
-        if not text.strip() and not pictures:
-            raise WrongUse("There is nothing to say: the text is empty")
+    def _run_once(self, conversation: Conversation) -> int:
+        text = without_surrogates(self._arguments.once) if self._arguments.once is not None else _read_stdin()
+        image_blocks = [images.block(conversation.agent, each) for each in self._arguments.image]
+        images.check_total_size(image_blocks)
+        if not text.strip() and not image_blocks:
+            raise UsageError("The message is empty")
         blocks = [{"type": "text", "text": text}] if text.strip() else []
         try:
-            stopped = conversation.say([*blocks, *pictures] if pictures else text)
+            stopped = conversation.send_message([*blocks, *image_blocks] if image_blocks else text)
         except BrokenPipeError:
-            # Nobody reads what would be paid for.
+            # Nobody reads the answer, so do not pay for the rest of it.
             conversation.cancel()
             raise
-        self._screen.message_ends()
+        self._screen.end_message()
         if conversation.session is not None:
             self._screen.note(f"Session {conversation.session}")
-        return _OF_STOP.get(stopped, 1)
+        return _EXIT_CODES.get(stopped, 1)

@@ -1,7 +1,7 @@
-"""A session and its turns, as this client leads them.
+"""A session and its turns, from the client's side.
 
-Holds what the person wants of the session (options, trust, tools) and which calls are open; sends what has changed with the
-next turn; shows what happens; has open calls answered until the turn is over.
+Keeps the session's settings (options, tools, trust) and its open calls. Sends changed settings with the next turn, shows
+the events, and answers open calls until the turn is over.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from typing import Any
 
 from agenthost.chat import calls
 from agenthost.chat.agents import Agent
-from agenthost.chat.calls import Call, Judge
+from agenthost.chat.calls import Call, Responder
 from agenthost.chat.errors import ChatError, Refused
 from agenthost.chat.keyboard import Keyboard
 from agenthost.chat.local_tools import ClientTool
-from agenthost.chat.runs import CutOff, Happening, Run
+from agenthost.chat.runs import Run, StreamLost, TurnEvent
 from agenthost.chat.screen import Screen, text_of
 from agenthost.chat.server import Server
 
 STOPPED = "stopped"
-"""Instead of a reason: this client has cancelled the turn."""
-LEFT = "left"
-"""Instead of a reason: this client does not listen any more, the turn may go on."""
+"""In place of a stop reason: this client has cancelled the turn."""
+DETACHED = "detached"
+"""In place of a stop reason: this client stopped reading the stream; the turn may still be running."""
 
 OFF, ASK, TRUST = "off", "ask", "trust"
 
-_STANDING = re.compile(r'"([^"]+)"[^,]*?;r=(\d+)[^,]*?;t=(\d+)')
-STOP_WORDS = ("/cancel", "/stop")
-LEAVE_WORDS = ("/detach",)
+_RATE_LIMIT = re.compile(r'"([^"]+)"[^,]*?;r=(\d+)[^,]*?;t=(\d+)')
+CANCEL_COMMANDS = ("/cancel", "/stop")
+DETACH_COMMANDS = ("/detach",)
 
 
 @dataclass
-class Wishes:
-    """What a session is to have, whether or not it is there yet."""
+class SessionSettings:
+    """The settings that the user wants for the session, which may not exist yet."""
 
     options: dict[str, str] = field(default_factory=dict)
     server_tools: dict[str, str] = field(default_factory=dict)
-    """Each exposed tool: OFF, ASK or TRUST."""
+    """The state of each exposed tool: OFF, ASK or TRUST."""
     client_tools: dict[str, ClientTool] = field(default_factory=dict)
 
     def references(self) -> list[dict[str, Any]]:
-        named = [(name, state) for name, state in self.server_tools.items() if state != OFF]
-        return [{"name": name, **({"trust": True} if state == TRUST else {})} for name, state in named]
+        enabled = [(name, state) for name, state in self.server_tools.items() if state != OFF]
+        return [{"name": name, **({"trust": True} if state == TRUST else {})} for name, state in enabled]
 
     def specifications(self) -> list[dict[str, Any]]:
         return [tool.specification for tool in self.client_tools.values()]
@@ -57,143 +57,143 @@ class Conversation:
         self,
         server: Server,
         agent: Agent,
-        wishes: Wishes,
+        settings: SessionSettings,
         *,
-        judge: Judge,
+        responder: Responder,
         screen: Screen,
         keyboard: Keyboard,
         runner: asyncio.Runner,
     ) -> None:
-        self.server, self.agent, self.wishes = server, agent, wishes
-        self._judge, self._screen, self._keyboard, self._runner = judge, screen, keyboard, runner
+        self.server, self.agent, self.settings = server, agent, settings
+        self._responder, self._screen, self._keyboard, self._runner = responder, screen, keyboard, runner
         self.session: str | None = None
         self.turn_id = ""
-        self.open: dict[str, Call] = {}
-        """Calls of the last step that have no result."""
+        self.open_calls: dict[str, Call] = {}
+        """Calls of the last step without a result."""
         self._unsent: set[str] = set()
-        """What of the wishes the server has not been told: ``server_tools``, ``client_tools``, ``option NAME``."""
+        """Settings that were not sent yet: ``server_tools``, ``client_tools``, ``option NAME``."""
         self._step: dict[str, str] = {}
-        """The calls of the step that is shown, with their tools: results of several at once say whose they are."""
+        """Tool names by call id of the step that is shown; used to label results of parallel calls."""
 
-    # --- what the session is to have ---
+    # --- settings ---
 
     def set_option(self, name: str, value: str) -> None:
-        self.wishes.options[name] = self.agent.option(name).checked(value)
+        self.settings.options[name] = self.agent.option(name).checked(value)
         self._unsent.add(f"option {name}")
 
     def set_tool(self, name: str, state: str) -> None:
-        self.wishes.server_tools[self.agent.tool(name)] = state
+        self.settings.server_tools[self.agent.tool(name)] = state
         self._unsent.add("server_tools")
 
     def send_tools(self) -> None:
-        """Tell the server about the client's tools with the next turn: the session may have others."""
+        """Send the client's tools with the next turn, because the session may have others."""
         self._unsent.add("client_tools")
 
     # --- sessions ---
 
-    def forget(self) -> None:
-        """The next message begins a new session."""
+    def start_new(self) -> None:
+        """Let the next message create a new session."""
         self.session = None
-        self.open.clear()
+        self.open_calls.clear()
         self._unsent.clear()
 
     def resume(self, session: str, document: Mapping[str, Any]) -> None:
-        """Go on in a session of this agent, as the server describes it."""
-        self.forget()
+        """Continue a session of this agent; ``document`` is the server's description of it."""
+        self.start_new()
         self.session = session
-        found = document.get("agent")
-        described = found if isinstance(found, dict) else {}
-        options = described.get("options")
-        self.wishes.options = dict(options) if isinstance(options, dict) else {}
-        references = [each for each in described.get("tools") or [] if isinstance(each, dict)]
+        value = document.get("agent")
+        agent = value if isinstance(value, dict) else {}
+        options = agent.get("options")
+        self.settings.options = dict(options) if isinstance(options, dict) else {}
+        references = [each for each in agent.get("tools") or [] if isinstance(each, dict)]
         enabled = {str(each.get("name")): TRUST if each.get("trust") is True else ASK for each in references}
-        self.wishes.server_tools = {name: enabled.get(name, OFF) for name in self.agent.tools}
+        self.settings.server_tools = {name: enabled.get(name, OFF) for name in self.agent.tools}
 
     def history(self) -> list[dict[str, Any]] | None:
-        """None if the agent shows none."""
+        """The messages; None if there is no session yet or the agent offers no history."""
         kind = self.agent.history_kind
         if self.session is None or kind is None:
             return None
         return self._runner.run(self.server.history(self.session, kind))
 
-    def read_open_calls(self) -> None:
-        """Take them from the history: this client has not seen them happen, or not to their end."""
+    def load_open_calls(self) -> None:
+        """Read the open calls from the history, because this client has not received all events."""
         history = self.history()
-        self.open = calls.pending(history) if history is not None else {}
+        self.open_calls = calls.pending(history) if history is not None else {}
 
     # --- turns ---
 
-    def say(self, content: Any) -> str:
-        """A user message, and the turn that comes of it. Why it stopped."""
-        # Calls that are open still are closed by the server: their user has gone on.
-        self.open.clear()
+    def send_message(self, content: Any) -> str:
+        """Send a user message and run the turn; returns the stop reason."""
+        # The server closes calls that are still open when a new message arrives.
+        self.open_calls.clear()
         return self._turn([{"role": "user", "content": content}])
 
-    def go_on(self) -> str:
-        """Answer the calls that are open, and the rest of the turn."""
+    def answer_open_calls(self) -> str:
+        """Answer the open calls and run the rest of the turn; returns the stop reason."""
         answers = self._answers()
         return STOPPED if answers is None else self._turn(answers)
 
     def watch(self) -> str | None:
-        """Show the turn that runs there now, and take part in it. None if none runs."""
+        """Join the session's running turn; returns the stop reason, or None if no turn runs."""
         assert self.session is not None
         run = Run(self.server, self.session, self.agent.stream_mode, self._screen.note)
-        self.open.clear()
-        stopped = self._runner.run(self._follow(run, run.joined()))
+        self.open_calls.clear()
+        stopped = self._runner.run(self._follow(run, run.join()))
         if not run.accepted:
             return None
-        return self._rest(stopped)
+        return self._finish_turn(stopped)
 
     def cancel(self) -> None:
-        """Stop whatever runs or waits in the session."""
+        """Cancel the session's running or waiting turn."""
         if self.session is None:
             self._screen.note("Nothing is running.")
             return
         cancelled = self._runner.run(self._stop())
         if cancelled is not None:
             self._screen.note("Stopped." if cancelled.get("cancelled") is True else "Nothing is running.")
-            self.open.clear()
+            self.open_calls.clear()
 
     def _turn(self, messages: list[dict[str, Any]]) -> str:
-        return self._rest(self._sent(messages))
+        return self._finish_turn(self._send(messages))
 
-    def _rest(self, stopped: str) -> str:
-        """From the end of one request to the end of the turn."""
+    def _finish_turn(self, stopped: str) -> str:
+        """Continue after one request until the turn is over."""
         while stopped == "tool_use":
-            if not self.open:
-                self.read_open_calls()
-            if not self.open:
-                self._screen.note("The agent waits for a tool, and the server does not say which.")
+            if not self.open_calls:
+                self.load_open_calls()
+            if not self.open_calls:
+                self._screen.note("The agent waits for a tool call that is not in the history.")
                 break
             answers = self._answers()
             if answers is None:
                 return STOPPED
-            stopped = self._sent(answers)
+            stopped = self._send(answers)
         return stopped
 
     def _answers(self) -> list[dict[str, Any]] | None:
-        """None: the person at the terminal would rather stop the turn."""
-        client_tools = self.wishes.client_tools
-        asking = {name for name, state in self.wishes.server_tools.items() if state != OFF}
+        """Answers to the open calls; None if the user stopped the turn instead (Ctrl-C)."""
+        client_tools = self.settings.client_tools
+        enabled = {name for name, state in self.settings.server_tools.items() if state != OFF}
         try:
-            given = calls.answered(
-                list(self.open.values()),
-                judge=self._judge,
+            answers = calls.answer_calls(
+                list(self.open_calls.values()),
+                responder=self._responder,
                 client_tools=client_tools,
-                server_tools=asking - client_tools.keys(),
+                server_tools=enabled - client_tools.keys(),
                 screen=self._screen,
                 runner=self._runner,
             )
         except KeyboardInterrupt:
-            self._screen.line_was_begun()
+            self._screen.on_line_started()
             self.cancel()
             return None
-        for name in given.trusted:
+        for name in answers.trusted:
             self.set_tool(name, TRUST)
-            self._screen.note(f"  {name} is trusted from now on in this session.")
-        return given.messages
+            self._screen.note(f"  {name} is trusted for the rest of this session.")
+        return answers.messages
 
-    def _sent(self, messages: list[dict[str, Any]]) -> str:
+    def _send(self, messages: list[dict[str, Any]]) -> str:
         if self.session is None:
             self.session = self._runner.run(self.server.create(self._creation()))
             self._unsent.clear()
@@ -201,44 +201,44 @@ class Conversation:
         unsent = set(self._unsent)
         run = Run(self.server, self.session, self.agent.stream_mode, self._screen.note)
         try:
-            return self._runner.run(self._follow(run, run.sent(body), messages))
+            return self._runner.run(self._follow(run, run.send(body), messages))
         finally:
             if run.accepted:
                 self._unsent -= unsent
 
     def _creation(self) -> dict[str, Any]:
         agent: dict[str, Any] = {"name": self.agent.name}
-        if self.wishes.options:
-            agent["options"] = self.wishes.options
-        if self.wishes.references():
-            agent["tools"] = self.wishes.references()
-        tools = self.wishes.specifications()
+        if self.settings.options:
+            agent["options"] = self.settings.options
+        if self.settings.references():
+            agent["tools"] = self.settings.references()
+        tools = self.settings.specifications()
         return {"agent": agent, **({"tools": tools} if tools else {})}
 
     def _overrides(self) -> dict[str, Any]:
         agent: dict[str, Any] = {}
         if "server_tools" in self._unsent:
-            agent["tools"] = self.wishes.references()
-        options = {name: value for name, value in self.wishes.options.items() if f"option {name}" in self._unsent}
+            agent["tools"] = self.settings.references()
+        options = {name: value for name, value in self.settings.options.items() if f"option {name}" in self._unsent}
         if options:
             agent["options"] = options
-        tools = {"tools": self.wishes.specifications()} if "client_tools" in self._unsent else {}
+        tools = {"tools": self.settings.specifications()} if "client_tools" in self._unsent else {}
         return {**({"agent": agent} if agent else {}), **tools}
 
     # --- one request ---
 
-    async def _follow(self, run: Run, happenings: AsyncGenerator[Happening], answers: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Show what happens, with Ctrl-C and typed words heard meanwhile. Why the run stopped."""
+    async def _follow(self, run: Run, turn_events: AsyncGenerator[TurnEvent], answers: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Show the events while Ctrl-C and typed commands are handled; returns the stop reason."""
         stopping: asyncio.Task[Mapping[str, Any] | None] | None = None
 
         async def show() -> None:
             is_first = True
-            async with aclosing(happenings):
-                async for happening in happenings:
+            async with aclosing(turn_events):
+                async for turn_event in turn_events:
                     if is_first:
-                        self._taken(answers)
+                        self._mark_accepted(answers)
                         is_first = False
-                    self._show(happening)
+                    self._show(turn_event)
 
         showing = asyncio.ensure_future(show())
 
@@ -248,7 +248,7 @@ class Conversation:
                 showing.cancel()
             return cancelled
 
-        def stop_it() -> None:
+        def begin_stop() -> None:
             nonlocal stopping
             if stopping is not None or not run.accepted:
                 showing.cancel()
@@ -256,127 +256,127 @@ class Conversation:
             self._screen.note("Stopping …")
             stopping = asyncio.ensure_future(stop())
 
-        def interrupted() -> None:
-            self._screen.line_was_begun()
-            stop_it()
+        def on_interrupt() -> None:
+            self._screen.on_line_started()
+            begin_stop()
 
-        def typed(line: str) -> bool:
+        def on_line(line: str) -> bool:
             word = line.strip().lower()
-            if word in STOP_WORDS:
-                stop_it()
-            elif word in LEAVE_WORDS:
+            if word in CANCEL_COMMANDS:
+                begin_stop()
+            elif word in DETACH_COMMANDS:
                 showing.cancel()
             elif word and run.accepted:
-                self._screen.note("(kept for when the turn is over)")
+                self._screen.note("(will be sent when the turn is over)")
                 return False
             else:
                 return not word
             return True
 
-        with self._keyboard.listening(typed, interrupted):
+        with self._keyboard.listening(on_line, on_interrupt):
             try:
                 await showing
             except asyncio.CancelledError:
                 if not showing.cancelled():
                     raise
-                return self._left(run)
-            except CutOff as cut:
-                self._screen.fault(str(cut))
-                return LEFT
+                return self._detached(run)
+            except StreamLost as lost:
+                self._screen.error(str(lost))
+                return DETACHED
             finally:
                 showing.cancel()
                 self.turn_id = run.turn or self.turn_id
             if stopping is not None:
                 cancelled = await stopping
                 if cancelled is not None and cancelled.get("cancelled") is True:
-                    self._screen.note(_words_of(cancelled))
-                    self.open.clear()
+                    self._screen.note(_cancel_message(cancelled))
+                    self.open_calls.clear()
                     return STOPPED
         return self._stopped(run)
 
     async def _stop(self) -> Mapping[str, Any] | None:
-        """What the server says to a cancel; None if it cannot."""
+        """Cancel at the server; returns its response, or None if that failed."""
         assert self.session is not None
         try:
             return await self.server.cancel(self.session)
         except Refused as refused:
             if refused.status in (404, 405):
-                self._screen.note("This server cannot stop a turn.")
+                self._screen.note("This server does not support cancelling turns.")
             else:
-                self._screen.fault(str(refused))
+                self._screen.error(str(refused))
         except ChatError as error:
-            self._screen.fault(f"The turn could not be stopped. {error}")
+            self._screen.error(f"The turn could not be stopped. {error}")
         return None
 
-    def _left(self, run: Run) -> str:
+    def _detached(self, run: Run) -> str:
         if run.accepted:
-            self._screen.note("Not listening any more; the turn goes on at the server. /watch joins it again.")
+            self._screen.note("Detached; the turn continues at the server. /watch joins it again.")
         else:
-            self._screen.note("Given up; the server had not taken it.")
-        return LEFT
+            self._screen.note("Cancelled before the server accepted the request.")
+        return DETACHED
 
-    def _taken(self, answers: Sequence[Mapping[str, Any]]) -> None:
-        """The server has accepted the answers: those calls are not open any more, but for what it runs or tells itself."""
+    def _mark_accepted(self, answers: Sequence[Mapping[str, Any]]) -> None:
+        """The server has accepted the answers. Calls with a result are closed; allowed calls stay open until their result."""
         for answer in answers:
-            call = self.open.get(str(answer.get("toolCallId")))
+            call = self.open_calls.get(str(answer.get("toolCallId")))
             if call is not None and answer["role"] == "tool":
-                del self.open[call.id]
+                del self.open_calls[call.id]
             elif call is not None:
                 call.was_granted = answer["granted"]
 
-    def _show(self, happening: Happening) -> None:
-        data = happening.data
-        if happening.name in ("text_delta", "text", "thinking_delta", "thinking"):
+    def _show(self, turn_event: TurnEvent) -> None:
+        data = turn_event.data
+        if turn_event.name in ("text_delta", "text", "thinking_delta", "thinking"):
             self._step.clear()
-        match happening.name:
+        match turn_event.name:
             case "text_delta":
                 self._screen.text(str(data.get("delta", "")))
             case "text":
                 self._screen.text(str(data.get("text", "")))
-                self._screen.message_ends()
+                self._screen.end_message()
             case "thinking_delta":
                 self._screen.thinking(str(data.get("delta", "")))
             case "thinking":
                 self._screen.thinking(str(data.get("thinking", "")))
-                self._screen.message_ends()
+                self._screen.end_message()
             case "tool_call":
-                call = calls.of_happening(data)
+                call = calls.call_of_event(data)
                 call.shown_whole = self._screen.call(call.name, call.input)
-                self.open[call.id] = call
+                self.open_calls[call.id] = call
                 self._step[call.id] = call.name
             case "tool_result":
                 call_id = str(data.get("toolCallId"))
-                self.open.pop(call_id, None)
+                self.open_calls.pop(call_id, None)
                 name = f"{self._step[call_id]}: " if call_id in self._step and len(self._step) > 1 else ""
                 self._screen.result(name + text_of(data.get("content")))
             case "image":
                 self._screen.note(text_of([data]))
 
     def _stopped(self, run: Run) -> str:
-        self._screen.message_ends()
+        self._screen.end_message()
         if run.stopped is None:
-            return LEFT
+            return DETACHED
         reason = str(run.stopped.get("stopReason"))
         match reason:
             case "max_tokens":
-                self._screen.note("(The answer ends here: a limit on its length, or on the conversation's, is reached.)")
+                self._screen.note("(The answer is incomplete: a token limit is reached.)")
             case "refusal":
                 self._screen.note("(The model declined.)")
             case "error":
-                named = f" It was turn {run.turn}." if run.turn else ""
-                self._screen.fault(f"The turn failed at the server, whose log says why.{named}")
+                turn = f" Turn id: {run.turn}." if run.turn else ""
+                self._screen.error(f"The turn failed at the server. The reason is in the server's log.{turn}")
         usage = run.stopped.get("usage")
         if isinstance(usage, dict):
-            counted = [f"{name} {value}" for name, value in usage.items() if isinstance(value, int | float)]
-            if counted:
-                self._screen.note(f"({', '.join(counted)})")
-        for limit, left, seconds in _STANDING.findall(run.rate):
-            if left == "0":
-                self._screen.note(f"(That was the last one for now of {limit.replace('-', ' ')}; more in {seconds} s.)")
+            counts = [f"{name} {value}" for name, value in usage.items() if isinstance(value, int | float)]
+            if counts:
+                self._screen.note(f"({', '.join(counts)})")
+        for limit, remaining, seconds in _RATE_LIMIT.findall(run.rate):
+            if remaining == "0":
+                self._screen.note(f"(Limit used up: {limit.replace('-', ' ')}; resets in {seconds} s.)")
         return reason
 
 
-def _words_of(cancelled: Mapping[str, Any]) -> str:
+def _cancel_message(cancelled: Mapping[str, Any]) -> str:
     if cancelled.get("providerClosed") is True:
-        return "Stopped; the call to the model is closed."
+        return "Stopped; the request to the model is closed."
     return "Stopped."

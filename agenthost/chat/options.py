@@ -1,4 +1,4 @@
-"""An agent's options as a person sets them: on the command line, from a variable, or asked for."""
+"""Values of an agent's options: from the command line, from environment variables, or asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from agenthost.chat.agents import Agent, Option
-from agenthost.chat.errors import WrongUse
+from agenthost.chat.errors import UsageError
 from agenthost.chat.keyboard import Keyboard
 from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen
@@ -14,36 +14,38 @@ from agenthost.chat.screen import Screen
 REDACTED = "***"
 
 
-def given(
-    agent: Agent, written: Sequence[str], variables: Sequence[str], keyboard: Keyboard | None, screen: Screen
+def from_arguments(
+    agent: Agent, assignments: Sequence[str], variables: Sequence[str], keyboard: Keyboard | None, screen: Screen
 ) -> dict[str, str]:
     """The values of ``--option name=value``, ``--option name`` (asked for) and ``--option-env name=VARIABLE``."""
     values: dict[str, str] = {}
     for each in variables:
         name, equals, variable = each.partition("=")
         option = agent.option(name)
-        if not equals or variable not in os.environ:
-            raise WrongUse(f"--option-env takes NAME=VARIABLE, and the variable {variable or each} is not set")
+        if not equals:
+            raise UsageError(f"--option-env {one_line(each)}: the form is NAME=VARIABLE")
+        if variable not in os.environ:
+            raise UsageError(f"--option-env {one_line(each)}: the variable {one_line(variable)} is not set")
         values[name] = option.checked(os.environ[variable])
-    for each in written:
+    for each in assignments:
         name, equals, value = each.partition("=")
         option = agent.option(name)
         if equals and option.is_secret and value not in ("", REDACTED):
-            raise WrongUse(
-                f"{name} is a secret: on a command line others can read it. Use --option {name} (it is asked for) or "
+            raise UsageError(
+                f"{name} is a secret, and other users can read command lines. Use --option {name} (asks for the value) or "
                 f"--option-env {name}=VARIABLE"
             )
         if equals:
             values[name] = option.checked(value)
         elif keyboard is None:
-            raise WrongUse(f"--option {name} asks for the value, and nobody can be asked here; use --option {name}=VALUE")
+            raise UsageError(f"--option {name} asks for the value, which needs a terminal; use --option {name}=VALUE")
         else:
-            values[name] = asked(option, keyboard, screen)
+            values[name] = ask(option, keyboard, screen)
     return values
 
 
-def asked(option: Option, keyboard: Keyboard, screen: Screen) -> str:
-    """The value, from the person at the terminal: a secret is not shown, a select offers its choices."""
+def ask(option: Option, keyboard: Keyboard, screen: Screen) -> str:
+    """Ask the user for the value: without echo for a secret, with the choices for a select."""
     name = one_line(option.name)
     if option.description:
         screen.note(f"  {one_line(option.description)}")
@@ -59,12 +61,12 @@ def asked(option: Option, keyboard: Keyboard, screen: Screen) -> str:
             return typed
         if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(option.choices):
             return option.choices[int(typed) - 1]
-        screen.note("  Please choose one of them.")
+        screen.note("  Please choose one of the values.")
 
 
-def shown(option: Option, values: dict[str, str]) -> str:
-    """The value in force, for a list; of a secret only whether there is one."""
+def display(option: Option, values: dict[str, str]) -> str:
+    """The current value for a list; for a secret only whether it is set."""
     value = values.get(option.name)
     if option.is_secret:
-        return REDACTED if value else "(the operator's)"
+        return REDACTED if value else "(set by the operator)"
     return f"{option.default or '(empty)'} (default)" if value is None else value or "(empty)"

@@ -1,7 +1,7 @@
-"""Text that a terminal shows and never obeys. Pure.
+"""Makes untrusted text safe to print on a terminal. No I/O.
 
-What comes from a server was written by a model, by a tool or by strangers: it must not move the cursor, write titles or
-the clipboard, or hide what it says.
+Text from a server is written by models, tools or unknown people. It must not contain control characters that move the
+cursor, change the title or the clipboard, or hide text.
 """
 
 from __future__ import annotations
@@ -10,53 +10,53 @@ import json
 import unicodedata
 from typing import Any
 
-_SHOWN: dict[int, str | None] = {
+_REPLACEMENTS: dict[int, str | None] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n\r"},
-    # Half of a line's end as some systems write it; alone it would let a line be written over.
+    # A carriage return alone would overwrite the line.
     0x0D: None,
     0x7F: "\u2421",
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
-    # Half a character: no encoding has it.
+    # Surrogates, which cannot be encoded.
     **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
 }
 
 
 def plain(text: str) -> str:
-    """The text with its control characters made visible; line ends and tabs stay."""
-    return text.translate(_SHOWN)
+    """The text with visible symbols for control characters; line ends and tabs stay."""
+    return text.translate(_REPLACEMENTS)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with every character that does not show itself written out."""
-    return "".join(each if each.isprintable() else _written(each) for each in " ".join(text.split()))
+    """The text on one line, with escapes for characters that are not printable."""
+    return "".join(each if each.isprintable() else _escaped(each) for each in " ".join(text.split()))
 
 
-def exact(value: Any) -> str:
-    """A value as JSON on one line in which nothing can hide: what a person is to judge must be all there."""
+def json_line(value: Any) -> str:
+    """A value as JSON on one line, complete, with escapes for characters that are not printable."""
     text = json.dumps(value, ensure_ascii=False)
-    return "".join(each if each.isprintable() else _written(each) for each in text)
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
-def _written(character: str) -> str:
+def _escaped(character: str) -> str:
     return json.dumps(character)[1:-1] if ord(character) > 0xFF else f"\\u{ord(character):04x}"
 
 
 def width(text: str) -> int:
-    """How many columns a line of it takes."""
+    """The number of terminal columns of a line."""
     return sum(_columns(each) for each in text)
 
 
-def cut(text: str, columns: int) -> str:
-    """As much of a line as fits, with a mark where something is missing."""
+def truncate(text: str, columns: int) -> str:
+    """The text, cut to ``columns`` with an ellipsis if it is longer."""
     if width(text) <= columns:
         return text
-    taken, left = [], max(columns - 1, 1)
+    kept, room = [], max(columns - 1, 1)
     for each in text:
-        left -= _columns(each)
-        if left < 0:
+        room -= _columns(each)
+        if room < 0:
             break
-        taken.append(each)
-    return "".join(taken) + "…"
+        kept.append(each)
+    return "".join(kept) + "…"
 
 
 def _columns(character: str) -> int:

@@ -1,7 +1,7 @@
-"""What a person sees: the only module that writes to the terminal.
+"""Terminal output. No other module writes to the terminal.
 
-Everything written passes through printable.py here, so nothing that came from a server can drive the terminal; the few
-escape sequences there are, are made here.
+All text passes through safe_text.py, so that text from a server cannot control the terminal. The few escape sequences
+that are used are made here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from agenthost.chat.safe_text import cut, exact, one_line, plain, width
+from agenthost.chat.safe_text import json_line, one_line, plain, truncate, width
 
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "cyan": "36", "yellow": "33"}
 _LINES_OF_RESULT = 4
@@ -23,105 +23,105 @@ _FALLBACK = {"…": "...", "→": "->", "›": ">", "•": "*"}
 
 
 class Screen:
-    """``answers`` gets what the agent says, ``asides`` everything else; at a terminal they are the same."""
+    """``answers`` gets the agent's text, ``notes`` everything else; at a terminal both are the same stream."""
 
-    def __init__(self, answers: TextIO, asides: TextIO, *, colour: bool, thinking: bool = True, quiet: bool = False) -> None:
-        for stream in (answers, asides):
+    def __init__(self, answers: TextIO, notes: TextIO, *, colour: bool, thinking: bool = True, quiet: bool = False) -> None:
+        for stream in (answers, notes):
             if isinstance(stream, io.TextIOWrapper):
-                # A terminal that cannot show a letter shows another; that is no reason to stop talking.
+                # Characters that the terminal's encoding lacks are replaced instead of raising an error.
                 stream.reconfigure(errors="replace")
         self._answers = answers
-        self._asides = asides
+        self._notes = notes
         self._colour = colour
         self.shows_thinking = thinking
         self._quiet = quiet
-        self._speaking: str = ""
-        """What is being written bit by bit: ``text``, ``thinking`` or nothing."""
+        self._streaming: str = ""
+        """The kind of text that is being streamed: ``text``, ``thinking`` or empty."""
         self._open: TextIO | None = None
-        """Where a line is begun and not ended."""
-        self._said_something = False
-        self._apart = answers is not asides and not (answers.isatty() and asides.isatty())
-        """What is said aside does not stand in the middle of an answer."""
-        encoding = (asides.encoding or "ascii").lower().replace("-", "").replace("_", "")
+        """The stream with an unfinished line."""
+        self._has_text = False
+        self._is_separate = answers is not notes and not (answers.isatty() and notes.isatty())
+        """The two streams go to different places, so a note does not interrupt a line of the answer."""
+        encoding = (notes.encoding or "ascii").lower().replace("-", "").replace("_", "")
         self.is_unicode = encoding.startswith(("utf", "ucs"))
 
     @property
     def columns(self) -> int:
         return max(shutil.get_terminal_size((80, 24)).columns, 20)
 
-    # --- what the agent says, bit by bit ---
+    # --- streamed text of the agent ---
 
     def text(self, delta: str) -> None:
-        self._speak("text", delta)
+        self._stream_text("text", delta)
 
     def thinking(self, delta: str) -> None:
         if self.shows_thinking and not self._quiet:
-            self._speak("thinking", delta)
+            self._stream_text("thinking", delta)
 
-    def _speak(self, kind: str, delta: str) -> None:
+    def _stream_text(self, kind: str, delta: str) -> None:
         if not delta:
             return
-        stream = self._answers if kind == "text" else self._asides
-        if self._speaking != kind:
+        stream = self._answers if kind == "text" else self._notes
+        if self._streaming != kind:
             self.end_line()
-            if kind == "text" and self._said_something and self._answers is not self._asides:
-                # Two messages of one turn, in a file or a pipe.
+            if kind == "text" and self._has_text and self._answers is not self._notes:
+                # An empty line between messages of one turn.
                 self._answers.write("\n")
             if kind == "thinking" and not self._colour:
                 stream.write("(thinking) ")
-            self._speaking = kind
-        self._said_something = self._said_something or kind == "text"
-        shown = self._shown(delta)
-        stream.write(self._styled(shown, "dim") if kind == "thinking" else shown)
+            self._streaming = kind
+        self._has_text = self._has_text or kind == "text"
+        text = self._printable(delta)
+        stream.write(self._styled(text, "dim") if kind == "thinking" else text)
         stream.flush()
         self._open = None if delta.endswith("\n") else stream
 
-    def message_ends(self) -> None:
-        """What comes next is another message, even if it is of the same kind."""
+    def end_message(self) -> None:
+        """Later text belongs to another message, even if it is of the same kind."""
         self.end_line()
-        self._speaking = ""
+        self._streaming = ""
 
-    # --- lines of our own ---
+    # --- notes and prompts ---
 
     def end_line(self) -> None:
-        """Begin at the left edge again."""
+        """End an unfinished line."""
         if self._open is not None:
             self._open.write("\n")
             self._open.flush()
             self._open = None
 
-    def _turn_aside(self) -> None:
-        if not (self._apart and self._open is self._answers):
-            self.message_ends()
+    def _begin_note(self) -> None:
+        if not (self._is_separate and self._open is self._answers):
+            self.end_message()
 
-    def line_was_ended(self) -> None:
-        """Somebody else ended the line: what a person types is shown by the terminal itself."""
-        if not self._apart:
+    def on_line_ended(self) -> None:
+        """The terminal has ended the line, by echoing the user's Enter."""
+        if not self._is_separate:
             self._open = None
 
-    def line_was_begun(self) -> None:
-        """Somebody else wrote into the line, as the terminal does with ``^C``."""
-        if not self._apart:
-            self._open = self._asides
+    def on_line_started(self) -> None:
+        """The terminal has written into the line, for example ``^C``."""
+        if not self._is_separate:
+            self._open = self._notes
 
     def line(self, text: str = "", style: str = "", *, always: bool = False) -> None:
         if self._quiet and not always:
             return
-        self._turn_aside()
-        self._asides.write(self._styled(self._shown(text), style) + "\n")
-        self._asides.flush()
+        self._begin_note()
+        self._notes.write(self._styled(self._printable(text), style) + "\n")
+        self._notes.flush()
 
     def note(self, text: str) -> None:
         self.line(text, "dim")
 
-    def fault(self, text: str) -> None:
+    def error(self, text: str) -> None:
         self.line(text, "red", always=True)
 
     def heading(self, text: str) -> None:
         self.line(text, "bold")
 
-    def rows(self, rows: Sequence[Sequence[str]], indent: str = "  ", *, cuts: bool = False) -> None:
-        """A table without lines; the last column takes what room is left, on several lines or (``cuts``) on one."""
+    def rows(self, rows: Sequence[Sequence[str]], indent: str = "  ", *, truncate_last: bool = False) -> None:
+        """A table. The last column uses the remaining width, on several lines or, with ``truncate_last``, on one."""
         rows = [[one_line(cell) for cell in row] for row in rows]
         if not rows:
             return
@@ -130,8 +130,8 @@ class Screen:
             cells = [cell + " " * max(wide - width(cell), 0) for cell, wide in zip(row, widths, strict=False)]
             head = indent + "".join(f"{cell}  " for cell in cells)
             room = self.columns - width(head)
-            if cuts or room < _LEAST_ROOM:
-                self.line(cut((head + row[-1]).rstrip(), self.columns))
+            if truncate_last or room < _LEAST_ROOM:
+                self.line(truncate((head + row[-1]).rstrip(), self.columns))
                 continue
             first, *others = textwrap.wrap(row[-1], room) or [""]
             self.line((head + first).rstrip())
@@ -139,53 +139,53 @@ class Screen:
                 self.line(" " * width(head) + each)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """A tool call, briefly. False if there is more to it than was shown."""
-        self.message_ends()
-        written = [f"{one_line(key)}={exact(value)}" for key, value in arguments.items()]
-        line = f"→ {one_line(name)}({', '.join(written)})"
+        """Show a tool call, shortened if it is long; returns False if something was left out."""
+        self.end_message()
+        parts = [f"{one_line(key)}={json_line(value)}" for key, value in arguments.items()]
+        line = f"→ {one_line(name)}({', '.join(parts)})"
         if width(line) <= self.columns:
             self.line(line, "cyan")
             return True
         self.line(f"→ {one_line(name)}", "cyan")
         room = self.columns * 2
-        for each in written[:_LINES_OF_ARGUMENTS]:
-            self.line(f"    {cut(each, room)}", "cyan")
-        more = len(written) - _LINES_OF_ARGUMENTS
+        for each in parts[:_LINES_OF_ARGUMENTS]:
+            self.line(f"    {truncate(each, room)}", "cyan")
+        more = len(parts) - _LINES_OF_ARGUMENTS
         if more > 0:
             self.line(f"    … and {more} more", "cyan")
-        return more <= 0 and all(width(each) <= room for each in written)
+        return more <= 0 and all(width(each) <= room for each in parts)
 
     def whole_call(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """A tool call with nothing left out."""
+        """Show a tool call in full."""
         self.line(f"→ {one_line(name)}", "cyan")
         for key, value in arguments.items():
-            self.line(f"    {one_line(key)}={exact(value)}", "cyan")
+            self.line(f"    {one_line(key)}={json_line(value)}", "cyan")
 
     def result(self, text: str) -> None:
-        """What a tool gave, briefly."""
+        """Show the first lines of a tool's result."""
         lines = plain(text).rstrip("\n").split("\n")
         for number, each in enumerate(lines[:_LINES_OF_RESULT]):
-            self.line(cut(("  = " if not number else "    ") + each.expandtabs(4), self.columns), "dim")
+            self.line(truncate(("  = " if not number else "    ") + each.expandtabs(4), self.columns), "dim")
         if len(lines) > _LINES_OF_RESULT:
             self.line(f"    … and {len(lines) - _LINES_OF_RESULT} more lines", "dim")
 
     def ask(self, prompt: str, style: str = "yellow") -> None:
-        """The words before an answer; the cursor stays behind them."""
-        self._turn_aside()
-        self._asides.write(self._styled(self._shown(prompt), style))
-        self._asides.flush()
+        """Show a prompt; the cursor stays behind it."""
+        self._begin_note()
+        self._notes.write(self._styled(self._printable(prompt), style))
+        self._notes.flush()
 
     def prompt(self, text: str) -> str:
-        """A prompt for readline, which has to be told what takes no room."""
+        """A prompt for readline, with escape sequences marked as taking no columns."""
         return f"\001\033[1m\002{text}\001\033[0m\002" if self._colour else text
 
-    # --- how ---
+    # --- formatting ---
 
-    def _shown(self, text: str) -> str:
+    def _printable(self, text: str) -> str:
         text = plain(text)
         if not self.is_unicode:
-            for sign, instead in _FALLBACK.items():
-                text = text.replace(sign, instead)
+            for sign, replacement in _FALLBACK.items():
+                text = text.replace(sign, replacement)
         return text
 
     def _styled(self, text: str, style: str) -> str:
@@ -194,13 +194,13 @@ class Screen:
         return f"\033[{_STYLES[style]}m{text}\033[0m"
 
 
-def wants_colour(stream: TextIO) -> bool:
-    """Colours are for terminals that know them and people who did not say no (``NO_COLOR``)."""
+def uses_colour(stream: TextIO) -> bool:
+    """Whether the stream is a terminal with colours, and ``NO_COLOR`` is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def text_of(content: Any) -> str:
-    """What a message's content comes to in words."""
+    """The content of a message as text."""
     if isinstance(content, str):
         return content
     pieces = []
@@ -214,7 +214,7 @@ def text_of(content: Any) -> str:
 
 
 def image_name(url: str) -> str:
-    """An image's address, or what there is to say of one that is its own content."""
+    """The URL of an image, or type and size of a data URL."""
     if not url.startswith("data:"):
         return url
     kind, _, content = url[5:].partition(";base64,")

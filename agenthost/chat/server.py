@@ -1,7 +1,7 @@
-"""A server of AAP version 3, as its client sees it: one method for each endpoint.
+"""HTTP client for AAP version 3: one method per endpoint.
 
-Holds no rule of a conversation. Joining a stream and cancelling are this project's additions to the protocol; other
-servers answer them with 404, which the callers expect.
+Joining a stream and cancelling are this project's additions to the protocol. Other servers respond to them with 404,
+which the callers expect.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import aiohttp
 
 from agenthost.chat import agents, errors
 from agenthost.chat.agents import Agent
-from agenthost.chat.errors import NotAAP, NotConnected, NotReached, Refused, WrongUse
+from agenthost.chat.errors import ConnectionFailed, ConnectionLost, ProtocolError, Refused, UsageError
 
 DEFAULT_URL = "http://127.0.0.1:8000/aap/v3"
 USUAL_PATH = "/aap/v3"
 MOST_BYTES = 256 * 1024 * 1024
-"""Of an answer that is not a stream: a long history with pictures may be large, an endless one must end."""
+"""Limit of a response that is not a stream. A long history with images may be large."""
 
-MOST_OF_A_GLIMPSE = 256 * 1024
+MOST_BYTES_OF_SHORT_HISTORY = 256 * 1024
 
 _CONNECT = 15.0
 _ANSWER = 120.0
@@ -35,34 +35,34 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
-def base_url(written: str) -> str:
-    """The address of the protocol from what a person types; WrongUse says what is wrong with it."""
-    text = written.strip()
+def base_url(typed: str) -> str:
+    """The protocol's base URL for the address that a user typed; raises UsageError if it is invalid."""
+    text = typed.strip()
     if "://" not in text:
         host = text.partition("/")[0]
         text = f"{'http' if _host(f'http://{host}') in _LOOPBACK else 'https'}://{text}"
     try:
         parts = urlsplit(text)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_address = False
-    if not is_address:
-        raise WrongUse(f"{written!r} is not the address of a server, such as {DEFAULT_URL}")
+        is_valid = False
+    if not is_valid:
+        raise UsageError(f"{typed!r} is not the URL of a server; an example is {DEFAULT_URL}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise WrongUse("The address takes no user, password, query or fragment; the key is given apart from it")
+        raise UsageError("The URL must not contain a user, password, query or fragment; the key is set separately")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or USUAL_PATH}"
 
 
-def is_exposed(url: str) -> bool:
-    """Whether a key sent there crosses a network in the open."""
+def is_unencrypted(url: str) -> bool:
+    """Whether a key sent to this URL crosses a network unencrypted."""
     return url.startswith("http:") and _host(url) not in _LOOPBACK
 
 
-def checked_key(written: str) -> str:
-    key = written.strip()
+def check_key(typed: str) -> str:
+    key = typed.strip()
     if not _KEY.fullmatch(key):
-        # Without the key itself: it may be nearly right.
-        raise WrongUse("This cannot be a key: a key has visible letters only, without blanks")
+        # Without the key itself, which may be nearly correct.
+        raise UsageError("This is not a valid key: keys have visible ASCII characters only, without spaces")
     return key
 
 
@@ -74,14 +74,14 @@ def _host(url: str) -> str:
 
 
 class Server:
-    """One key at one server. ``waited`` is told what the server asks to wait for, before it is waited."""
+    """A server and a key. ``on_wait`` is called before waiting for as long as the server asks (429, 503)."""
 
-    def __init__(self, url: str, key: str, *, waited: Callable[[float, Refused], None], patience: float) -> None:
+    def __init__(self, url: str, key: str, *, on_wait: Callable[[float, Refused], None], retry_seconds: float) -> None:
         self.url = url
         self._key = key
-        self._waited = waited
-        self.patience = patience
-        """Seconds that a refusal for a time, or a lost connection, is waited out."""
+        self._on_wait = on_wait
+        self.retry_seconds = retry_seconds
+        """Total time to retry after a temporary refusal or a lost connection."""
         self._http: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -95,17 +95,17 @@ class Server:
     # --- endpoints ---
 
     async def agents(self) -> list[Agent]:
-        return agents.of_meta(await self._json("GET", "/meta"))
+        return agents.parse_meta(await self._json("GET", "/meta"))
 
     async def create(self, body: Mapping[str, Any]) -> str:
         answer = await self._json("POST", "/sessions", body)
         session = answer.get("sessionId") if isinstance(answer, dict) else None
         if not isinstance(session, str) or not session:
-            raise NotAAP("The server made a session and did not say which.")
+            raise ProtocolError("The server created a session but did not return its id.")
         return session
 
     async def session(self, session: str) -> dict[str, Any]:
-        return _object(await self._json("GET", _below(session)))
+        return _object(await self._json("GET", _session_path(session)))
 
     async def sessions(self) -> tuple[list[dict[str, Any]], bool]:
         """The newest ones, and whether there are more."""
@@ -115,50 +115,50 @@ class Server:
         return listed, isinstance(answer.get("next"), str)
 
     async def history(self, session: str, kind: str) -> list[dict[str, Any]]:
-        return _messages(await self._json("GET", _below(session, "/history"), params={"type": kind}), kind)
+        return _messages(await self._json("GET", _session_path(session, "/history"), params={"type": kind}), kind)
 
-    async def glimpse(self, session: str, kind: str) -> list[dict[str, Any]]:
-        """A history, if it is short enough to be read for the sake of a line; else nothing."""
-        path = _below(session, "/history")
+    async def short_history(self, session: str, kind: str) -> list[dict[str, Any]]:
+        """The history, if it is short; else an empty list. For summaries in a list of sessions."""
+        path = _session_path(session, "/history")
         async with (
-            self._patiently("GET", path, params={"type": kind}, timeout=_ANSWER) as response,
+            self._request("GET", path, params={"type": kind}, timeout=_ANSWER) as response,
             contextlib.aclosing(chunks(response)) as arriving,
         ):
             body = b""
             async for piece in arriving:
                 body += piece
-                if len(body) > MOST_OF_A_GLIMPSE:
+                if len(body) > MOST_BYTES_OF_SHORT_HISTORY:
                     return []
         return _messages(_parsed(body), kind)
 
     async def cancel(self, session: str) -> dict[str, Any]:
-        return _object(await self._json("POST", _below(session, "/cancel"), {}))
+        return _object(await self._json("POST", _session_path(session, "/cancel"), {}))
 
     @contextlib.asynccontextmanager
-    async def turn(self, session: str, body: Mapping[str, Any], once: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a turn. Sent again with the same ``once`` it joins the first, where the server knows how."""
-        headers = {"Idempotency-Key": once}
-        async with self._patiently("POST", _below(session, "/turns"), body, headers=headers) as response:
+    async def turn(self, session: str, body: Mapping[str, Any], idempotency_key: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response to a turn. Repeated with the same key, it joins the first request, if the server supports that."""
+        headers = {"Idempotency-Key": idempotency_key}
+        async with self._request("POST", _session_path(session, "/turns"), body, headers=headers) as response:
             yield response
 
     @contextlib.asynccontextmanager
     async def events(self, session: str, mode: str, after: str = "") -> AsyncIterator[aiohttp.ClientResponse]:
-        """The running turn's stream, from its start or after a position. Status 204: nothing to show."""
+        """The stream of the running turn, from its start or after a position. Status 204: no events."""
         headers = {"Last-Event-ID": after} if after else {}
-        path = _below(session, "/events/stream")
-        async with self._patiently("GET", path, headers=headers, params={"stream": mode}) as response:
+        path = _session_path(session, "/events/stream")
+        async with self._request("GET", path, headers=headers, params={"stream": mode}) as response:
             yield response
 
-    # --- how ---
+    # --- requests ---
 
     async def _json(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, params: Mapping[str, str] | None = None
     ) -> Any:
-        async with self._patiently(method, path, body, params=params, timeout=_ANSWER) as response:
+        async with self._request(method, path, body, params=params, timeout=_ANSWER) as response:
             return await read_json(response)
 
     @contextlib.asynccontextmanager
-    async def _patiently(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -168,28 +168,28 @@ class Server:
         params: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer below 400. What the server says to try again later is tried again then, if that is soon enough."""
-        left = self.patience
+        """A response below 400. Retries after 429 and 503 when the server asks to, within ``retry_seconds``."""
+        left = self.retry_seconds
         while True:
-            async with self._opened(method, path, body, headers or {}, params or {}, timeout) as response:
+            async with self._open(method, path, body, headers or {}, params or {}, timeout) as response:
                 if response.status < 400:
-                    self._require_answer(response)
+                    self._check_response(response)
                     yield response
                     return
                 text = await _bounded(response)
                 refused = errors.refusal(response.status, response.reason or "", response.headers, text)
                 if refused.status == 404 and path == "/meta":
-                    raise NotAAP(f"There is no AAP at {self.url} (404). Its address usually ends in {USUAL_PATH}.")
+                    raise ProtocolError(f"No AAP endpoint at {self.url} (404). The URL usually ends in {USUAL_PATH}.")
             if refused.status not in (429, 503) or refused.retry_after is None or refused.retry_after > left:
                 raise refused
-            # A server that says "at once" is given a moment all the same.
+            # At least half a second, even if the server says 0.
             pause = max(refused.retry_after, 0.5)
             left -= pause
-            self._waited(pause, refused)
+            self._on_wait(pause, refused)
             await asyncio.sleep(pause)
 
     @contextlib.asynccontextmanager
-    async def _opened(
+    async def _open(
         self,
         method: str,
         path: str,
@@ -199,11 +199,11 @@ class Server:
         timeout: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._http is None:
-            # Minutes pass between two messages: a connection that was kept would be closed when it is wanted.
+            # No kept connections: minutes pass between messages, and the server would have closed them.
             self._http = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
             )
-        with _told(self.url):
+        with _translated_errors(self.url):
             response = await self._http.request(
                 method,
                 self.url + path,
@@ -211,7 +211,7 @@ class Server:
                 data=None if body is None else json.dumps(body).encode(),
                 headers={"Authorization": f"Bearer {self._key}", "Content-Type": "application/json", **headers},
                 timeout=aiohttp.ClientTimeout(total=timeout, connect=None, sock_connect=_CONNECT),
-                # A redirect would carry the key to wherever it points.
+                # A redirect would send the key to another address.
                 allow_redirects=False,
                 proxy=_proxy(self.url),
                 read_bufsize=2**18,
@@ -221,51 +221,53 @@ class Server:
         finally:
             response.close()
 
-    def _require_answer(self, response: aiohttp.ClientResponse) -> None:
+    def _check_response(self, response: aiohttp.ClientResponse) -> None:
         if response.status >= 300:
-            target = response.headers.get("Location", "elsewhere")
-            raise NotAAP(f"{self.url} points to {target}; give the final address with --url.")
-        kind = response.content_type
-        if response.status != 204 and kind not in ("application/json", "text/event-stream"):
-            raise NotAAP(f"{self.url} answers, but not as a server of this protocol ({kind}). Is the address right?")
+            target = response.headers.get("Location", "another URL")
+            raise ProtocolError(f"{self.url} redirects to {target}; use the final URL with --url.")
+        type_ = response.content_type
+        if response.status != 204 and type_ not in ("application/json", "text/event-stream"):
+            raise ProtocolError(f"{self.url} does not respond like an AAP server (content type {type_}). Check the URL.")
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
-    """Every way of losing a connection is NotReached, with its reason in words."""
+def _translated_errors(url: str) -> Iterator[None]:
+    """Raise ConnectionLost, with the reason, for every kind of connection error."""
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise NotConnected(f"No connection to {url}: {_reason(error)}.") from None
+        raise ConnectionFailed(f"No connection to {url}: {_reason(error)}.") from None
     except aiohttp.InvalidURL:
-        raise WrongUse(f"{url!r} is not the address of a server") from None
+        raise UsageError(f"{url!r} is not the URL of a server") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise NotReached(f"No connection to {url}: {_reason(error)}.") from None
+        raise ConnectionLost(f"No connection to {url}: {_reason(error)}.") from None
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return "its certificate is not one that this machine trusts"
+        return "its certificate is not trusted by this machine"
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return "it does not speak TLS as it should (is it http instead of https?)"
+        return "TLS error (is it http instead of https?)"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "there is no such host"
+        return "unknown host name"
     if isinstance(error, TimeoutError):
-        return "it did not answer in time"
+        return "timeout"
     if isinstance(error, ConnectionRefusedError) or (
         isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError)
     ):
-        return "nobody listens there"
+        return "connection refused"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or "it cannot be reached"
-    return "it was cut"
+        return error.os_error.strerror or "unreachable"
+    return "connection lost"
 
 
-async def chunks(response: aiohttp.ClientResponse, silence: Callable[[], float | None] = lambda: None) -> AsyncGenerator[bytes]:
-    """What comes, as it comes, up to a proper end. ``silence``: after how many seconds without a word it counts as cut."""
+async def chunks(
+    response: aiohttp.ClientResponse, read_timeout: Callable[[], float | None] = lambda: None
+) -> AsyncGenerator[bytes]:
+    """The body in chunks as they arrive. ``read_timeout`` returns the seconds without data after which the connection is lost."""
     while True:
-        with _told(str(response.url.origin())):
-            piece = await asyncio.wait_for(response.content.readany(), silence())
+        with _translated_errors(str(response.url.origin())):
+            piece = await asyncio.wait_for(response.content.readany(), read_timeout())
         if not piece:
             return
         yield piece
@@ -279,7 +281,7 @@ def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise NotAAP("The server's answer is not the JSON that it says it is.") from None
+        raise ProtocolError("The server's response is not valid JSON.") from None
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:
@@ -288,13 +290,13 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
         async for piece in arriving:
             size += len(piece)
             if size > MOST_BYTES:
-                raise NotAAP("The server's answer is larger than anything it should have to say.")
+                raise ProtocolError("The server's response is too large.")
             pieces.append(piece)
     return b"".join(pieces)
 
 
-def _below(session: str, rest: str = "") -> str:
-    return f"/sessions/{quote(session, safe='')}{rest}"
+def _session_path(session: str, suffix: str = "") -> str:
+    return f"/sessions/{quote(session, safe='')}{suffix}"
 
 
 def _messages(answer: Any, kind: str) -> list[dict[str, Any]]:
@@ -305,12 +307,12 @@ def _messages(answer: Any, kind: str) -> list[dict[str, Any]]:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise NotAAP("The server's answer has not the form that the protocol gives it.")
+        raise ProtocolError("The server's response is not valid AAP.")
     return value
 
 
 def _proxy(url: str) -> str | None:
-    """The proxy that this machine is set up with, if the address is to be reached through one."""
+    """The machine's configured HTTP proxy for this URL, if there is one."""
     parts = urlsplit(url)
     if parts.hostname in _LOOPBACK or urllib.request.proxy_bypass(parts.netloc):
         return None

@@ -1,7 +1,6 @@
-"""Server-sent events out of bytes as they arrive. Pure.
+"""Incremental parser of server-sent events. No I/O.
 
-Reads what the standard allows, not only what our own server writes: other servers end lines otherwise, leave ids out and
-send events nobody asked for.
+Accepts everything that the standard allows, not only what Agenthost sends: other line ends, missing ids, unknown events.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class EventTooLong(Exception):
-    """An event grew beyond any sense."""
+    """An event is longer than ``MOST_CHARACTERS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``id`` is the last one the stream gave, here or earlier; empty if it never gave one."""
+    """``id`` is the last id in the stream, of this or an earlier event; empty if there was none."""
 
     id: str
     name: str
@@ -29,32 +28,32 @@ class Event:
 
 
 class EventReader:
-    """Fed with chunks cut anywhere, gives each event that is complete."""
+    """Takes chunks of any size and returns complete events."""
 
     def __init__(self, last_id: str = "") -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._pieces: list[str] = []
         self._size = 0
-        self._begun = self._after_return = False
+        self._has_started = self._after_cr = False
         self._id, self._name, self._data = last_id, "", list[str]()
 
     def feed(self, chunk: bytes) -> list[Event]:
         text = self._decode(chunk)
-        if self._after_return and text:
-            # The line ended with the chunk before; the other half of its end comes with this one.
+        if self._after_cr and text:
+            # The previous chunk ended with CR; this one may begin with the LF of the same line end.
             text = text.removeprefix("\n")
-            self._after_return = False
-        if not self._begun and text:
-            self._begun = True
+            self._after_cr = False
+        if not self._has_started and text:
+            self._has_started = True
             text = text.removeprefix("\ufeff")
         self._size += len(text)
         if self._size > MOST_CHARACTERS:
             raise EventTooLong
         if "\n" not in text and "\r" not in text:
-            # Kept apart until the line ends: joining at each chunk would be quadratic.
+            # Joined when the line ends; joining at each chunk would take quadratic time.
             self._pieces.append(text)
             return []
-        self._after_return = text.endswith("\r")
+        self._after_cr = text.endswith("\r")
         *lines, rest = _LINE_END.split("".join((*self._pieces, text)))
         self._pieces = [rest] if rest else []
         events = [event for line in lines if (event := self._line(line)) is not None]

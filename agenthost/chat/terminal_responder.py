@@ -1,4 +1,4 @@
-"""The person at the terminal, asked about tool calls."""
+"""Answers tool calls by asking the user at the terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen
 
 
-class Person:
-    """Asks until there is an answer. Ctrl-C and Ctrl-D come through as the exceptions they are."""
+class TerminalResponder:
+    """Asks until there is a valid answer. Ctrl-C and Ctrl-D raise KeyboardInterrupt and EOFError."""
 
     def __init__(self, keyboard: Keyboard, screen: Screen) -> None:
         self._keyboard = keyboard
@@ -23,15 +23,15 @@ class Person:
 
     def permission(self, call: Call, *, others: int) -> Decision:
         name = one_line(call.name)
-        what = f"{name} has run. Give its result to the agent?" if call.was_granted else f"Allow {name}?"
+        question = f"{name} has run. Send its result to the agent?" if call.was_granted else f"Allow {name}?"
         choices = ["[y]es", "[n]o, or n and a reason"]
         if not call.was_granted:
             choices.append("[t]rust it in this session")
         if others:
             choices.append(f"[a]llow all {others + 1}")
         if not call.shown_whole:
-            choices.append("[s]how all of it")
-        prompt = f"{what} {', '.join(choices)}: "
+            choices.append("[s]how all arguments")
+        prompt = f"{question} {', '.join(choices)}: "
         self._keyboard.begin_question()
         while True:
             answer = self._keyboard.answer(prompt)
@@ -56,7 +56,7 @@ class Person:
         self._keyboard.begin_question()
         if not call.shown_whole:
             self._screen.whole_call(call.name, call.input)
-        self._screen.note("  Yours to answer: type the result (\\ at a line's end for more lines), or /deny and a reason.")
+        self._screen.note("  Type the result of this call (end a line with \\ to continue it), or /deny and a reason.")
         typed = self._keyboard.text(f"{one_line(call.name)} = ")
         if typed == "/deny" or typed.startswith("/deny "):
             return Denied(typed.removeprefix("/deny").strip())
@@ -68,7 +68,7 @@ class Person:
         self._keyboard.begin_question()
         if call.input.get("message"):
             self._screen.line(str(call.input["message"]))
-        self._screen.note("  An empty answer skips a question; /deny answers none of them.")
+        self._screen.note("  Press Enter to skip a question; /deny declines all of them.")
         answers: dict[str, Any] = {}
         for number, question in enumerate(call.input["questions"]):
             if number:
@@ -80,7 +80,7 @@ class Person:
         return json.dumps(answers, ensure_ascii=False)
 
     def _question(self, question: Mapping[str, Any]) -> Any:
-        """The answer; None where it was skipped."""
+        """The answer; None if the user skipped the question."""
         kind = question.get("kind")
         choices = [each for each in question.get("options") or [] if isinstance(each, dict) and "id" in each]
         self._screen.line(str(question.get("message") or question.get("title") or question.get("id")))
@@ -94,17 +94,17 @@ class Person:
                 return Denied(typed.removeprefix("/deny").strip())
             if not typed:
                 if question.get("required") is True:
-                    self._screen.note("  The agent needs an answer to this one.")
+                    self._screen.note("  This question needs an answer.")
                     continue
                 return None
             try:
-                return _read(typed, str(kind), choices, free=question.get("allowFreeformInput") is True)
+                return _parse(typed, str(kind), choices, free=question.get("allowFreeformInput") is True)
             except ValueError as error:
                 self._screen.note(f"  {error}")
 
 
-def _read(typed: str, kind: str, choices: Sequence[Mapping[str, Any]], *, free: bool) -> Any:
-    """What was typed as a value of the question's kind; ValueError says what is wanted instead."""
+def _parse(typed: str, kind: str, choices: Sequence[Mapping[str, Any]], *, free: bool) -> Any:
+    """The typed text as a value of the question's kind; ValueErrors are shown to the user."""
     match kind:
         case "boolean":
             if typed.lower() in ("y", "yes", "true", "n", "no", "false"):

@@ -42,7 +42,7 @@ chat demo --once 'What is 17 * 23?' --allow calculator
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.epilog = f"{parser.epilog}\n\n{command.CODES}"
+        parser.epilog = f"{parser.epilog}\n\n{command.EXIT_CODES}"
         return parser
 
     def add_arguments(self, parser: CommandParser) -> None:

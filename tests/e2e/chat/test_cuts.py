@@ -44,14 +44,14 @@ def test_a_stream_that_is_cut_in_the_middle_goes_on_where_it_was(chat: Start, mo
     terminal.send(prompt)
     terminal.expect("one two ")
     model.open_gate("cut")
-    terminal.expect("The connection was cut. Joining again …")
-    terminal.expect("Joined again where it was cut.")
+    terminal.expect("Connection lost. Reconnecting …")
+    terminal.expect("Reconnected; nothing was missed.")
     terminal.expect("three ")
     model.open_gate("again")
-    terminal.expect("Joined again where it was cut.")
+    terminal.expect("Reconnected; nothing was missed.")
     terminal.expect("four")
     terminal.expect(PROMPT)
-    said = re.sub(r"The connection was cut. Joining again …|Joined again where it was cut.|\s+", " ", terminal.text)
+    said = re.sub(r"Connection lost. Reconnecting …|Reconnected; nothing was missed.|\s+", " ", terminal.text)
     assert " ".join(said.split()).endswith("one two three four >")
     assert len(joins(proxy)) == 2
     assert len(model.requests_of(prompt)) == 1
@@ -78,7 +78,7 @@ def test_the_answer_in_a_pipe_is_whole_whatever_happened_to_the_connection(
         model.open_gate("half")
         rest, err = process.communicate(timeout=60)
     assert (process.returncode, (out + rest).decode()) == (0, "".join(words) + "\n")
-    assert err.decode().count("Joined again where it was cut.") == 1
+    assert err.decode().count("Reconnected; nothing was missed.") == 1
     assert len(model.requests_of(prompt)) == 1
 
 
@@ -112,9 +112,9 @@ def test_a_server_that_does_not_come_back_is_given_up_with_a_word(chat: Start, m
     terminal.expect("so far ")
     proxy.go_away()
     model.open_gate("gone")
-    terminal.expect("The connection was cut. Joining again …")
-    terminal.expect("The server did not come back within 1 s.")
-    terminal.expect("nobody listens there")
+    terminal.expect("Connection lost. Reconnecting …")
+    terminal.expect("The server could not be reached for 1 s.")
+    terminal.expect("connection refused")
     terminal.expect(PROMPT)
     terminal.press("d")
     assert terminal.ends() == 0
@@ -140,7 +140,7 @@ def test_a_script_that_lost_its_server_for_good_says_so_by_its_code(desk: Desk, 
         model.open_gate("gone2")
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (3, b"\n")
-    assert b"did not come back within 0.5 s" in err
+    assert b"could not be reached for 0.5 s" in err
 
 
 # --- servers that add nothing to the protocol ---
@@ -156,7 +156,7 @@ def test_a_server_that_is_not_ours_can_be_talked_to(chat: Start, stranger: Forei
     terminal.expect("(inputTokens 12, outputTokens 5)")
     terminal.expect(PROMPT)
     terminal.send("/cancel")
-    terminal.expect("This server cannot stop a turn.")
+    terminal.expect("This server does not support cancelling turns.")
     terminal.expect(PROMPT)
     terminal.send("/history")
     terminal.expect("> hello")
@@ -170,9 +170,9 @@ def test_ctrl_c_gives_up_waiting_for_a_limit(chat: Start, stranger: ForeignServe
     terminal.expect(PROMPT)
     stranger.answers = [(429, {"Retry-After": "100"}, b'{"detail":"Slowly."}')]
     terminal.send("second")
-    terminal.expect("A limit is reached (Slowly). Trying again in 100 s; Ctrl-C gives up.")
+    terminal.expect("Limit reached (Slowly). Retrying in 100 s; Ctrl-C cancels.")
     terminal.press("c")
-    terminal.expect("Given up; the server had not taken it.")
+    terminal.expect("Cancelled before the server accepted the request.")
     terminal.expect(PROMPT)
     terminal.send("third")
     terminal.expect("you said: third")
@@ -182,7 +182,7 @@ def test_a_cut_that_a_server_cannot_mend_is_told_and_not_sent_twice(desk: Desk, 
     stranger.cut_after = 2
     done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
     assert (done.returncode, done.stdout) == (3, "you \n")
-    assert "this server cannot continue a stream. The turn may go on there." in done.stderr
+    assert "this server cannot resume a stream. The turn may still be running." in done.stderr
     assert len(stranger.turns) == 1
 
 
@@ -192,7 +192,7 @@ def test_a_message_that_may_have_arrived_is_not_sent_twice_to_a_server_that_cann
     stranger.answers = [(201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}'), (0, {}, None)]
     done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
     assert (done.returncode, done.stdout) == (3, "")
-    assert "whether it has the message is not known" in done.stderr
+    assert "it is unknown whether the message has arrived" in done.stderr
     assert stranger.turns == []
 
 

@@ -40,7 +40,9 @@ def test_the_message_is_read_from_stdin_where_that_is_no_terminal(desk: Desk) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "echo: two\nlines\n", "")
 
 
-@pytest.mark.parametrize(("shell", "words"), [("printf '\\377' | \"$@\"", "no text in UTF-8"), ('"$@" <&-', "the text is empty")])
+@pytest.mark.parametrize(
+    ("shell", "words"), [("printf '\\377' | \"$@\"", "not UTF-8 text"), ('"$@" <&-', "The message is empty")]
+)
 def test_a_stdin_that_is_no_text_or_not_there_is_told(desk: Desk, shell: str, words: str) -> None:
     done = subprocess.run(
         ["sh", "-c", shell, "sh", *PROGRAM, "echo"],
@@ -110,25 +112,25 @@ def test_the_code_tells_an_incomplete_answer_from_a_failed_turn(
     ("arguments", "code", "words"),
     [
         (["ecko", "--once", "x"], 2, "There is no agent 'ecko'; did you mean echo?"),
-        (["--once", "x"], 2, "Say which agent. There are:"),
-        (["echo"], 2, "the text is empty"),
+        (["--once", "x"], 2, "No agent given. Available:"),
+        (["echo"], 2, "The message is empty"),
         (["echo", "--once", "x", "--option", "tone=x"], 2, "echo has no option 'tone'"),
         (["pilot", "--once", "x", "--option", "units=cubits"], 2, "units cannot be 'cubits'; choose one of metric, imperial"),
         (["pilot", "--once", "x", "--option", "model_key=sk-seen"], 2, "model_key is a secret"),
-        (["pilot", "--once", "x", "--option", "units"], 2, "nobody can be asked here"),
+        (["pilot", "--once", "x", "--option", "units"], 2, "needs a terminal"),
         (["pilot", "--once", "x", "--option-env", "units=NOT_SET"], 2, "NOT_SET is not set"),
         (["pilot", "--once", "x", "--trust", "tide_tabel"], 2, "did you mean tide_table?"),
         (["echo", "--once", "x", "--tools", "no_such_module"], 2, "there is no module 'no_such_module'"),
         (["echo", "--once", "x", "--tools", "missing.py"], 2, "There is no file missing.py"),
         (["echo", "--once", "x", "--tool-file", "missing.json"], 2, "missing.json cannot be read"),
         (["echo", "--once", "x", "--image", "missing.png"], 2, "There is no file missing.png"),
-        (["echo", "--once", "x", "--image", "http://insecure.example/x.png"], 2, "an https:// address"),
-        (["echo", "--once", "x", "--resume", "sess_none"], 2, "There is no session sess_none that this key can see"),
-        (["echo", "--once", "x", "--url", "ftp://there"], 2, "'ftp://there' is not the address of a server"),
-        (["echo", "--once", "x", "--url", "https://user:secret@there"], 2, "takes no user, password"),
+        (["echo", "--once", "x", "--image", "http://insecure.example/x.png"], 2, "an https:// URL"),
+        (["echo", "--once", "x", "--resume", "sess_none"], 2, "There is no session sess_none, or this key has no access to it"),
+        (["echo", "--once", "x", "--url", "ftp://there"], 2, "'ftp://there' is not the URL of a server"),
+        (["echo", "--once", "x", "--url", "https://user:secret@there"], 2, "must not contain a user, password"),
         (["echo", "--once", "x", "--key-file", "missing"], 2, "missing cannot be read"),
-        (["echo", "--once", "x", "--key", "two words"], 2, "This cannot be a key"),
-        (["echo", "--once", "x", "--key", "ah_wrong"], 4, "The server does not know this key (401)"),
+        (["echo", "--once", "x", "--key", "two words"], 2, "This is not a valid key"),
+        (["echo", "--once", "x", "--key", "ah_wrong"], 4, "The server does not accept this key (401)"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_with_its_code(desk: Desk, arguments: list[str], code: int, words: str) -> None:
@@ -150,22 +152,22 @@ def test_without_a_key_and_without_a_terminal_it_says_what_to_set(desk: Desk) ->
 def test_a_key_that_may_not_do_that_is_told_apart_from_a_wrong_one(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": hall.keys.reader})
     assert done.returncode == 4
-    assert "This key may not do that (403): This key lacks the scope sessions:write." in done.stderr
+    assert "This key is not allowed to do this (403): This key lacks the scope sessions:write." in done.stderr
 
 
 def test_a_server_that_is_not_there_is_named_with_the_reason(desk: Desk) -> None:
     done = desk.once("echo", "--once", "x", "--url", f"127.0.0.1:{free_port()}")
     assert done.returncode == 3
-    assert "nobody listens there" in done.stderr
+    assert "connection refused" in done.stderr
 
 
 def test_a_server_that_speaks_something_else_is_told_apart(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/aap/v2")
     assert done.returncode == 3
-    assert "version 2 of AAP there; this chat speaks 3" in done.stderr
+    assert "AAP version 2 at this address; this chat needs version 3" in done.stderr
     done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/readyz")
     assert done.returncode == 3
-    assert "There is no AAP at" in done.stderr
+    assert "No AAP endpoint at" in done.stderr
 
 
 def test_a_message_that_the_server_refuses_is_told_with_the_place(desk: Desk, stranger: ForeignServer) -> None:
@@ -186,8 +188,8 @@ def test_a_limit_is_waited_out_with_a_word(desk: Desk, stranger: ForeignServer) 
     ]
     done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
     assert (done.returncode, done.stdout) == (0, "you said: hello\n")
-    assert "The server is not ready. Trying again in 0.5 s" in done.stderr
-    assert "A limit is reached (One turn a second). Trying again in 1 s; Ctrl-C gives up." in done.stderr
+    assert "The server is not ready. Retrying in 0.5 s" in done.stderr
+    assert "Limit reached (One turn a second). Retrying in 1 s; Ctrl-C cancels." in done.stderr
 
 
 LIMITED = """
@@ -207,10 +209,10 @@ def test_a_limit_that_is_too_long_to_wait_for_ends_it(desk: Desk, hall: Server) 
     hall.manage(key[:11], code=LIMITED)
     first = desk.once("echo", "--once", "one", environment={"AGENTHOST_KEY": key})
     assert first.returncode == 0
-    assert "(That was the last one for now of turns per minute of key; more in" in first.stderr
+    assert "(Limit used up: turns per minute of key; resets in" in first.stderr
     second = desk.once("echo", "--once", "two", "--wait", "0", environment={"AGENTHOST_KEY": key})
     assert second.returncode == 5
-    assert "A limit is reached (429): This key may have 1 turns a minute, not more." in second.stderr
+    assert "Limit reached (429): This key may have 1 turns a minute, not more." in second.stderr
 
 
 def test_a_turn_in_the_way_is_told(desk: Desk, hall: Server, model: ModelServer) -> None:
@@ -241,7 +243,7 @@ def test_an_interrupted_script_stops_the_turn_at_the_server(desk: Desk, model: M
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == b"\n"
-    assert b"Stopped; the call to the model is closed." in err
+    assert b"Stopped; the request to the model is closed." in err
     assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
 
 
@@ -277,7 +279,7 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
     [
         (["echo"], "There are several tenants. Choose one with --tenant (alice, bob)"),
         (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Make it with: python manage.py create_tenant carol"),
-        (["echo", "--url", "https://agents.example"], "A key is needed: set AGENTHOST_KEY, or give --key-file"),
+        (["echo", "--url", "https://agents.example"], "No key: set AGENTHOST_KEY, or use --key-file"),
     ],
 )
 def test_the_installations_own_command_makes_no_key_for_nobody_and_none_for_others(

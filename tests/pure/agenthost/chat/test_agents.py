@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agenthost.chat import agents, options
-from agenthost.chat.errors import NotAAP, WrongUse
+from agenthost.chat.errors import ProtocolError, UsageError
 from agenthost.chat.screen import Screen
 
 META: dict[str, Any] = {
@@ -32,7 +32,7 @@ META: dict[str, Any] = {
 
 
 def test_an_agent_is_read_with_what_is_missing_and_what_is_new() -> None:
-    demo, bare = agents.of_meta(META)
+    demo, bare = agents.parse_meta(META)
     assert (demo.stream_mode, demo.history_kind, list(demo.tools)) == ("message", "compacted", ["calculator"])
     assert demo.options["manner"].choices == ("brief", "long")
     assert (bare.stream_mode, bare.history_kind, bare.version) == ("none", None, "")
@@ -40,17 +40,17 @@ def test_an_agent_is_read_with_what_is_missing_and_what_is_new() -> None:
 
 @pytest.mark.parametrize("document", [None, [], {}, {"version": 3}, {"version": "3", "agents": []}, {"version": 2, "agents": []}])
 def test_what_is_not_version_3_is_refused(document: object) -> None:
-    with pytest.raises(NotAAP):
-        agents.of_meta(document)
+    with pytest.raises(ProtocolError):
+        agents.parse_meta(document)
 
 
 def test_a_misspelt_name_is_told_with_what_may_be_meant() -> None:
-    known = agents.of_meta(META)
-    with pytest.raises(WrongUse, match=r"There is no agent 'dmeo'; did you mean demo\? There are:\n  demo"):
-        agents.named(known, "dmeo")
-    with pytest.raises(WrongUse, match=r"no option 'xyz'\. It has manner, password, name\."):
+    known = agents.parse_meta(META)
+    with pytest.raises(UsageError, match=r"There is no agent 'dmeo'; did you mean demo\? Available:\n  demo"):
+        agents.find(known, "dmeo")
+    with pytest.raises(UsageError, match=r"no option 'xyz'\. It has manner, password, name\."):
         known[0].option("xyz")
-    with pytest.raises(WrongUse, match="It has none at all"):
+    with pytest.raises(UsageError, match="It has none"):
         known[1].tool("calculator")
 
 
@@ -58,7 +58,7 @@ def given(*written: str, variables: tuple[str, ...] = ()) -> dict[str, str]:
     import io
 
     screen = Screen(io.StringIO(), io.StringIO(), colour=False)
-    return options.given(agents.of_meta(META)[0], written, variables, None, screen)
+    return options.from_arguments(agents.parse_meta(META)[0], written, variables, None, screen)
 
 
 def test_options_are_read_from_arguments_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,17 +76,17 @@ def test_options_are_read_from_arguments_and_variables(monkeypatch: pytest.Monke
     [
         ("password=seen", "password is a secret"),
         ("manner=rude", "manner cannot be 'rude'; choose one of brief, long"),
-        ("manner", "nobody can be asked here"),
+        ("manner", "needs a terminal"),
         ("nmae=x", "did you mean name"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_a_server_is_asked(written: str, words: str) -> None:
-    with pytest.raises(WrongUse, match=words) as refused:
+    with pytest.raises(UsageError, match=words) as refused:
         given(written)
     assert "seen" not in str(refused.value)
 
 
 def test_a_secret_is_never_shown() -> None:
-    demo = agents.of_meta(META)[0]
-    assert options.shown(demo.options["password"], {"password": "sesame"}) == "***"
-    assert options.shown(demo.options["manner"], {}) == "long (default)"
+    demo = agents.parse_meta(META)[0]
+    assert options.display(demo.options["password"], {"password": "sesame"}) == "***"
+    assert options.display(demo.options["manner"], {}) == "long (default)"

@@ -6,8 +6,8 @@ import asyncio
 import io
 from typing import Any
 
-from agenthost.chat.calls import Beforehand, Call, Decision, Denied, answered, pending
-from agenthost.chat.local_tools import ClientTool, of_function
+from agenthost.chat.calls import Call, Decision, Denied, ScriptResponder, answer_calls, pending
+from agenthost.chat.local_tools import ClientTool, from_function
 from agenthost.chat.screen import Screen
 
 
@@ -47,11 +47,16 @@ class Scripted:
         return "{}"
 
 
-def ask(judge: Any, *calls: Call, tools: dict[str, ClientTool] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+def ask(responder: Any, *calls: Call, tools: dict[str, ClientTool] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     screen = Screen(io.StringIO(), io.StringIO(), colour=False)
     with asyncio.Runner() as runner:
-        given = answered(
-            calls, judge=judge, client_tools=tools or {}, server_tools={"s", "s2", "ask_user"}, screen=screen, runner=runner
+        given = answer_calls(
+            calls,
+            responder=responder,
+            client_tools=tools or {},
+            server_tools={"s", "s2", "ask_user"},
+            screen=screen,
+            runner=runner,
         )
     return given.messages, given.trusted
 
@@ -64,15 +69,15 @@ def test_each_call_is_answered_by_whoever_it_is_for() -> None:
     def mine(a: int) -> int:
         return a + 1
 
-    judge = Scripted(Decision(granted=False, reason="no"))
+    responder = Scripted(Decision(granted=False, reason="no"))
     messages, _ = ask(
-        judge,
+        responder,
         Call("c1", "mine", {"a": 1}),
         Call("c2", "s", {}),
         Call("c3", "ask_user", {"questions": [{"id": "q"}]}),
         Call("c4", "typed", {}),
         Call("c9", "unheard", {}),
-        tools={"mine": of_function(mine), "typed": ClientTool("typed", "", {})},
+        tools={"mine": from_function(mine), "typed": ClientTool("typed", "", {})},
     )
     assert messages == [
         {"role": "tool", "toolCallId": "c1", "content": "2"},
@@ -81,28 +86,28 @@ def test_each_call_is_answered_by_whoever_it_is_for() -> None:
         {"role": "tool", "toolCallId": "c4", "content": "by hand"},
         permission("c9", granted=False, reason="no idea"),
     ]
-    assert judge.asked == ["c2 0", "questions c3", "result c4", "result c9"]
+    assert responder.asked == ["c2 0", "questions c3", "result c4", "result c9"]
 
 
 def test_one_answer_may_stand_for_all_that_ask_now() -> None:
-    judge = Scripted(Decision(granted=True, for_all=True))
-    messages, trusted = ask(judge, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "s", {}))
+    responder = Scripted(Decision(granted=True, for_all=True))
+    messages, trusted = ask(responder, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "s", {}))
     assert [message["granted"] for message in messages] == [True, True, True]
-    assert judge.asked == ["c1 2"]
+    assert responder.asked == ["c1 2"]
     assert trusted == []
 
 
 def test_a_tool_that_was_just_trusted_is_not_asked_about_again() -> None:
-    judge = Scripted(Decision(granted=True, trusts=True), Decision(granted=False))
-    messages, trusted = ask(judge, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "s", {}))
+    responder = Scripted(Decision(granted=True, trusts=True), Decision(granted=False))
+    messages, trusted = ask(responder, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "s", {}))
     assert [message["granted"] for message in messages] == [True, False, True]
-    assert judge.asked == ["c1 2", "c2 1"]
+    assert responder.asked == ["c1 2", "c2 1"]
     assert trusted == ["s"]
 
 
 def test_without_a_person_what_was_not_allowed_is_denied() -> None:
-    judge = Beforehand(["s"], Screen(io.StringIO(), io.StringIO(), colour=False))
-    messages, _ = ask(judge, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "other", {}))
+    responder = ScriptResponder(["s"], Screen(io.StringIO(), io.StringIO(), colour=False))
+    messages, _ = ask(responder, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "other", {}))
     assert [message["granted"] for message in messages] == [True, False, False]
-    everything = Beforehand(["all"], Screen(io.StringIO(), io.StringIO(), colour=False))
+    everything = ScriptResponder(["all"], Screen(io.StringIO(), io.StringIO(), colour=False))
     assert ask(everything, Call("c2", "s2", {}))[0] == [permission("c2", granted=True)]

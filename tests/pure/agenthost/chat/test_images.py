@@ -8,7 +8,7 @@ import pytest
 
 from agenthost.chat import images
 from agenthost.chat.agents import Agent
-from agenthost.chat.errors import WrongUse
+from agenthost.chat.errors import UsageError
 
 
 def agent(*can: str) -> Agent:
@@ -32,37 +32,37 @@ def test_the_kind_is_read_from_the_file_and_not_from_its_name(tmp_path: Path, da
 
 def test_a_file_that_is_no_image_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.png").write_bytes(b"RIFF....WAVE")
-    with pytest.raises(WrongUse, match="is not a PNG, JPEG, GIF or WebP image"):
+    with pytest.raises(UsageError, match="is not a PNG, JPEG, GIF or WebP image"):
         images.block(agent("image.data"), str(tmp_path / "x.png"))
     monkeypatch.setattr(images, "MOST_BYTES", 8)
-    with pytest.raises(WrongUse, match="has 12 bytes; an image may have 8"):
+    with pytest.raises(UsageError, match="has 12 bytes; the limit for an image is 8"):
         images.block(agent("image.data"), str(tmp_path / "x.png"))
-    with pytest.raises(WrongUse, match="There is no file"):
+    with pytest.raises(UsageError, match="There is no file"):
         images.block(agent("image.data"), str(tmp_path))
 
 
 def test_images_of_one_message_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "MOST_BYTES", 25)
     one = {"type": "image", "url": "data:image/png;base64,AAAA"}
-    images.check_together([one, {"type": "image", "url": "https://a.example/" + "x" * 100}])
-    with pytest.raises(WrongUse, match="Send them one by one"):
-        images.check_together([one, one])
+    images.check_total_size([one, {"type": "image", "url": "https://a.example/" + "x" * 100}])
+    with pytest.raises(UsageError, match="Use several messages"):
+        images.check_total_size([one, one])
 
 
 @pytest.mark.parametrize(
     ("can", "reference", "words"),
     [
-        ((), "boat.png", r"painter takes no images from files\.$"),
-        (("image.http",), "boat.png", "takes no images from files. Give an https address."),
-        (("image.data",), "https://a.example/b.png", "takes no images by address. Save it, and give the file."),
-        (("image.http",), "data:image/png;base64,AAAA", "takes no images as data"),
-        (("image.http", "image.data"), "http://a.example/b.png", "a file here, or an https:// address"),
-        (("image.http", "image.data"), "file:///etc/passwd", "a file here, or an https:// address"),
-        (("image.http",), "https://", "is not an address"),
+        ((), "boat.png", r"painter does not accept images from files\.$"),
+        (("image.http",), "boat.png", "does not accept images from files. Use an https:// URL."),
+        (("image.data",), "https://a.example/b.png", "does not accept images by URL. Save the image and use the file."),
+        (("image.http",), "data:image/png;base64,AAAA", "does not accept images as data"),
+        (("image.http", "image.data"), "http://a.example/b.png", "a local file or an https:// URL"),
+        (("image.http", "image.data"), "file:///etc/passwd", "a local file or an https:// URL"),
+        (("image.http",), "https://", "is not a valid URL"),
     ],
 )
 def test_what_the_agent_does_not_take_is_said_with_what_it_takes(can: tuple[str, ...], reference: str, words: str) -> None:
-    with pytest.raises(WrongUse, match=words):
+    with pytest.raises(UsageError, match=words):
         images.block(agent(*can), reference)
 
 

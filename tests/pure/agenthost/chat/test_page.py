@@ -27,7 +27,7 @@ def test_every_command_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_exit_code_of_the_help_is_on_the_page() -> None:
-    codes = dict(re.findall(r"^  (\d+)  (.+)$", command.CODES, re.MULTILINE))
+    codes = dict(re.findall(r"^  (\d+)  (.+)$", command.EXIT_CODES, re.MULTILINE))
     table = dict(re.findall(r"^\| (\d+) \| ([^|;]+)", PAGE, re.MULTILINE))
     assert {code: text for code, text in table.items() if code != "141"}.keys() == codes.keys()
     assert all(table[code].strip() == text for code, text in codes.items())
@@ -37,7 +37,7 @@ def test_the_tool_on_the_page_is_one(tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     (tmp_path / "harbour_of_the_page.py").write_text(found[1])
-    (tool,) = local_tools.of_module(str(tmp_path / "harbour_of_the_page.py"))
+    (tool,) = local_tools.from_module(str(tmp_path / "harbour_of_the_page.py"))
     assert tool.specification == {
         "name": "berth_of",
         "description": "Finds the berth of a ship.",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenthost.chat.safe_text import cut, exact, one_line, plain, width
+from agenthost.chat.safe_text import json_line, one_line, plain, truncate, width
 
 
 @pytest.mark.parametrize(
@@ -40,19 +40,19 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     )
 )
 def test_what_is_to_be_judged_is_all_there_on_one_line(value: object) -> None:
-    written = exact(value)
+    written = json_line(value)
     assert written.isprintable()
     assert json.loads(written) == json.loads(json.dumps(value))
 
 
 def test_letters_that_hide_or_turn_others_are_written_out() -> None:
-    assert exact("a\u202eb\u200bc\u2066") == '"a\\u202eb\\u200bc\\u2066"'
+    assert json_line("a\u202eb\u200bc\u2066") == '"a\\u202eb\\u200bc\\u2066"'
     assert one_line("two\nlines\u202e \x1b[1m") == "two lines\\u202e \\u001b[1m"
 
 
 def test_a_line_is_cut_by_the_columns_that_it_takes() -> None:
     assert width("日本") == 4
     assert width("e\u0301") == 1
-    assert cut("日本語", 6) == "日本語"
-    assert cut("日本語x", 6) == "日本…"
-    assert width(cut("abc" * 50, 20)) == 20
+    assert truncate("日本語", 6) == "日本語"
+    assert truncate("日本語x", 6) == "日本…"
+    assert width(truncate("abc" * 50, 20)) == 20

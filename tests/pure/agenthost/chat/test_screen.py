@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from agenthost.chat.runs import of_answer
+from agenthost.chat.runs import events_of_response
 from agenthost.chat.screen import Screen, image_name, text_of
 
 
@@ -38,7 +38,7 @@ def test_an_aside_does_not_stand_in_an_answer_that_goes_elsewhere() -> None:
     screen.text("half of ")
     screen.note("cut, and joined again")
     screen.text("the answer")
-    screen.message_ends()
+    screen.end_message()
     screen.call("t", {})
     screen.text("the next")
     screen.end_line()
@@ -52,7 +52,7 @@ def test_a_quiet_screen_says_faults_alone() -> None:
     screen.text("yes")
     screen.call("t", {})
     screen.result("1")
-    screen.fault("broken")
+    screen.error("broken")
     assert answers.getvalue() == "yes\n"
     assert asides.getvalue() == "broken\n"
 
@@ -60,7 +60,7 @@ def test_a_quiet_screen_says_faults_alone() -> None:
 def test_colours_are_the_only_escape_sequences_and_stand_around_what_came() -> None:
     screen, written = terminal(colour=True)
     screen.thinking("a\x1b[2J")
-    screen.fault("b\x1bc")
+    screen.error("b\x1bc")
     assert written.getvalue() == "\x1b[2ma␛[2J\x1b[0m\n\x1b[31mb␛c\x1b[0m\n"
 
 
@@ -85,7 +85,7 @@ def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen.rows(rows)
     assert written.getvalue().splitlines() == ["  a     some words that do not fit into", "        one line", "  日本  few"]
     screen, written = terminal()
-    screen.rows(rows, cuts=True)
+    screen.rows(rows, truncate_last=True)
     assert written.getvalue().splitlines() == ["  a     some words that do not fit into...", "  日本  few"]
 
 
@@ -105,5 +105,5 @@ def test_the_json_form_of_a_turn_comes_to_the_same_happenings() -> None:
         {"role": "tool", "toolCallId": "c", "content": "r"},
         {"role": "assistant", "content": "end"},
     ]
-    names = [happening.name for happening in of_answer({"stopReason": "end_turn", "messages": messages})]
+    names = [turn_event.name for turn_event in events_of_response({"stopReason": "end_turn", "messages": messages})]
     assert names == ["turn_start", "thinking", "text", "tool_call", "tool_result", "text", "turn_stop"]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from agenthost.chat import errors
-from agenthost.chat.errors import WrongUse
-from agenthost.chat.server import Server, base_url, checked_key, is_exposed
+from agenthost.chat.errors import UsageError
+from agenthost.chat.server import Server, base_url, check_key, is_unencrypted
 
 
 @pytest.mark.parametrize(
@@ -34,33 +34,33 @@ def test_an_address_may_be_written_short(written: str, url: str) -> None:
     ["", "ftp://there", "http://", "http://there:port", "http://there:99999", "https://a:b@there", "http://x/?a=b", "http://[::"],
 )
 def test_what_is_no_address_is_refused(written: str) -> None:
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         base_url(written)
 
 
 def test_a_key_that_crosses_a_network_in_the_open_is_noticed() -> None:
-    assert is_exposed("http://agents.example/aap/v3")
-    assert not is_exposed("https://agents.example/aap/v3")
-    assert not is_exposed("http://127.0.0.1:8000/aap/v3")
-    assert not is_exposed("http://[::1]:8000/aap/v3")
+    assert is_unencrypted("http://agents.example/aap/v3")
+    assert not is_unencrypted("https://agents.example/aap/v3")
+    assert not is_unencrypted("http://127.0.0.1:8000/aap/v3")
+    assert not is_unencrypted("http://[::1]:8000/aap/v3")
 
 
 @pytest.mark.parametrize("written", ["", "two words", "line\nbreak", "schlüssel", "ctrl\x07"])
 def test_what_cannot_be_a_key_is_refused_without_being_repeated(written: str) -> None:
-    with pytest.raises(WrongUse) as refused:
-        checked_key(written)
+    with pytest.raises(UsageError) as refused:
+        check_key(written)
     assert not written or written not in str(refused.value)
 
 
 def test_a_key_is_not_in_what_a_server_says_of_itself() -> None:
-    assert checked_key(" ah_secret\n") == "ah_secret"
-    assert "ah_secret" not in repr(Server("http://x/v3", "ah_secret", waited=lambda _seconds, _refused: None, patience=1))
+    assert check_key(" ah_secret\n") == "ah_secret"
+    assert "ah_secret" not in repr(Server("http://x/v3", "ah_secret", on_wait=lambda _seconds, _refused: None, retry_seconds=1))
 
 
 def test_a_refusal_is_told_with_every_fault() -> None:
     body = {"detail": "Not so.", "errors": [{"pointer": "/a", "detail": "is wrong"}, {"pointer": "", "detail": "is worse"}, 5]}
     refused = errors.refusal(422, "Unprocessable", {}, json.dumps(body).encode())
-    assert str(refused) == "The server refused this (422): Not so.\n  /a: is wrong\n  (all of it): is worse"
+    assert str(refused) == "The server refused this (422): Not so.\n  /a: is wrong\n  (whole request): is worse"
     assert refused.code == 2
 
 
@@ -69,7 +69,9 @@ def test_a_refusal_is_told_with_every_fault() -> None:
 )
 def test_a_refusal_that_is_no_problem_document_is_told_all_the_same(body: bytes, detail: str) -> None:
     refused = errors.refusal(502, "Bad Gateway", {"X-Request-Id": "req_1"}, body)
-    assert str(refused) == f"The server refused this (502): {detail}\n  Its operator finds the reason in the log under req_1."
+    assert (
+        str(refused) == f"The server refused this (502): {detail}\n  The reason is in the server's log, under request id req_1."
+    )
     assert refused.code == 5
 
 

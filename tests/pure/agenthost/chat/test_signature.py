@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from agenthost.chat.function_schema import NoSchema, WrongArguments, described, docstring
+from agenthost.chat.function_schema import ArgumentError, SchemaError, describe, docstring
 
 
 class Colour(enum.Enum):
@@ -39,7 +39,7 @@ def plain(name: str, count: int = 1, *, tags: list[str] | None = None, kind: Lit
 
 
 def test_the_schema_follows_from_annotations_defaults_and_docstring() -> None:
-    made = described(plain)
+    made = describe(plain)
     assert made.description == "Does something plain.\n\nIn two paragraphs."
     assert made.parameters == {
         "type": "object",
@@ -55,7 +55,7 @@ def test_the_schema_follows_from_annotations_defaults_and_docstring() -> None:
 
 
 def test_what_was_not_given_is_left_to_the_functions_own_defaults() -> None:
-    made = described(plain)
+    made = describe(plain)
     assert made.checked({"name": "x"}) == {"name": "x"}
     assert made.call(made.checked({"name": "x", "count": "2"})) == "x 2 None a"
 
@@ -67,7 +67,7 @@ def rich(
 
 
 def test_arguments_come_as_what_the_annotations_say() -> None:
-    made = described(rich)
+    made = describe(rich)
     given = made.checked({"when": "2026-05-04", "colour": "grey", "ship": {"name": "Ada"}, "far": 3})
     assert made.call(given) == [dt.date(2026, 5, 4), Colour.GREY, Ship(name="Ada"), 3]
     assert made.parameters["properties"]["far"] == {"type": "integer", "minimum": 1, "description": "miles"}
@@ -85,8 +85,8 @@ def test_arguments_come_as_what_the_annotations_say() -> None:
     ],
 )
 def test_arguments_that_do_not_fit_are_told_to_the_model(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(WrongArguments) as told:
-        described(plain).checked(arguments)
+    with pytest.raises(ArgumentError) as told:
+        describe(plain).checked(arguments)
     assert words in str(told.value)
 
 
@@ -94,7 +94,7 @@ def test_names_that_a_model_class_has_for_itself_are_names_like_any_other() -> N
     def awkward(json: str, copy: int, _under: bool, model_config: str = "") -> str:
         return f"{json} {copy} {_under} {model_config}"
 
-    made = described(awkward)
+    made = describe(awkward)
     assert list(made.parameters["properties"]) == ["json", "copy", "_under", "model_config"]
     assert made.call(made.checked({"json": "{}", "copy": 2, "_under": True})) == "{} 2 True "
 
@@ -103,7 +103,7 @@ def test_other_arguments_go_through_where_the_function_takes_them() -> None:
     def open_ended(first: int, **others: Any) -> dict[str, Any]:
         return {"first": first, **others}
 
-    made = described(open_ended)
+    made = describe(open_ended)
     assert "additionalProperties" not in made.parameters
     assert made.call(made.checked({"first": 1, "second": [2]})) == {"first": 1, "second": [2]}
 
@@ -126,8 +126,8 @@ def opaque(thing: Opaque) -> None: ...
 
 @pytest.mark.parametrize("function", [positional, many, unknown, opaque])
 def test_functions_that_no_model_could_call_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(NoSchema):
-        described(function)
+    with pytest.raises(SchemaError):
+        describe(function)
 
 
 def test_a_docstring_without_sections_is_all_description() -> None:

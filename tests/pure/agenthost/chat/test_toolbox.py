@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from agenthost.chat import local_tools
-from agenthost.chat.errors import WrongUse
-from agenthost.chat.function_schema import described
+from agenthost.chat.errors import UsageError
+from agenthost.chat.function_schema import describe
 
 MODULE = """
 from json import dumps
@@ -43,26 +43,26 @@ def module(tmp_path: Path) -> Path:
 
 
 def test_a_files_own_public_functions_become_tools_and_it_may_import_its_neighbours(module: Path) -> None:
-    tools = local_tools.of_module(str(module))
+    tools = local_tools.from_module(str(module))
     assert [tool.name for tool in tools] == ["first", "second"]
     assert tools[0].specification["description"] == "The first."
 
 
 def test_one_function_can_be_named(module: Path) -> None:
-    assert [tool.name for tool in local_tools.of_module(f"{module}:second")] == ["second"]
-    with pytest.raises(WrongUse, match="has no function 'third'"):
-        local_tools.of_module(f"{module}:third")
+    assert [tool.name for tool in local_tools.from_module(f"{module}:second")] == ["second"]
+    with pytest.raises(UsageError, match="has no function 'third'"):
+        local_tools.from_module(f"{module}:third")
 
 
 def test_a_module_on_the_path_may_say_which_functions_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "chosen_chat_tools.py").write_text('from textwrap import dedent\n__all__ = ["dedent"]\ndef mine() -> None: ...\n')
     monkeypatch.syspath_prepend(tmp_path)
-    assert [tool.name for tool in local_tools.of_module("chosen_chat_tools")] == ["dedent"]
+    assert [tool.name for tool in local_tools.from_module("chosen_chat_tools")] == ["dedent"]
 
 
 def test_a_file_named_like_a_module_that_is_loaded_takes_nobodys_place(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("def dumps(value: str) -> str:\n    return value\n")
-    assert [tool.name for tool in local_tools.of_module(str(tmp_path / "json.py"))] == ["dumps"]
+    assert [tool.name for tool in local_tools.from_module(str(tmp_path / "json.py"))] == ["dumps"]
     import json as still
 
     assert still is json
@@ -75,29 +75,29 @@ def test_a_file_named_like_a_module_that_is_loaded_takes_nobodys_place(tmp_path:
         ("def broken(:\n", "cannot be imported: SyntaxError"),
         ("raise RuntimeError('no luck')\n", "cannot be imported: RuntimeError: no luck"),
         ("import no_such_thing\n", "there is no module 'no_such_thing'"),
-        ("LIMIT = 1\n", "has no functions that could be tools"),
-        ("def f(*a): ...\n", "The function f cannot be a tool: its parameter a cannot be given by name"),
-        ("def größe(): ...\n", "The function 'größe' cannot be a tool: a name has"),
+        ("LIMIT = 1\n", "has no tools: it defines no public functions"),
+        ("def f(*a): ...\n", "The function f cannot be a tool: its parameter a cannot be passed by name"),
+        ("def größe(): ...\n", "The function 'größe' cannot be a tool: the name must be"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "wrong_chat_tools.py"
     path.write_text(text)
-    with pytest.raises(WrongUse, match=words):
-        local_tools.of_module(str(path))
+    with pytest.raises(UsageError, match=words):
+        local_tools.from_module(str(path))
 
 
 def test_two_tools_of_one_name_are_refused(module: Path, tmp_path: Path) -> None:
     declared = tmp_path / "tools.json"
     declared.write_text(json.dumps({"tools": [{"name": "first"}]}))
-    with pytest.raises(WrongUse, match="two tools called first"):
-        local_tools.gathered([str(module)], [str(declared)])
+    with pytest.raises(UsageError, match="Two tools have the name first"):
+        local_tools.load_all([str(module)], [str(declared)])
 
 
 def test_a_file_declares_one_tool_or_several(tmp_path: Path) -> None:
     path = tmp_path / "tools.json"
     path.write_text(json.dumps({"name": "ask", "description": "Asks.", "parameters": {"type": "object"}}))
-    assert [tool.specification for tool in local_tools.of_file(str(path))] == [
+    assert [tool.specification for tool in local_tools.from_file(str(path))] == [
         {"name": "ask", "description": "Asks.", "parameters": {"type": "object"}}
     ]
 
@@ -106,17 +106,17 @@ def test_a_file_declares_one_tool_or_several(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "is not JSON"),
-        ("[1]", "tool 1: a tool is an object with a name"),
-        ('[{"name": "a"}, {"name": "b c"}]', "tool 2: a tool is an object with a name"),
-        ('{"name": "a", "description": 5}', r"tool 1 \(a\): its description must be a text"),
-        ('{"name": "a", "parameters": []}', r"tool 1 \(a\): its parameters must be a JSON Schema"),
+        ("[1]", "tool 1: a tool must be an object with a name"),
+        ('[{"name": "a"}, {"name": "b c"}]', "tool 2: a tool must be an object with a name"),
+        ('{"name": "a", "description": 5}', r"tool 1 \(a\): the description must be a string"),
+        ('{"name": "a", "parameters": []}', r"tool 1 \(a\): the parameters must be a JSON Schema"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_said(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "tools.json"
     path.write_text(text)
-    with pytest.raises(WrongUse, match=words):
-        local_tools.of_file(str(path))
+    with pytest.raises(UsageError, match=words):
+        local_tools.from_file(str(path))
 
 
 class Found(BaseModel):
@@ -141,7 +141,7 @@ def test_a_functions_value_is_what_the_model_gets(value: Any, content: Any) -> N
 
 def test_a_result_too_long_for_any_model_is_cut() -> None:
     content = local_tools.content_of("x" * (local_tools.MOST_CHARACTERS + 7))
-    assert content.endswith("\n[7 characters left out]")
+    assert content.endswith("\n[7 characters omitted]")
 
 
 def test_what_a_function_raises_is_its_result_and_its_place_is_for_the_person_alone() -> None:
@@ -149,9 +149,9 @@ def test_what_a_function_raises_is_its_result_and_its_place_is_for_the_person_al
         raise ValueError("not today")
 
     with asyncio.Runner() as runner:
-        ran = local_tools.run(described(failing), {}, runner)
+        ran = local_tools.run(describe(failing), {}, runner)
     assert ran.content == "Tool execution failed: ValueError: not today"
-    assert "test_toolbox.py:" in ran.fault
+    assert "test_toolbox.py:" in ran.error
     assert "test_toolbox.py" not in ran.content
 
 
@@ -161,4 +161,4 @@ def test_a_coroutine_is_awaited() -> None:
         return a + 1
 
     with asyncio.Runner() as runner:
-        assert local_tools.run(described(slow), {"a": 1}, runner).content == "2"
+        assert local_tools.run(describe(slow), {"a": 1}, runner).content == "2"
