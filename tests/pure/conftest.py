@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import rest_framework.compat  # noqa: F401 - imports urllib3, which once binds a socket to detect IPv6
 
 _DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
 
