@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sessions_app.aap.openapi.routes import routes
-from tests.e2e.page import Reader, blocks, fits, value_fits
+from tests.e2e.documentation_page import Reader, blocks, fits, value_fits
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "protocols" / "aap.md"

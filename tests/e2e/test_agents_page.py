@@ -16,7 +16,7 @@ import pytest
 
 from agents_app import loader
 from agents_app.loader.table import Table
-from tests.e2e.page import START, Block, Reader, fits
+from tests.e2e.documentation_page import START, Block, Reader, fits
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.paths import ROOT

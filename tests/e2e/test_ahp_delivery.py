@@ -14,7 +14,7 @@ import pytest
 from sessions_app.ahp.client.client import Disconnected
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_scenes import made, new_uri, over, refused, started, starting, text_of
+from tests.e2e.ahp_steps import made, new_uri, over, refused, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
 from tests.e2e.server import Server
 from tests.fakes import steps

@@ -11,7 +11,7 @@ import pytest
 
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_scenes import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_steps import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, url_of, watching
 from tests.e2e.client import Client as Application
 from tests.e2e.client import user

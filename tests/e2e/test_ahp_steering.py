@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessions_app.ahp.transport.jsonrpc import RPCError
-from tests.e2e.ahp_scenes import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_steps import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.server import Server
 from tests.fakes import steps

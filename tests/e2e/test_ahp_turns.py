@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.e2e.ahp_scenes import about_call, call_in, call_of, made, new_uri, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_steps import about_call, call_in, call_of, made, new_uri, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.server import Server
 from tests.fakes import steps

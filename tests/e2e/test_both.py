@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.ahp_scenes import about_call, call_in, made, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_steps import about_call, call_in, made, over, refused, said, started, starting, text_of
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.client import Client, client_tool, deny, grant, tool, turn_body
 from tests.e2e.server import Server

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.e2e import server as servers
-from tests.e2e.ahp_scenes import made, over, started, text_of
+from tests.e2e.ahp_steps import made, over, started, text_of
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.client import Client, grant
 from tests.e2e.server import Server

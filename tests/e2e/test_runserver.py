@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
-from tests.e2e.ahp_scenes import made, said, text_of
+from tests.e2e.ahp_steps import made, said, text_of
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.server import START_SECONDS, Server
 from tests.fakes import steps

@@ -11,7 +11,7 @@ from sessions_app.core.base.supervision import EXIT_CODE
 from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.server import Process, Server
-from tests.e2e.test_deaths import INTERRUPTED, Watched, await_worker
+from tests.e2e.test_process_kills import INTERRUPTED, Watched, await_worker
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.fakes.sabotage import WORDS

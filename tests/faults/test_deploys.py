@@ -10,8 +10,8 @@ from tests.e2e.client import Client
 from tests.e2e.sse import SseEvent
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.faults.clients import PILOT, Crowd
 from tests.faults.cluster import Cluster, wait_log
-from tests.faults.crowd import PILOT, Crowd
 
 
 @pytest.mark.rule("A78", "A98", "A120")

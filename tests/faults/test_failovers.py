@@ -17,8 +17,8 @@ from ops.services import Postgres
 from tests.e2e.client import turn_body, user
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer, attempts
+from tests.faults.clients import Person, Run, Told
 from tests.faults.cluster import Cluster, wait_for, wait_log
-from tests.faults.crowd import Person, Run, Told
 from tests.faults.proxy import Link
 
 STREAMS = 50

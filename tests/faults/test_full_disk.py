@@ -20,7 +20,7 @@ from tests.e2e.client import check_problem, turn_body, user
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
-from tests.faults.crowd import acceptable
+from tests.faults.clients import acceptable
 
 SIZE = 48 * 2**20
 

@@ -13,14 +13,14 @@ import httpx
 import pytest
 import redis
 
-from tests.e2e import pace
+from tests.e2e import machine_speed
 from tests.e2e.client import Client, turn_body, user
-from tests.e2e.load.crowd import at_once, statuses
+from tests.e2e.load.concurrent_clients import at_once, statuses
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.faults.clients import Crowd, Person, Run, Told
 from tests.faults.cluster import Cluster, wait_for
-from tests.faults.crowd import Crowd, Person, Run, Told
 
 
 def announcements(server: Server, index: int) -> bool:
@@ -72,7 +72,7 @@ def test_a_redis_that_hangs_costs_nobody_more_than_a_moment(cluster: Cluster, mo
     assert server.redis.pid is not None
     alice = server.alice
     session = alice.create()
-    usual = pace.bound(0, lambda: alice.turn(session, "hello"))
+    usual = machine_speed.bound(0, lambda: alice.turn(session, "hello"))
     os.kill(server.redis.pid, signal.SIGSTOP)
     try:
         for number in range(3):
@@ -98,11 +98,11 @@ def test_thirty_turns_at_once_are_all_accepted_while_redis_hangs(cluster: Cluste
     def turn_in(session: str) -> Callable[[Client], httpx.Response]:
         return lambda client: client.post(f"/sessions/{session}/turns", json=turn_body("hello", stream="none"))
 
-    quiet = pace.seconds(lambda: at_once(server, *map(turn_in, sessions)))
+    quiet = machine_speed.seconds(lambda: at_once(server, *map(turn_in, sessions)))
     os.kill(server.redis.pid, signal.SIGSTOP)
     try:
         answers: list[httpx.Response] = []
-        frozen = pace.seconds(lambda: answers.extend(at_once(server, *map(turn_in, sessions))))
+        frozen = machine_speed.seconds(lambda: answers.extend(at_once(server, *map(turn_in, sessions))))
     finally:
         os.kill(server.redis.pid, signal.SIGCONT)
     assert statuses(answers) == [200] * 30
@@ -234,7 +234,7 @@ def test_while_postgres_is_away_every_question_is_refused_in_time(cluster: Clust
     server = cluster.server
     alice = server.alice
     session = alice.create()
-    in_time = pace.bound(3, lambda: alice.turn(session, "hello"))
+    in_time = machine_speed.bound(3, lambda: alice.turn(session, "hello"))
     cluster.postgres.stop()
     try:
         asked: list[tuple[str, str, object]] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import pace, sse
+from tests.e2e import machine_speed, sse
 from tests.e2e.client import user
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer, attempts
@@ -34,7 +34,7 @@ def test_a_provider_that_breaks_off_costs_its_turn_and_nothing_else(
     alice = cluster.server.alice
     session = alice.create("impatient")
     silent, partial = model.script([fault]), model.script([steps.text("half "), fault])
-    in_time = pace.bound(10, lambda: alice.turn(session, "hello"))
+    in_time = machine_speed.bound(10, lambda: alice.turn(session, "hello"))
     said_before = alice.history(session)
     before = time.monotonic()
     with alice.stream(session, partial) as stream:
@@ -84,7 +84,7 @@ def test_ten_megabytes_in_one_answer_arrive_whole(cluster: Cluster, model: Model
     piece = line * 1024
     prompt = model.script([steps.text(*[piece] * (FLOOD // len(piece)))])
     session, neighbour = alice.create(), alice.create()
-    in_time = pace.bound(8, lambda: alice.turn(neighbour, "hello"))
+    in_time = machine_speed.bound(8, lambda: alice.turn(neighbour, "hello"))
     before = [memory_of(process.popen.pid) for process in (*server.webs, *server.workers)]
     with alice.stream(session, prompt) as stream:
         stream.until("text_delta")

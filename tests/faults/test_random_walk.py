@@ -24,8 +24,8 @@ from tests.e2e.client import deny, grant, tool, turn_body, user
 from tests.e2e.sse import SseEvent
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.faults.clients import MINE, Fault, Person, Run, Told, acceptable, acceptable_requests
 from tests.faults.cluster import Cluster
-from tests.faults.crowd import MINE, Fault, Person, Run, Told, acceptable, acceptable_requests
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from tests.e2e import server as servers
-from tests.e2e.ahp_scenes import made, said, text_of
+from tests.e2e.ahp_steps import made, said, text_of
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.client import Client, turn_body
 from tests.e2e.server import Server

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e import sse
 from tests.e2e.client import Client, client_tool, deny, grant, tool, turn_body, user
-from tests.e2e.load.crowd import at_once, statuses
+from tests.e2e.load.concurrent_clients import at_once, statuses
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer

@@ -20,7 +20,7 @@ from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, Session
 from tests.cast import Cast, make_session
-from tests.e2e.ahp_scenes import starting
+from tests.e2e.ahp_steps import starting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

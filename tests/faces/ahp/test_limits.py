@@ -36,7 +36,7 @@ from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
 from tests import serving
 from tests.cast import Cast
-from tests.e2e.ahp_scenes import made, new_uri, refused, starting
+from tests.e2e.ahp_steps import made, new_uri, refused, starting
 from tests.e2e.ahp_watcher import Watcher
 from tests.network.agenthost.test_websocket import HANDSHAKE, TEXT, frame, until
 

@@ -16,7 +16,7 @@ from sessions_app.core.base import database
 from sessions_app.core.tenancy import keys
 from sessions_app.models import ClientPresence, SessionClient
 from tests.cast import Cast, make_session
-from tests.e2e.ahp_scenes import made, refused, starting
+from tests.e2e.ahp_steps import made, refused, starting
 from tests.e2e.ahp_watcher import Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ops.services import free_port
-from tests.wiring.test_commands import manage
+from tests.wiring.test_command_line import manage
 from tests.wiring.test_processes import SECRETS
 
 

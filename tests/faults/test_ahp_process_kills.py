@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_scenes import made
+from tests.e2e.ahp_steps import made
 from tests.e2e.ahp_watcher import watching, without_clock
 from tests.fakes.model_server import ModelServer
-from tests.faults.ahp_crowd import Sailor, Told, check_turns
+from tests.faults.ahp_clients import Sailor, Told, check_turns
 from tests.faults.cluster import Cluster
 
 log = logging.getLogger(__name__)

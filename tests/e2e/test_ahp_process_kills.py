@@ -16,7 +16,7 @@ import pytest
 from sessions_app.ahp.client.client import Client, Disconnected
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
-from tests.e2e.ahp_scenes import about_call, call_in, made, over, refused, said, started, text_of
+from tests.e2e.ahp_steps import about_call, call_in, made, over, refused, said, started, text_of
 from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
 from tests.e2e.server import Server
 from tests.fakes import steps

@@ -17,7 +17,7 @@ from websockets.exceptions import WebSocketException
 from sessions_app.ahp.client.client import Disconnected, Envelope
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_scenes import text_of
+from tests.e2e.ahp_steps import text_of
 from tests.e2e.ahp_watcher import Watcher, url_of
 from tests.e2e.server import Server
 from tests.fakes import steps

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.model_server import ModelServer
+from tests.faults.clients import Crowd
 from tests.faults.cluster import Cluster
-from tests.faults.crowd import Crowd
 from tests.faults.proxy import Weather
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.e2e.client import Stream
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.faults.clients import PILOT, Crowd
 from tests.faults.cluster import TAKEN_OVER_WITHIN, Cluster, wait_for, wait_log
-from tests.faults.crowd import PILOT, Crowd
 
 log = logging.getLogger(__name__)
 
