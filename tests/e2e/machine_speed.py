@@ -1,4 +1,4 @@
-"""How fast this machine is just now: a bound in seconds means nothing without it."""
+"""Measures the current speed of this machine, to scale time limits in tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _TIMES = 20
 
 
 def seconds(act: Callable[[], object]) -> float:
-    began = time.monotonic()
+    started = time.monotonic()
     act()
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
-def bound(fault: float, usual: Callable[[], object]) -> float:
-    """What a fault may cost: ``fault`` seconds of waiting for it, and what the machine needs for the usual."""
-    return fault + _TIMES * max(seconds(usual) for _ in range(3))
+def bound(fault: float, baseline: Callable[[], object]) -> float:
+    """A time limit: ``fault`` seconds, plus a multiple of the time that ``baseline`` takes now."""
+    return fault + _TIMES * max(seconds(baseline) for _ in range(3))

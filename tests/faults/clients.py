@@ -1,7 +1,7 @@
-"""Clients that behave well: they come back where they stopped, wait when told to, and keep an eye on what they are given.
+"""Well-behaved AAP clients for fault tests: they resume streams, respect Retry-After, and check everything they receive.
 
-Each drives one session through turns of several kinds until it is told to stop. What it sees is held
-against what the script says, what the history has and what it saw before; anything else is a fault.
+Each drives one session through turns of several kinds until it is stopped. The events must match the model's script,
+the history and earlier events; any difference is a Fault.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from tests.e2e.sse import SseEvent, SseParser
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
-SILENCE = httpx.Timeout(30.0, connect=15.0)
-"""A stream says something every half second: longer silence is a fault, not a reason to come again."""
+READ_TIMEOUT = httpx.Timeout(30.0, connect=15.0)
+"""A stream sends something every half second. Longer silence is a fault, not a reason to reconnect."""
 PILOT = {"name": "pilot", "tools": [{"name": name, "trust": True} for name in ("tide_table", "block")]}
-MINE = client_tool("mine")
+CLIENT_TOOL = client_tool("mine")
 
 
 class Fault(AssertionError):
-    """Something that no client of a sound server sees."""
+    """Behaviour that no client of a correct server sees."""
 
 
 @dataclass
-class Told:
-    """What all clients of a test saw together."""
+class Observations:
+    """What all clients of a test have received."""
 
     events: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     turns: int = 0
     stops: dict[str, int] = field(default_factory=dict)
-    came_again: int = 0
+    reconnects: int = 0
     refused: int = 0
     lost_positions: int = 0
     harbours: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def saw(self, session: str, event: SseEvent) -> None:
-        """A position means one event for ever: a number given twice shows here."""
+    def record(self, session: str, event: SseEvent) -> None:
+        """Fails if a position is used for two events."""
         with self._lock:
-            # A turn_start comes as the first event of a joined stream too, and is the same event.
+            # A joined stream begins with the same turn_start event.
             before = self.events.setdefault((session, event.id), (event.name, event.written))
         if before != (event.name, event.written):
             raise Fault(f"position {event.id} of {session} was {before}, and is {(event.name, event.written)}")
@@ -72,21 +72,21 @@ class Told:
 
     def __str__(self) -> str:
         return (
-            f"{self.turns} turns {self.stops}, {len(self.events)} events, came again {self.came_again} times,"
+            f"{self.turns} turns {self.stops}, {len(self.events)} events, {self.reconnects} reconnects,"
             f" 503 {self.refused} times, positions lost {self.lost_positions}"
         )
 
 
-class Person:
-    """One key in front of all webs. Sends a request to another web when one does not answer."""
+class RetryingClient:
+    """A client with one key that sends a request to another web when one does not answer."""
 
-    def __init__(self, server: Server, told: Told, *, key: str | None = None, patience: float = 120.0) -> None:
+    def __init__(self, server: Server, observed: Observations, *, key: str | None = None, patience: float = 120.0) -> None:
         self._server = server
-        self.told = told
+        self.observed = observed
         self.patience = patience
         self._turn = random.randrange(2)
         headers = {"Authorization": f"Bearer {key or server.keys.alice}"}
-        self.http = httpx.Client(headers=headers, timeout=SILENCE, trust_env=False)
+        self.http = httpx.Client(headers=headers, timeout=READ_TIMEOUT, trust_env=False)
 
     def close(self) -> None:
         self.http.close()
@@ -98,22 +98,22 @@ class Person:
     def other_web(self) -> None:
         self._turn += 1
 
-    def wait_as_told(self, response: httpx.Response) -> None:
+    def wait_retry_after(self, response: httpx.Response) -> None:
         check_problem(response)
-        self.told.count("refused")
+        self.observed.count("refused")
         seconds = int(response.headers["Retry-After"])
         if not 0 < seconds <= 30:
             raise Fault(f"Retry-After: {seconds}")
         time.sleep(min(seconds, 1.0))
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        """A request that may be sent twice, until somebody answers it with more than 503."""
+        """Send a request that may be repeated, until a web answers with something other than 503."""
         until = time.monotonic() + self.patience
         while True:
             try:
                 response = self.http.request(method, self.address(path), json=body, headers=headers)
             except httpx.ReadTimeout as error:
-                raise Fault(f"no answer to {method} {path} within {SILENCE.read} s") from error
+                raise Fault(f"no answer to {method} {path} within {READ_TIMEOUT.read} s") from error
             except httpx.TransportError:
                 self.other_web()
                 time.sleep(0.05)
@@ -122,7 +122,7 @@ class Person:
                     if response.status_code >= 400:
                         check_problem(response)
                     return response
-                self.wait_as_told(response)
+                self.wait_retry_after(response)
             if time.monotonic() > until:
                 raise Fault(f"nobody answered {method} {path} within {self.patience:g} s")
 
@@ -143,33 +143,33 @@ class Person:
         return lines
 
     def turn(self, session: str, *messages: Any) -> Run:
-        """Post a turn and read it to its end, whatever happens between."""
+        """Post a turn and read it to its end, across lost connections."""
         run = Run(self, session, turn_body(*messages, stream="delta"))
         run.finish()
         return run
 
 
 class Run:
-    """One accepted request for a turn, as its client saw it."""
+    """One request for a turn and the events that its client received."""
 
-    def __init__(self, person: Person, session: str, body: dict[str, Any]) -> None:
-        self.person, self.session, self.body = person, session, body
+    def __init__(self, client: RetryingClient, session: str, body: dict[str, Any]) -> None:
+        self.client, self.session, self.body = client, session, body
         self.key = secrets.token_hex(8)
         self.events: list[SseEvent] = []
         self.accepted = False
         self.over = False
         self.unseen = False
-        """The end is known, but its events were not given again: the history alone has the words."""
+        """The turn has ended, but its last events were lost; only the history has the text."""
         self.until: float = 0.0
         self.leave_after: int | None = None
-        """Leave the stream once, after so many events, and come back."""
+        """Leave the stream once, after this many events, and join it again."""
         self.act_after: int | None = None
         self.act: Callable[[], None] = lambda: None
-        """What is done once, after so many events; the stream is left for it."""
+        """Called once, after this many events; the stream is left for it."""
         self.others_follow = False
-        """Another turn may begin behind this one, and who comes back late is shown both."""
+        """Another turn may start after this one, and a late reconnect shows both."""
         self.may_vanish = False
-        """The session may be deleted meanwhile; that is an end, too."""
+        """The session may be deleted meanwhile, which also ends the turn."""
 
     @property
     def stop(self) -> str:
@@ -188,21 +188,21 @@ class Run:
         return [event.data["toolCallId"] for event in self.events if event.name == "tool_result"]
 
     def finish(self) -> None:
-        self.until = time.monotonic() + self.person.patience
+        self.until = time.monotonic() + self.client.patience
         while not self.over:
             try:
                 self._read_on()
                 self._act_if_due()
             except httpx.ReadTimeout as error:
-                raise Fault(f"a stream of {self.session} was silent for {SILENCE.read} s") from error
+                raise Fault(f"a stream of {self.session} was silent for {READ_TIMEOUT.read} s") from error
             except httpx.TransportError:
-                self.person.other_web()
+                self.client.other_web()
                 time.sleep(0.05)
             if time.monotonic() > self.until:
-                raise Fault(f"the turn of {self.session} did not end within {self.person.patience:g} s")
+                raise Fault(f"the turn of {self.session} did not end within {self.client.patience:g} s")
         if not self.unseen:
             sse.check_turn(self.events)
-        self.person.told.ended(self.stop)
+        self.client.observed.ended(self.stop)
 
     def _act_if_due(self) -> None:
         if self.act_after is not None and (self.over or len(self.events) >= self.act_after):
@@ -210,9 +210,9 @@ class Run:
             self.act()
 
     def _read_on(self) -> None:
-        person = self.person
+        client = self.client
         if self.events or self.accepted:
-            person.told.count("came_again")
+            client.observed.count("reconnects")
             headers = {"Last-Event-ID": self.events[-1].id} if self.events else {}
             path = f"/sessions/{self.session}/events/stream?stream=delta"
             self._read("GET", path, None, headers)
@@ -220,21 +220,21 @@ class Run:
             self._read("POST", f"/sessions/{self.session}/turns", self.body, {"Idempotency-Key": self.key})
 
     def _read(self, method: str, path: str, body: Any, headers: dict[str, str]) -> None:
-        person = self.person
-        with person.http.stream(method, person.address(path), json=body, headers=headers) as response:
+        client = self.client
+        with client.http.stream(method, client.address(path), json=body, headers=headers) as response:
             if response.status_code == 204:
                 if self.events:
                     raise Fault(f"nothing follows {self.events[-1].name} in {self.session}")
-                # Its position was lost, and meanwhile the turn has ended.
+                # The position was lost, and the turn has ended meanwhile.
                 self.over = self.unseen = True
                 return
             if response.status_code != 200:
                 response.read()
                 if response.status_code == 503:
-                    person.wait_as_told(response)
+                    client.wait_retry_after(response)
                     return
                 if response.status_code == 410:
-                    person.told.count("lost_positions")
+                    client.observed.count("lost_positions")
                     self.events.clear()
                     self.accepted = True
                     return
@@ -255,8 +255,8 @@ class Run:
                 if not self.over and self.act_after is not None and len(self.events) >= self.act_after:
                     break
             if not self.over:
-                # Whoever is cut off comes again: a web that is stopped in time must not do this (see Told.came_again).
-                person.other_web()
+                # A lost stream is resumed. A web that drains in time must not cause this (see Observations.reconnects).
+                client.other_web()
 
     def _take(self, event: SseEvent) -> None:
         if self.over and self.others_follow:
@@ -267,31 +267,31 @@ class Run:
             raise Fault(f"{event.name} {event.id} came twice in {self.session}")
         if self.events and event.id <= self.events[-1].id:
             raise Fault(f"{event.id} came after {self.events[-1].id} in {self.session}")
-        self.person.told.saw(self.session, event)
+        self.client.observed.record(self.session, event)
         self.events.append(event)
         self.over = event.name == "turn_stop"
 
 
-# --- sessions that go on and on ---
+# --- sessions with many turns ---
 
 Kind = str
 KINDS: tuple[Kind, ...] = ("talk", "work", "ask")
 
 
 @dataclass
-class Journey:
-    """One session and everything that was said in it."""
+class DrivenSession:
+    """One session and the expected content of its history."""
 
-    person: Person
+    client: RetryingClient
     model: ModelServer
     number: int
     session: str = ""
     expected: list[Any] = field(default_factory=list)
-    """What the history must hold: lines, or a check of several."""
+    """Expected lines of the history; None for a turn whose last events were lost."""
     _count: itertools.count[int] = field(default_factory=itertools.count)
 
     def begin(self) -> None:
-        self.session = self.person.create(PILOT, tools=[MINE])
+        self.session = self.client.create(PILOT, tools=[CLIENT_TOOL])
 
     def take_turn(self, kind: Kind, *, words: int = 12, pause: float = 0.02) -> None:
         tag = f"{self.number}.{next(self._count)}"
@@ -303,7 +303,7 @@ class Journey:
             self._one(self.model.script(talk, name=name), name, [whole])
         elif kind == "work":
             harbour = f"harbour {tag} {secrets.token_hex(3)}"
-            self.person.told.harbours.append(harbour)
+            self.client.observed.harbours.append(harbour)
             first = [steps.text("looking "), steps.pause(pause), steps.call("tide_table", {"harbour": harbour}, id=call)]
             self._one(self.model.script(first, talk, name=name), name, ["looking ", whole])
         else:
@@ -312,7 +312,7 @@ class Journey:
                 self._one(tool(asked.calls[0], f"answer {tag}"), None, [whole])
 
     def _one(self, message: Any, prompt: str | None, texts: list[str]) -> Run:
-        run = self.person.turn(self.session, message)
+        run = self.client.turn(self.session, message)
         self.expected.append(user(prompt) if prompt is not None else message)
         self._check(run, texts)
         return run
@@ -332,8 +332,8 @@ class Journey:
         self.expected += sse.rebuilt(run.events)
 
     def check(self) -> None:
-        """The history is what was seen; a turn whose end was lost may stand in it with anything."""
-        lines = self.person.history(self.session)
+        """The history equals the received events. A turn whose last events were lost may have any content."""
+        lines = self.client.history(self.session)
         acceptable(lines)
         place = 0
         for expected in self.expected:
@@ -350,7 +350,7 @@ class Journey:
 
 
 def acceptable(lines: list[dict[str, Any]]) -> None:
-    """A model's API takes it: every call has exactly one result, before anything else is said."""
+    """A model API accepts this history: every call has exactly one result, before any other message."""
     open_calls: set[str] = set()
     for line in lines:
         if line["role"] == "tool":
@@ -371,7 +371,7 @@ def acceptable(lines: list[dict[str, Any]]) -> None:
 
 
 def acceptable_requests(model: ModelServer) -> None:
-    """The same of everything that was really sent to the model."""
+    """The same check for all requests that were sent to the model."""
     for request in model.requests:
         open_calls: set[str] = set()
         for message in request.messages:
@@ -387,21 +387,23 @@ def acceptable_requests(model: ModelServer) -> None:
             raise Fault(f"the model was asked with open calls {open_calls}")
 
 
-class Crowd:
-    """Several people at once, each with a session, until the block ends; then all they saw is checked."""
+class Clients:
+    """Several clients at once, each with a session, until the block ends. Then everything they received is checked."""
 
     def __init__(
-        self, server: Server, model: ModelServer, people: int, *, words: int = 12, pause: float = 0.02, patience: float = 120.0
+        self, server: Server, model: ModelServer, count: int, *, words: int = 12, pause: float = 0.02, patience: float = 120.0
     ) -> None:
-        self.told = Told()
+        self.observed = Observations()
         self._server, self._model = server, model
         self._words, self._pause = words, pause
         self._stop = threading.Event()
-        self._journeys = [Journey(Person(server, self.told, patience=patience), model, number) for number in range(people)]
-        self._threads = [threading.Thread(target=self._live, args=(journey,), daemon=True) for journey in self._journeys]
+        self._sessions = [
+            DrivenSession(RetryingClient(server, self.observed, patience=patience), model, number) for number in range(count)
+        ]
+        self._threads = [threading.Thread(target=self._run, args=(driven,), daemon=True) for driven in self._sessions]
         self.patience = patience
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> Clients:
         for thread in self._threads:
             thread.start()
         return self
@@ -410,31 +412,31 @@ class Crowd:
         self._stop.set()
         for thread in self._threads:
             thread.join(self.patience + 30)
-        for journey in self._journeys:
-            journey.person.close()
+        for driven in self._sessions:
+            driven.client.close()
         if kind is None:
-            assert not self.told.faults, "\n".join([str(self.told), *self.told.faults])
+            assert not self.observed.faults, "\n".join([str(self.observed), *self.observed.faults])
             assert not any(thread.is_alive() for thread in self._threads), "somebody is still waiting"
             acceptable_requests(self._model)
-            for harbour in self.told.harbours:
+            for harbour in self.observed.harbours:
                 assert self._server.tools.executions("tide_table", harbour=harbour) <= 1, harbour
 
-    def _live(self, journey: Journey) -> None:
-        kinds = itertools.cycle(KINDS[journey.number % len(KINDS) :] + KINDS[: journey.number % len(KINDS)])
+    def _run(self, driven: DrivenSession) -> None:
+        kinds = itertools.cycle(KINDS[driven.number % len(KINDS) :] + KINDS[: driven.number % len(KINDS)])
         try:
-            journey.begin()
+            driven.begin()
             while not self._stop.is_set():
-                journey.take_turn(next(kinds), words=self._words, pause=self._pause)
-            journey.take_turn("talk", words=3)
-            journey.check()
+                driven.take_turn(next(kinds), words=self._words, pause=self._pause)
+            driven.take_turn("talk", words=3)
+            driven.check()
         except Exception as error:
-            self.told.failed(f"person {journey.number}, {journey.session}: {type(error).__name__}: {error}")
+            self.observed.failed(f"client {driven.number}, {driven.session}: {type(error).__name__}: {error}")
 
     def wait_turns(self, more: int, timeout: float = 180.0, *, condition: Callable[[], bool] = lambda: True) -> None:
-        """Until this many more turns have ended."""
-        wanted = self.told.turns + more
+        """Wait until this many more turns have ended."""
+        wanted = self.observed.turns + more
         until = time.monotonic() + timeout
-        while self.told.turns < wanted or not condition():
-            assert not self.told.faults, "\n".join([str(self.told), *self.told.faults])
-            assert time.monotonic() < until, f"{self.told.turns} of {wanted} turns within {timeout:g} s: {self.told}"
+        while self.observed.turns < wanted or not condition():
+            assert not self.observed.faults, "\n".join([str(self.observed), *self.observed.faults])
+            assert time.monotonic() < until, f"{self.observed.turns} of {wanted} turns within {timeout:g} s: {self.observed}"
             time.sleep(0.05)

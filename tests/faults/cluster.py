@@ -1,4 +1,4 @@
-"""An installation in the production shape that tests may hurt: two webs, two workers, beat, its own Postgres and Redis."""
+"""A production installation for fault tests: two webs, two workers, beat, its own Postgres and Redis."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ limits = {{ connect = 10, first_output = 6, between_outputs = 4, retries = 1 }}
 
 
 def write_agents(directory: Path, model_url: str) -> Path:
-    """The suite's agents and one that gives its provider little time."""
+    """The suite's agents, and one with short provider timeouts."""
     directory.mkdir(parents=True, exist_ok=True)
     path = agents_file.write(directory / "faults.toml", model_url)
     path.write_text(path.read_text() + AGENTS.format(model=model_url))
@@ -51,7 +51,7 @@ def write_agents(directory: Path, model_url: str) -> Path:
 
 @dataclass
 class Cluster:
-    """``server`` with what its processes share."""
+    """``server`` with its Postgres and beat."""
 
     server: Server
     postgres: Postgres
@@ -67,17 +67,17 @@ class Cluster:
         return self.beat
 
     def restart_web(self, index: int) -> Process:
-        """What a deploy does with one web; returns the old one when it has ended and the new one is ready."""
+        """Replace one web as a deploy does. Returns the old process when the new one is ready."""
         old = self.server.webs[index]
         old.terminate()
-        # It keeps its port until its streams have ended; the new one gets another, as in a cluster.
+        # The old process keeps its port until its streams have ended, so the new one gets another.
         self.server.ports[index] = free_port()
         self.server.start_web(index)
         self.server.wait_ready(index)
         return old
 
     def replace_worker(self, index: int) -> Process:
-        """A new worker beside the old one, then SIGTERM to the old one; does not wait for its end."""
+        """Start a new worker, then send SIGTERM to the old one, without waiting for its end."""
         new = self.server._start("worker")
         wait_log(new, "worker_ready")
         old, self.server.workers[index] = self.server.workers[index], new
@@ -89,7 +89,7 @@ class Cluster:
         self.server.workers[index] = self.server._start("worker")
 
     def kill_web(self, index: int) -> None:
-        """kill -9, and started again on its port by its supervisor."""
+        """Kill the web with SIGKILL and start it again on its port, as a supervisor would."""
         self.server.webs[index].kill()
         self.server.start_web(index)
 
@@ -103,7 +103,7 @@ class Cluster:
         self.heal()
 
     def heal(self) -> None:
-        """Start whatever is dead and wait until all is ready; every test begins and ends so."""
+        """Start all processes that are down, and wait until all are ready. Runs before and after every test."""
         if self.postgres.pid is None:
             self.postgres.start()
         redis = self.server.redis
@@ -126,14 +126,14 @@ class Cluster:
     def close(self) -> None:
         self.beat.stop()
 
-    # --- what the database says ---
+    # --- queries ---
 
     def ask(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
         with self.server.database() as connection:
             return connection.execute(sql.encode(), parameters).fetchall()
 
     def worker_of_the_run(self) -> int:
-        """Which worker drives the one run there is."""
+        """The index of the worker that executes the only run."""
         ((name,),) = self.ask("select worker from sessions_app_turn where state = 'running'")
         return next(i for i, each in enumerate(self.server.workers) if str(name) in each.log.read_text())
 
@@ -144,14 +144,14 @@ class Cluster:
     def processes(self) -> list[Process]:
         return [*self.server.webs, *self.server.workers, self.beat]
 
-    def strangers(self) -> list[tuple[object, ...]]:
-        """Connections to the database that none of the living processes holds."""
+    def orphaned_connections(self) -> list[tuple[object, ...]]:
+        """Database connections that belong to none of the live processes."""
         ours = {port for process in self.processes() for port in local_ports(process.popen.pid)}
-        held = self.ask(
+        delayed = self.ask(
             "select client_port, application_name, state, query from pg_stat_activity where datname = current_database()"
             " and application_name <> 'the test' and backend_type = 'client backend'"
         )
-        return [row for row in held if row[0] not in ours]
+        return [row for row in delayed if row[0] not in ours]
 
     def backends(self) -> list[tuple[object, ...]]:
         return self.ask(
@@ -182,7 +182,7 @@ def wait_log(process: Process, words: str, timeout: float = 120.0) -> None:
         assert process.alive, f"{process.role} has ended:\n{process.log.read_text()[-3000:]}"
         return words in process.log.read_text(errors="replace")
 
-    wait_for(said, f"{process.role} says {words!r}", timeout)
+    wait_for(said, f"{process.role} logs {words!r}", timeout)
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def running(
             yield cluster
         finally:
             if postgres.pid is None:
-                # What is torn down after this needs it.
+                # Needed by the teardown of the processes.
                 postgres.start()
             cluster.close()
 

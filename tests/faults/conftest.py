@@ -1,4 +1,4 @@
-"""One cluster for all tests of a process: a start costs more than most faults."""
+"""One cluster for all tests of a process, because starting one takes longer than most tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServe
 
 @pytest.fixture
 def cluster(_cluster: Cluster, model: ModelServer) -> Iterator[Cluster]:
-    """The cluster, whole before the test and whole after it, with nothing left behind."""
+    """The cluster, with all processes ready before and after the test, and nothing left open."""
     _cluster.heal()
     yield _cluster
     _cluster.heal()
@@ -39,10 +39,10 @@ def cluster(_cluster: Cluster, model: ModelServer) -> Iterator[Cluster]:
     wait_for(lambda: model.streams == 0, "every call to the provider is closed")
     wait_for(lambda: all(row[2] == "idle" for row in _cluster.backends()), "no transaction is left open")
     if Path("/proc").exists():
-        wait_for(lambda: _cluster.strangers() == [], "no connection of the dead is left")
-    told = _cluster.server.log_text()
+        wait_for(lambda: _cluster.orphaned_connections() == [], "no connection of a killed process is left")
+    observed = _cluster.server.log_text()
     for secret in (_cluster.server.keys.alice, agents_file.DEFAULT_KEY, agents_file.HEADER_SECRET):
-        assert secret not in told, "a secret was written to a log"
+        assert secret not in observed, "a secret was written to a log"
     torn = _cluster.ask(
         "select session_id, count(*) from sessions_app_toolcall c where state in ('pending', 'granted', 'running', 'review')"
         " and not exists"

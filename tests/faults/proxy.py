@@ -1,4 +1,4 @@
-"""TCP proxies between the servers and what they need: bad weather by a seed, and a link that a test holds or cuts."""
+"""TCP proxies between servers and the services they use: one with random faults, one that a test blocks or cuts."""
 
 from __future__ import annotations
 
@@ -53,56 +53,56 @@ class Proxy:
         except OSError:
             writer.close()
             return
-        ways = [asyncio.create_task(self._carry(reader, back)), asyncio.create_task(self._carry(there, writer))]
+        copies = [asyncio.create_task(self._copy(reader, back)), asyncio.create_task(self._copy(there, writer))]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for copy in copies:
+                copy.cancel()
+            await asyncio.gather(*copies, return_exceptions=True)
             for each in (writer, back):
                 each.close()
                 with contextlib.suppress(OSError):
                     await each.wait_closed()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if not await self._may_pass():
-                    # What was read and not handed on is lost, and so is whatever is said until they connect again.
+                    # Data that was read but not forwarded is lost, and so is everything until they reconnect.
                     return
                 writer.write(data)
                 await writer.drain()
 
     async def _may_pass(self) -> bool:
-        """Return when the next piece may go on; False to cut its connection."""
+        """Wait until the next piece may be forwarded; False cuts the connection."""
         return True
 
 
-class Weather(Proxy):
-    """Delays, stalls and cuts what goes through, by chance. Calm until ``storm`` is set."""
+class FaultyProxy(Proxy):
+    """Delays, stalls and cuts what goes through, by chance. No faults until ``faulty`` is set."""
 
     def __init__(self, target: int, seed: int) -> None:
         super().__init__(target)
-        self.storm = threading.Event()
+        self.faulty = threading.Event()
         self.cut = 0
-        self.held = 0
+        self.delayed = 0
         self._chance = random.Random(seed)
 
     async def _may_pass(self) -> bool:
-        if self.storm.is_set():
+        if self.faulty.is_set():
             luck = self._chance.random()
             if luck < 0.01:
                 self.cut += 1
                 return False
             if luck < 0.3:
-                self.held += 1
+                self.delayed += 1
                 await asyncio.sleep(self._chance.uniform(0.01, 0.4))
         return True
 
 
 class Link(Proxy):
-    """A network between two machines, which a test takes away and gives back."""
+    """A network link that a test can block, cut and restore."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target)
@@ -112,11 +112,11 @@ class Link(Proxy):
         self._connections: set[asyncio.Task[None]] = set()
 
     def hold(self) -> None:
-        """Packets are lost: connections stay open, and nothing goes through them until ``restore``."""
+        """Block the link: connections stay open, but no data passes until ``restore``."""
         self._loop.call_soon_threadsafe(self._open.clear)
 
     def cut(self) -> None:
-        """Connections are reset, new ones too, until ``restore``."""
+        """Reset all connections, and new ones, until ``restore``."""
 
         def cut() -> None:
             self._is_cut = True

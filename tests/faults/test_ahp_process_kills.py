@@ -1,4 +1,4 @@
-"""kill -9 of webs and workers at random moments under forty AHP clients."""
+"""Webs and workers are killed (SIGKILL) at random moments while forty AHP clients work."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.ahp_steps import made
 from tests.e2e.ahp_watcher import watching, without_clock
 from tests.fakes.model_server import ModelServer
-from tests.faults.ahp_clients import Sailor, Told, check_turns
+from tests.faults.ahp_clients import AhpClient, Observations, check_turns
 from tests.faults.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-CLIENTS, SESSIONS, DEATHS = 40, 20, 5
+CLIENTS, SESSIONS, KILLS = 40, 20, 5
 SEED = int(os.environ.get("TEST_SEED") or secrets.randbelow(10**6))
 
 
-async def _die(cluster: Cluster, chance: random.Random) -> list[str]:
-    died = []
-    for _ in range(DEATHS):
-        # A moment is not waited for, it is what is tried.
+async def _kill_processes(cluster: Cluster, chance: random.Random) -> list[str]:
+    killed = []
+    for _ in range(KILLS):
+        # The random moment of the kill is what the test varies.
         await asyncio.sleep(chance.uniform(0.3, 2))
         victim, index = chance.choice(("web", "worker")), chance.randrange(2)
-        died.append(f"{victim} {index}")
+        killed.append(f"{victim} {index}")
         if victim == "web":
             await asyncio.to_thread(cluster.kill_web, index)
-            # The other one may be next, and somebody has to be there.
+            # The other web may be killed next, so this one must be ready.
             await asyncio.to_thread(cluster.server.wait_ready, index)
         else:
             await asyncio.to_thread(cluster.kill_worker, index)
-    return died
+    return killed
 
 
 async def _all_turns(client: Any, uri: str) -> list[dict[str, Any]]:
@@ -52,38 +52,38 @@ async def _all_turns(client: Any, uri: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.rule("R384", "R280", "R281", "R283", "R67", "R145", "R148")
-async def test_forty_clients_lose_nothing_while_webs_and_workers_die(cluster: Cluster, model: ModelServer) -> None:
+async def test_forty_clients_lose_nothing_while_webs_and_workers_are_killed(cluster: Cluster, model: ModelServer) -> None:
     log.warning("TEST_SEED=%s", SEED)
-    chance, told, server = random.Random(SEED), Told(), cluster.server
+    chance, observed, server = random.Random(SEED), Observations(), cluster.server
     async with watching(server, server.keys.alice, "harbour") as harbour:
         uris = [await made(harbour) for _ in range(SESSIONS)]
-    sailors = [
-        Sailor(server, model, told, f"sailor-{number}", [uris[number % SESSIONS], *chance.sample(uris, 1)], SEED)
+    clients = [
+        AhpClient(server, model, observed, f"sailor-{number}", [uris[number % SESSIONS], *chance.sample(uris, 1)], SEED)
         for number in range(CLIENTS)
     ]
-    for sailor in sailors:
-        sailor.uris = list(dict.fromkeys(sailor.uris))
-    await asyncio.gather(*(sailor.come() for sailor in sailors))
+    for client in clients:
+        client.uris = list(dict.fromkeys(client.uris))
+    await asyncio.gather(*(client.connect() for client in clients))
     stop = asyncio.Event()
-    living = [asyncio.create_task(sailor.live(stop)) for sailor in sailors]
-    dying = asyncio.create_task(_die(cluster, chance))
-    # A client that has found a fault ends before it is told to; nobody has to wait for the rest then.
-    await asyncio.wait([dying, *living], return_when=asyncio.FIRST_COMPLETED)
+    running = [asyncio.create_task(client.run(stop)) for client in clients]
+    killing = asyncio.create_task(_kill_processes(cluster, chance))
+    # A client that finds a fault ends early; then the test does not wait for the rest.
+    await asyncio.wait([killing, *running], return_when=asyncio.FIRST_COMPLETED)
     stop.set()
-    died = await dying
-    await asyncio.gather(*living)
-    await asyncio.gather(*(sailor.settled() for sailor in sailors))
-    log.info("seed %s: %s: %s", SEED, ", ".join(died), told)
-    for sailor in sailors:
-        for uri in (*sailor.uris, ROOT):
-            await sailor.client.judge(uri)
+    killed = await killing
+    await asyncio.gather(*running)
+    await asyncio.gather(*(client.wait_idle() for client in clients))
+    log.info("seed %s: %s: %s", SEED, ", ".join(killed), observed)
+    for client in clients:
+        for uri in (*client.uris, ROOT):
+            await client.client.judge(uri)
     async with watching(server, server.keys.alice, "judge", ROOT, *uris) as judge:
         for uri in uris:
-            check_turns(told, uri, judge.state(uri), await _all_turns(judge, uri))
-        for sailor in sailors:
-            for uri in sailor.uris:
-                assert without_clock(sailor.client.state(uri)) == without_clock(judge.state(uri))
-    assert told.accepted
-    assert told.replays
-    for sailor in sailors:
-        await sailor.leave()
+            check_turns(observed, uri, judge.state(uri), await _all_turns(judge, uri))
+        for client in clients:
+            for uri in client.uris:
+                assert without_clock(client.client.state(uri)) == without_clock(judge.state(uri))
+    assert observed.accepted
+    assert observed.replays
+    for client in clients:
+        await client.close()

@@ -1,4 +1,4 @@
-"""A new version at noon: processes are replaced under load, and no client notices."""
+"""Rolling deploys: processes are replaced under load without errors for clients."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from tests.e2e.client import Client
 from tests.e2e.sse import SseEvent
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
-from tests.faults.clients import PILOT, Crowd
+from tests.faults.clients import PILOT, Clients
 from tests.faults.cluster import Cluster, wait_log
 
 
 @pytest.mark.rule("A78", "A98", "A120")
-def test_a_draining_web_ends_its_streams_and_everybody_else_goes_elsewhere(cluster: Cluster, model: ModelServer) -> None:
+def test_a_draining_web_completes_its_streams_and_other_requests_go_to_other_webs(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
     prompt = model.script([steps.text("before "), steps.gate("noon"), steps.text("after")])
     alice = server.client(server.keys.alice, 0)
-    with Crowd(server, model, 4) as crowd:
-        crowd.wait_turns(2)
+    with Clients(server, model, 4) as clients:
+        clients.wait_turns(2)
         with alice.stream(alice.create(), prompt) as stream:
             stream.until("text_delta")
             model.wait_gate("noon")
             old = cluster.restart_web(0)
-            assert old.alive, "it was not waited for the open stream"
-            crowd.wait_turns(4)
+            assert old.alive, "the old web did not wait for its open stream"
+            clients.wait_turns(4)
             model.open_gate("noon")
             assert stream.rest()[-1].data == {"stopReason": "end_turn"}
         assert old.popen.wait(120) == 0
-    assert crowd.told.stops.keys() <= {"end_turn", "tool_use"}, crowd.told
-    assert crowd.told.refused == 0, crowd.told
+    assert clients.observed.stops.keys() <= {"end_turn", "tool_use"}, clients.observed
+    assert clients.observed.refused == 0, clients.observed
 
 
 @pytest.mark.rule("A66", "A78")
 def test_a_worker_hands_a_turn_over_between_its_steps_and_no_tool_runs_twice(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
-    # Two tools at once, then five more, one a step: the worker is stopped while the first of them is at work.
+    # Two parallel tools, then five more, one per step. The worker is stopped while the first one runs.
     answers = [
         [
             steps.text("first "),
@@ -70,8 +70,8 @@ def test_a_worker_hands_a_turn_over_between_its_steps_and_no_tool_runs_twice(clu
 
 
 @pytest.mark.rule("A78")
-def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluster, model: ModelServer) -> None:
-    """A model that thinks for longer than the grace: nothing was said yet, so another worker asks again."""
+def test_a_stopping_worker_releases_turns_that_do_not_end_in_time(cluster: Cluster, model: ModelServer) -> None:
+    """The model has sent nothing within the grace period, so another worker repeats the request."""
     server = cluster.server
     prompt = model.script([steps.gate("slow model"), steps.text("at last")])
     alice = server.alice
@@ -86,8 +86,8 @@ def test_a_worker_whose_turns_do_not_end_in_time_gives_them_back(cluster: Cluste
 
 
 @pytest.mark.rule("A78")
-def test_an_answer_that_is_being_given_is_not_cut_by_its_workers_end(cluster: Cluster, model: ModelServer) -> None:
-    """It goes on for much longer than the grace; what comes after it is another worker's."""
+def test_a_stopping_worker_finishes_an_answer_that_is_being_streamed(cluster: Cluster, model: ModelServer) -> None:
+    """The answer takes longer than the grace period; another worker runs the next step."""
     server = cluster.server
     first, *others = [step for word in range(40) for step in (steps.text(f"{word} "), steps.pause(0.05))]
     paced = [first, steps.gate("not cut"), *others]
@@ -117,7 +117,7 @@ def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Clust
     opened = threading.Semaphore(0)
 
     def long_turn(number: int) -> None:
-        """Streams that are open when their web is told to stop, and speak on while it drains."""
+        """A stream that is open when its web is stopped, and continues while it drains."""
         client = Client(server.origin(number % 2), server.keys.alice)
         prompt = model.script([step for word in range(60) for step in (steps.text(f"{word} "), steps.pause(0.2))])
         with client.stream(client.create(), prompt) as stream:
@@ -127,28 +127,28 @@ def test_a_rolling_restart_of_everything_shows_no_client_an_error(cluster: Clust
         client.close()
 
     threads = [threading.Thread(target=long_turn, args=(number,)) for number in range(6)]
-    with Crowd(server, model, 12) as crowd:
-        crowd.wait_turns(12)
+    with Clients(server, model, 12) as clients:
+        clients.wait_turns(12)
         for thread in threads:
             thread.start()
         for _ in threads:
             assert opened.acquire(timeout=90)
         old = [cluster.restart_web(0)]
-        crowd.wait_turns(6)
+        clients.wait_turns(6)
         old.append(cluster.restart_web(1))
-        crowd.wait_turns(6)
+        clients.wait_turns(6)
         for index in range(2):
             old.append(cluster.replace_worker(index))
-            crowd.wait_turns(6)
+            clients.wait_turns(6)
         for thread in threads:
             thread.join(180)
         cluster.beat.stop()
         cluster.start_beat()
         for process in old:
             assert process.popen.wait(180) == 0, process.log.read_text()[-2000:]
-        crowd.wait_turns(12)
-    assert crowd.told.refused == 0, crowd.told
-    assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told
+        clients.wait_turns(12)
+    assert clients.observed.refused == 0, clients.observed
+    assert clients.observed.stops.keys() == {"end_turn", "tool_use"}, clients.observed
     assert len(outcomes) == 6
     for events in outcomes:
         assert events[-1].data == {"stopReason": "end_turn"}

@@ -1,4 +1,4 @@
-"""A disk without room under SQLite: a clear refusal, nothing half-written, and on it goes when there is room."""
+"""SQLite on a full disk: requests are refused clearly, nothing is half-written, and it recovers with free space."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZE = 48 * 2**20
 
 @dataclass
 class Disk:
-    """``fill`` leaves no room for the server's data, ``empty`` gives it back."""
+    """``fill`` uses up the space for the server's data, ``empty`` frees it."""
 
     server: Server
     fill: Callable[[], object]
@@ -41,7 +41,7 @@ def small_disk(path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(path)], check=False, capture_output=True, text=True
     )
     if mounted.returncode:
-        pytest.skip(f"no small disk can be made here: {mounted.stderr.strip()}")
+        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
     try:
         yield path
     finally:
@@ -53,7 +53,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> 
     with contextlib.ExitStack() as stack:
         if request.param == "a small disk":
             if os.geteuid() != 0:
-                pytest.skip("only root can make a small disk")
+                pytest.skip("only root can mount a small disk")
             place = stack.enter_context(small_disk(tmp_path / "disk"))
             server = stack.enter_context(servers.running("embedded", tmp_path, model.url, environment=settings(place)))
             filler = place / "filler"
@@ -63,7 +63,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> 
             pid = server.webs[0].popen.pid
             yield Disk(
                 server,
-                # No file may grow beyond what the write-ahead log has now.
+                # No file may grow beyond the current size of the write-ahead log.
                 lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE, (smallest(tmp_path / "var"), resource.RLIM_INFINITY)),
                 lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)),
             )
@@ -87,11 +87,11 @@ def fill(filler: Path) -> None:
 
 
 @pytest.mark.rule("A6", "A40", "A78")
-def test_a_full_disk_refuses_keeps_what_was_there_and_works_again(disk: Disk, model: ModelServer) -> None:
+def test_a_full_disk_refuses_writes_keeps_data_and_recovers(disk: Disk, model: ModelServer) -> None:
     server = disk.server
     alice = server.alice
     session, other = alice.create(), alice.create()
-    # Enough that the write-ahead log is longer than one request makes it.
+    # Enough data that the write-ahead log is larger than one request needs.
     for _ in range(3):
         assert alice.turn(other, "x" * 2000).stop == "end_turn"
     prompt = model.script([steps.text("before "), steps.gate("full"), steps.text("after")])
@@ -103,12 +103,12 @@ def test_a_full_disk_refuses_keeps_what_was_there_and_works_again(disk: Disk, mo
             refused = 0
             until = time.monotonic() + 120
             while refused < 3:
-                # Given up as soon as it is answered: what is accepted now may have to wait for room.
+                # Only the status is read, because an accepted turn may have to wait for space.
                 with alice.http.stream("POST", f"/sessions/{other}/turns", json=turn_body("y" * 20_000)) as response:
                     if response.status_code != 200:
                         response.read()
                 if response.status_code == 200:
-                    # The write-ahead log had room for this one yet.
+                    # The write-ahead log still had space for this one.
                     assert time.monotonic() < until
                     continue
                 if response.status_code != 409:
@@ -118,7 +118,7 @@ def test_a_full_disk_refuses_keeps_what_was_there_and_works_again(disk: Disk, mo
                     refused += 1
             created = alice.http.post("/sessions", json={"agent": {"name": "echo"}, "messages": [user("z" * 50_000)]})
             assert created.status_code == 503
-            # What is there can be read.
+            # Reading still works.
             acceptable(alice.history(other))
             assert alice.history(session)[0] == user(prompt)
             model.open_gate("full")
@@ -137,7 +137,7 @@ def test_a_full_disk_refuses_keeps_what_was_there_and_works_again(disk: Disk, mo
     for each in (session, other):
         until = time.monotonic() + 120
         while (response := alice.post(f"/sessions/{each}/turns", turn_body("room again"))).status_code != 200:
-            # What was accepted at the last moment may still be on its way.
+            # A turn that was accepted at the last moment may still be running.
             assert response.status_code in (409, 503)
             assert time.monotonic() < until
         assert response.json()["messages"] == [{"role": "assistant", "content": "echo: room again"}]

@@ -1,4 +1,4 @@
-"""Redis and Postgres go away under load and come back: turns go on or end, nothing that was acknowledged is lost."""
+"""Outages of Redis and Postgres under load: turns continue or end, and no acknowledged data is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.load.concurrent_clients import at_once, statuses
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
-from tests.faults.clients import Crowd, Person, Run, Told
+from tests.faults.clients import Clients, Observations, RetryingClient, Run
 from tests.faults.cluster import Cluster, wait_for
 
 
@@ -32,24 +32,24 @@ def ready(server: Server, index: int) -> bool:
 
 
 @pytest.mark.rule("A78", "A120")
-def test_redis_goes_and_comes_and_nobody_notices(cluster: Cluster, model: ModelServer) -> None:
+def test_an_outage_of_redis_is_invisible_to_clients(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
     own = server.redis
     assert own is not None
-    with Crowd(server, model, 4) as crowd:
-        crowd.wait_turns(4)
+    with Clients(server, model, 4) as clients:
+        clients.wait_turns(4)
         own.stop()
-        wait_for(lambda: not announcements(server, 0) and not announcements(server, 1), "the webs miss it")
-        crowd.wait_turns(8)
+        wait_for(lambda: not announcements(server, 0) and not announcements(server, 1), "the webs have lost the connection")
+        clients.wait_turns(8)
         own.start()
-        wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
-        crowd.wait_turns(8)
-    assert crowd.told.stops.keys() == {"end_turn", "tool_use"}, crowd.told
-    assert crowd.told.came_again == crowd.told.refused == 0, crowd.told
+        wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have reconnected")
+        clients.wait_turns(8)
+    assert clients.observed.stops.keys() == {"end_turn", "tool_use"}, clients.observed
+    assert clients.observed.reconnects == clients.observed.refused == 0, clients.observed
 
 
 @pytest.mark.rule("A78", "A121")
-def test_without_redis_a_turn_is_still_stopped(cluster: Cluster, model: ModelServer) -> None:
+def test_a_turn_can_be_cancelled_without_redis(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
     assert server.redis is not None
     alice = server.alice
@@ -65,8 +65,8 @@ def test_without_redis_a_turn_is_still_stopped(cluster: Cluster, model: ModelSer
 
 
 @pytest.mark.rule("A78")
-def test_a_redis_that_hangs_costs_nobody_more_than_a_moment(cluster: Cluster, model: ModelServer) -> None:
-    """It takes connections and says nothing: whoever tells others does not wait for it."""
+def test_a_redis_that_hangs_delays_requests_only_briefly(cluster: Cluster, model: ModelServer) -> None:
+    """Redis accepts connections but never responds; publishing does not wait for it."""
     server = cluster.server
     assert server.redis is not None
     assert server.redis.pid is not None
@@ -84,7 +84,7 @@ def test_a_redis_that_hangs_costs_nobody_more_than_a_moment(cluster: Cluster, mo
             assert time.monotonic() - began < 10 + usual
     finally:
         os.kill(server.redis.pid, signal.SIGCONT)
-    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
+    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have reconnected")
     assert alice.turn(session, "back").text == "echo: back"
 
 
@@ -106,14 +106,14 @@ def test_thirty_turns_at_once_are_all_accepted_while_redis_hangs(cluster: Cluste
     finally:
         os.kill(server.redis.pid, signal.SIGCONT)
     assert statuses(answers) == [200] * 30
-    # Their runs begin with the sweep instead of a wake-up; nobody waits for a timeout of Redis.
+    # The sweep starts their runs instead of a wake-up, without waiting for a timeout of Redis.
     assert frozen < 4 * quiet + 2
-    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
+    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have reconnected")
 
 
 @pytest.mark.rule("A78")
-def test_a_redis_that_refuses_to_write_ends_no_worker_and_no_run(cluster: Cluster, model: ModelServer) -> None:
-    """A primary that became a replica, or whose disk is full: it answers, with errors."""
+def test_workers_and_runs_survive_a_read_only_redis(cluster: Cluster, model: ModelServer) -> None:
+    """Redis became a replica, or its disk is full: it responds with errors."""
     server = cluster.server
     assert server.redis is not None
     alice = server.alice
@@ -125,26 +125,29 @@ def test_a_redis_that_refuses_to_write_ends_no_worker_and_no_run(cluster: Cluste
             for number in range(3):
                 assert alice.turn(alice.create(), f"hello {number}").text == f"echo: hello {number}"
             refused = [worker.log for worker in server.workers]
-            wait_for(lambda: all("read only replica" in log.read_text() for log in refused), "each worker was refused")
+            wait_for(
+                lambda: all("read only replica" in log.read_text() for log in refused),
+                "Redis has refused a command of each worker",
+            )
             assert all(worker.alive for worker in server.workers)
         finally:
             admin.execute_command("REPLICAOF", "NO", "ONE")
         model.open_gate("refused")
         assert stream.rest()[-1].data == {"stopReason": "end_turn"}
     assert all(worker.alive for worker in server.workers)
-    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have it again")
+    wait_for(lambda: announcements(server, 0) and announcements(server, 1), "the webs have reconnected")
 
 
 @pytest.mark.rule("A40", "A78", "A98")
 def test_postgres_is_restarted_under_load(cluster: Cluster, model: ModelServer) -> None:
-    """The fast shutdown of an upgrade: nothing is lost, and no position."""
-    with Crowd(cluster.server, model, 4) as crowd:
-        crowd.wait_turns(4)
+    """A fast shutdown, as in an upgrade: no data and no position is lost."""
+    with Clients(cluster.server, model, 4) as clients:
+        clients.wait_turns(4)
         cluster.postgres.stop()
-        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs miss it")
+        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs have lost the connection")
         cluster.postgres.start()
-        crowd.wait_turns(8)
-    assert crowd.told.lost_positions == 0, crowd.told
+        clients.wait_turns(8)
+    assert clients.observed.lost_positions == 0, clients.observed
 
 
 def positions_of(cluster: Cluster) -> set[tuple[object, object]]:
@@ -152,44 +155,44 @@ def positions_of(cluster: Cluster) -> set[tuple[object, object]]:
 
 
 @pytest.mark.rule("A40", "A78", "A98", "A120")
-def test_postgres_crashes_under_load_and_no_number_is_given_twice(cluster: Cluster, model: ModelServer) -> None:
-    with Crowd(cluster.server, model, 4) as crowd:
-        crowd.wait_turns(4)
+def test_no_sequence_number_is_reused_after_a_crash_of_postgres(cluster: Cluster, model: ModelServer) -> None:
+    with Clients(cluster.server, model, 4) as clients:
+        clients.wait_turns(4)
         ((before,),) = cluster.ask("select max(seq) from event")
         cluster.postgres.kill()
-        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs miss it")
+        wait_for(lambda: not ready(cluster.server, 0) and not ready(cluster.server, 1), "the webs have lost the connection")
         cluster.postgres.start()
-        crowd.wait_turns(8)
+        clients.wait_turns(8)
     assert isinstance(before, int)
     beyond = cluster.ask("select tenant_id, after, upto from journal_gap where upto > %s", before)
-    assert beyond, "the counter did not leap over what may have been shown and lost"
+    assert beyond, "the counter did not skip numbers of events that may have been sent and lost"
     inside = cluster.ask(
         "select count(*) from event e join journal_gap g using (tenant_id) where e.seq > g.after and e.seq <= g.upto"
     )
-    assert inside == [(0,)], "numbers were given inside a gap"
+    assert inside == [(0,)], "there are events inside a gap"
 
 
 @pytest.mark.rule("A120", "A40")
-def test_a_position_that_a_crash_of_the_database_took_is_410(cluster: Cluster, model: ModelServer) -> None:
-    """Words that were shown and not yet on disk: their reader is told that it must begin anew."""
+def test_a_position_lost_in_a_crash_of_the_database_is_410(cluster: Cluster, model: ModelServer) -> None:
+    """Events were sent but not yet on disk: the client is told to read the stream from its start."""
     server = cluster.server
     alice = server.alice
-    # The barrier comes half a second after a delta; a stream that never rests has always some words that are not on disk.
+    # Deltas reach the disk within half a second, so a continuous stream always has some that are not on disk yet.
     prompt = model.script([*(step for w in range(400) for step in (steps.text(f"{w} "), steps.pause(0.01)))])
     session = alice.create()
-    person = Person(server, Told())
-    run = Run(person, session, turn_body(prompt, stream="delta"))
+    client = RetryingClient(server, Observations())
+    run = Run(client, session, turn_body(prompt, stream="delta"))
     with alice.stream(session, prompt) as stream:
         while len(stream.seen) < 60:
             assert stream.next() is not None
         cluster.postgres.kill()
-        # Whatever still was on its way to us.
+        # Read everything that the server has already sent.
         stream.until_comment()
         while stream._ready:
             stream.next()
     last = stream.seen[-1].id
     cluster.postgres.start()
-    wait_for(lambda: ready(server, 0), "the web has it again")
+    wait_for(lambda: ready(server, 0), "the web has reconnected")
     response = alice.get(f"/sessions/{session}/events/stream", params={"stream": "delta", "after": last})
     kept = {str(seq) for (seq,) in cluster.ask("select to_hex(seq) from event")}
     if last[:16].lstrip("0") in kept:
@@ -207,11 +210,11 @@ def test_a_position_that_a_crash_of_the_database_took_is_410(cluster: Cluster, m
     if not run.unseen:
         assert said == run.text
     assert alice.turn(session, "and now?").text == "echo: and now?"
-    person.close()
+    client.close()
 
 
 def kill_a_backend(cluster: Cluster) -> bool:
-    """kill -9 of one that serves a worker; False if it had gone by itself."""
+    """Kill a backend that serves a worker with SIGKILL; False if there was none."""
     for pid, name, *_ in cluster.backends():
         if "worker" in str(name):
             with contextlib.suppress(ProcessLookupError):
@@ -221,16 +224,16 @@ def kill_a_backend(cluster: Cluster) -> bool:
 
 
 @pytest.mark.rule("A78", "A40")
-def test_one_backend_is_killed_and_all_others_with_it(cluster: Cluster, model: ModelServer) -> None:
-    """kill -9 of one backend: Postgres ends them all and recovers, by itself."""
-    with Crowd(cluster.server, model, 3) as crowd:
-        crowd.wait_turns(3)
+def test_recovery_after_a_killed_postgres_backend(cluster: Cluster, model: ModelServer) -> None:
+    """After SIGKILL of one backend, Postgres ends all of them and recovers by itself."""
+    with Clients(cluster.server, model, 3) as clients:
+        clients.wait_turns(3)
         wait_for(lambda: kill_a_backend(cluster), "one backend is killed")
-        crowd.wait_turns(6)
+        clients.wait_turns(6)
 
 
 @pytest.mark.rule("A6")
-def test_while_postgres_is_away_every_question_is_refused_in_time(cluster: Cluster, model: ModelServer) -> None:
+def test_every_request_is_refused_in_time_while_postgres_is_down(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
     alice = server.alice
     session = alice.create()

@@ -1,4 +1,4 @@
-"""Providers that drop, hang, flood or stammer, and a client that never reads."""
+"""Providers that drop connections, hang, send too much or broken text, and a client that never reads."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def memory_of(pid: int) -> int:
 @pytest.mark.parametrize(
     "fault", [steps.drop(), steps.close(), steps.hang(), steps.error_object()], ids=lambda step: str(step["do"])
 )
-def test_a_provider_that_breaks_off_costs_its_turn_and_nothing_else(
-    cluster: Cluster, model: ModelServer, fault: steps.Step
-) -> None:
+def test_a_provider_that_breaks_off_fails_only_its_turn(cluster: Cluster, model: ModelServer, fault: steps.Step) -> None:
     alice = cluster.server.alice
     session = alice.create("impatient")
     silent, partial = model.script([fault]), model.script([steps.text("half "), fault])
@@ -43,7 +41,7 @@ def test_a_provider_that_breaks_off_costs_its_turn_and_nothing_else(
     assert events[-1].data == {"stopReason": "error"}
     assert alice.history(session) == [*said_before, user(partial), {"role": "assistant", "content": "half "}]
     assert alice.turn(session, silent).stop == "error"
-    # Only before the first output is a model asked again, and only as often as the agent allows.
+    # A request is repeated only before its first output, and only as often as the agent allows.
     assert len(model.requests_of(partial)) == 1
     assert len(model.requests_of(silent)) <= 2
     assert alice.turn(session, "fine").text == "echo: fine"
@@ -51,7 +49,7 @@ def test_a_provider_that_breaks_off_costs_its_turn_and_nothing_else(
 
 
 @pytest.mark.rule("A84")
-def test_a_provider_that_fails_before_its_first_word_is_asked_again(cluster: Cluster, model: ModelServer) -> None:
+def test_a_request_that_fails_before_its_first_output_is_repeated(cluster: Cluster, model: ModelServer) -> None:
     alice = cluster.server.alice
     prompt = model.script(attempts([steps.drop()], [steps.text("here")]))
     assert alice.turn(alice.create("impatient"), prompt).text == "here"
@@ -59,7 +57,7 @@ def test_a_provider_that_fails_before_its_first_word_is_asked_again(cluster: Clu
 
 
 @pytest.mark.rule("A58")
-def test_half_a_character_is_never_shown(cluster: Cluster, model: ModelServer) -> None:
+def test_incomplete_characters_are_never_sent(cluster: Cluster, model: ModelServer) -> None:
     alice = cluster.server.alice
     cut = [steps.text("a"), *steps.split_text("\N{GRINNING FACE}", 2), steps.text("z")]
     escaped = json.dumps({"choices": [{"index": 0, "delta": {"content": "\ud83d"}, "finish_reason": None}]})
@@ -77,7 +75,7 @@ def test_half_a_character_is_never_shown(cluster: Cluster, model: ModelServer) -
 
 
 @pytest.mark.rule("A58", "A93")
-def test_ten_megabytes_in_one_answer_arrive_whole(cluster: Cluster, model: ModelServer) -> None:
+def test_an_answer_of_ten_megabytes_arrives_completely(cluster: Cluster, model: ModelServer) -> None:
     server = cluster.server
     alice = server.alice
     line = "0123456789abcde\n"
@@ -104,8 +102,8 @@ def test_ten_megabytes_in_one_answer_arrive_whole(cluster: Cluster, model: Model
 
 
 @pytest.mark.rule("A58", "A120")
-def test_a_client_that_never_reads_holds_up_nobody(cluster: Cluster, model: ModelServer) -> None:
-    """Its socket fills, its stream waits; the turn goes on without it, and memory stays bounded."""
+def test_a_client_that_never_reads_delays_no_other_client(cluster: Cluster, model: ModelServer) -> None:
+    """Its stream waits while its socket is full; the turn continues, and memory stays bounded."""
     server = cluster.server
     alice = server.alice
     piece = "0123456789abcde\n" * 512

@@ -1,4 +1,4 @@
-"""kill -9 of web, worker and beat at random moments under load, again and again."""
+"""Web, worker and beat are killed (SIGKILL) repeatedly at random moments under load."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ import pytest
 from tests.e2e.client import Stream
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
-from tests.faults.clients import PILOT, Crowd
+from tests.faults.clients import PILOT, Clients
 from tests.faults.cluster import TAKEN_OVER_WITHIN, Cluster, wait_for, wait_log
 
 log = logging.getLogger(__name__)
 
 
-def deaths(cluster: Cluster, model: ModelServer, *, seed: int, people: int, count: int, crashes: bool = False) -> Crowd:
-    """``count`` deaths, the moments and the victims by the seed; returns when everybody has seen a whole turn after the last."""
+def kill_processes(
+    cluster: Cluster, model: ModelServer, *, seed: int, client_count: int, kills: int, crashes: bool = False
+) -> Clients:
+    """Kill ``kills`` processes, chosen by the seed. Returns after more turns of all clients have ended."""
     chance = random.Random(seed)
     victims = ["worker 0", "worker 1", "web 0", "web 1", "beat", *(["postgres", "redis"] if crashes else [])]
-    died = []
-    with Crowd(cluster.server, model, people, patience=240) as crowd:
-        crowd.wait_turns(people)
-        for _ in range(count):
-            # A moment is not waited for, it is what is tried.
+    killed = []
+    with Clients(cluster.server, model, client_count, patience=240) as clients:
+        clients.wait_turns(client_count)
+        for _ in range(kills):
+            # The random moment of the kill is what the test varies.
             time.sleep(chance.uniform(0.05, 1.5))
             victim, _, index = chance.choice(victims).partition(" ")
-            died.append(f"{victim} {index}")
-            log.info("seed %s: now %s", seed, died[-1])
+            killed.append(f"{victim} {index}")
+            log.info("seed %s: now %s", seed, killed[-1])
             match victim:
                 case "worker":
                     cluster.kill_worker(int(index))
                 case "web":
                     cluster.kill_web(int(index))
-                    # The other web may be next, and somebody has to be there.
+                    # The other web may be killed next, so this one must be ready.
                     cluster.server.wait_ready(int(index))
                 case "beat":
                     cluster.kill_beat()
@@ -51,41 +53,41 @@ def deaths(cluster: Cluster, model: ModelServer, *, seed: int, people: int, coun
                     cluster.server.redis.kill()
                     time.sleep(chance.uniform(0, 2))
                     cluster.server.redis.start()
-        crowd.wait_turns(2 * people, timeout=240)
-    log.info("seed %s: %s: %s", seed, ", ".join(died), crowd.told)
-    return crowd
+        clients.wait_turns(2 * client_count, timeout=240)
+    log.info("seed %s: %s: %s", seed, ", ".join(killed), clients.observed)
+    return clients
 
 
 @pytest.mark.rule("A66", "A78", "A98", "A120")
 def test_two_deaths_at_random_moments(cluster: Cluster, model: ModelServer) -> None:
-    deaths(cluster, model, seed=1, people=4, count=2)
+    kill_processes(cluster, model, seed=1, client_count=4, kills=2)
 
 
 @pytest.mark.slow
 @pytest.mark.rule("A66", "A78", "A98", "A120")
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_many_deaths_at_random_moments(cluster: Cluster, model: ModelServer, seed: int) -> None:
-    crowd = deaths(cluster, model, seed=seed, people=8, count=8)
-    assert crowd.told.lost_positions == 0, "only a crash of the database may take a position"
+    clients = kill_processes(cluster, model, seed=seed, client_count=8, kills=8)
+    assert clients.observed.lost_positions == 0, "only a crash of the database may lose a position"
 
 
 @pytest.mark.slow
 @pytest.mark.rule("A66", "A78", "A98", "A120", "A40")
 @pytest.mark.parametrize("seed", range(20, 24))
 def test_everything_dies_at_random_moments(cluster: Cluster, model: ModelServer, seed: int) -> None:
-    deaths(cluster, model, seed=seed, people=8, count=8, crashes=True)
+    kill_processes(cluster, model, seed=seed, client_count=8, kills=8, crashes=True)
 
 
 @pytest.mark.rule("A66", "A78")
 def test_a_worker_that_was_thought_dead_wakes_up_and_changes_nothing(cluster: Cluster, model: ModelServer) -> None:
-    """Stopped for longer than its lease: its turns are others' when it comes back, and nothing of its is stored."""
+    """A worker is frozen for longer than its lease. Others take its turns over, and it stores nothing when it resumes."""
     server = cluster.server
     alice = server.alice
     spoken = model.script([steps.text("half "), steps.gate("zombie"), steps.text("too late")])
     silent = model.script([steps.gate("zombie"), steps.text("once")])
     at_work = model.script([steps.call("block", {"gate": "zombie"}, id="z1")], [steps.text("I heard")])
     sessions = {prompt: alice.create(PILOT) for prompt in (spoken, silent, at_work)}
-    # One worker alone, so that all three are its.
+    # Only one worker, so that it runs all three turns.
     server.workers[1].kill()
     streams: dict[str, Stream] = {}
     with contextlib.ExitStack() as stack:
@@ -108,8 +110,8 @@ def test_a_worker_that_was_thought_dead_wakes_up_and_changes_nothing(cluster: Cl
         finally:
             os.kill(server.workers[0].popen.pid, signal.SIGCONT)
     before = {session: alice.history(session) for session in sessions.values()}
-    # Whatever it still wanted to say, it has said when it has run another turn of its own or let its old ones go.
-    wait_for(lambda: model.streams == 0, "it has closed its calls to the provider")
+    # When it has closed its provider calls, it will write nothing more for its old turns.
+    wait_for(lambda: model.streams == 0, "the worker closes its calls to the provider")
     assert before == {session: alice.history(session) for session in sessions.values()}
     assert before[sessions[spoken]][-1]["content"] == "half "
     assert before[sessions[silent]][-1]["content"] == "once"
@@ -124,7 +126,7 @@ def test_a_worker_that_was_thought_dead_wakes_up_and_changes_nothing(cluster: Cl
 @pytest.mark.slow
 @pytest.mark.rule("A78")
 def test_sixty_turns_survive_the_death_of_every_worker(cluster: Cluster, model: ModelServer) -> None:
-    """All workers at once, more runs than a take-over does in one look."""
+    """All workers are killed at once, with more runs than one sweep takes over."""
     server = cluster.server
     alice = server.alice
     prompt = model.script([steps.gate("all dead"), steps.text("alive")])
@@ -139,7 +141,7 @@ def test_sixty_turns_survive_the_death_of_every_worker(cluster: Cluster, model: 
         cluster.kill_worker(index)
     model.open_gate("all dead")
     for worker in server.workers:
-        # How long a start takes is the machine's affair.
+        # The time limit below does not include the start of the workers.
         wait_log(worker, "worker_ready")
     wait_for(lambda: cluster.turns_running() == 0, "every turn has ended", TAKEN_OVER_WITHIN)
     for session in sessions:

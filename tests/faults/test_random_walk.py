@@ -1,8 +1,7 @@
-"""Random walks through everything a client can do, with processes dying under its feet.
+"""Random sequences of all client actions, while processes are killed.
 
-Every walker follows its own seed: it starts turns, answers calls or lets them be, cancels, leaves streams
-and comes back, deletes. After each step what it has seen must agree with the history, and in the end
-nothing may be stuck.
+Each walker follows its own seed: it starts turns, answers calls or not, cancels, leaves and rejoins streams, and deletes
+sessions. After each step the events it received must match the history, and at the end no turn may be stuck.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.e2e.client import deny, grant, tool, turn_body, user
 from tests.e2e.sse import SseEvent
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
-from tests.faults.clients import MINE, Fault, Person, Run, Told, acceptable, acceptable_requests
+from tests.faults.clients import CLIENT_TOOL, Fault, Observations, RetryingClient, Run, acceptable, acceptable_requests
 from tests.faults.cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -36,9 +35,9 @@ NOTES = ("Tool call denied", "Tool execution failed: interrupted")
 
 @dataclass
 class Walker:
-    """One session after the other, and what must stand in the present one's history."""
+    """Uses one session after the other, and keeps the expected history of the current one."""
 
-    person: Person
+    client: RetryingClient
     model: ModelServer
     seed: int
     done: list[str] = field(default_factory=list)
@@ -71,14 +70,14 @@ class Walker:
     # --- steps ---
 
     def create(self) -> None:
-        self.session = self.person.create(ASKING, tools=[MINE])
+        self.session = self.client.create(ASKING, tools=[CLIENT_TOOL])
         self.seen, self.waiting = [], []
 
     def start(self) -> None:
         self._finish(*self._begin())
 
     def start_and_leave(self) -> None:
-        """Leaves after some events and comes back by position, to any web."""
+        """Leaves the stream after some events and resumes it by position, at any web."""
         run, prompt = self._begin()
         run.leave_after = self.chance.randrange(1, 9)
         self._finish(run, prompt)
@@ -87,13 +86,13 @@ class Walker:
         run, prompt = self._begin()
         run.act_after, run.act = self.chance.randrange(1, 9), self._cancel
         self._finish(run, prompt)
-        # It was cancelled while it ran, or when it waited already.
+        # It was cancelled while it ran or while it waited.
         self.waiting = []
 
     def start_twice(self) -> None:
-        """A second message while the first is worked on is refused, and costs the first nothing."""
+        """A second message during a turn is refused and does not disturb the turn."""
         run, prompt = self._begin()
-        run.act_after, run.act, run.others_follow = 1, self._intrude, True
+        run.act_after, run.act, run.others_follow = 1, self._start_second, True
         self._finish(run, prompt)
 
     def answer(self) -> None:
@@ -110,7 +109,7 @@ class Walker:
                 answers.append(deny(call["toolCallId"], "no rope"))
         if not answers:
             return
-        run = Run(self.person, self.session, turn_body(*answers, stream="delta"))
+        run = Run(self.client, self.session, turn_body(*answers, stream="delta"))
         self.seen += [each for each in answers if each["role"] == "tool"]
         self.waiting = kept
         self._finish(run, None)
@@ -120,38 +119,38 @@ class Walker:
         self.waiting = []
 
     def delete(self) -> None:
-        """Also in the middle of a turn: whoever reads it sees an end, and then there is no session."""
+        """Deletes the session during a turn: its reader sees an end, and then the session does not exist."""
         run, _ = self._begin()
         gone = self.session
         run.act_after, run.act = self.chance.randrange(1, 6), self._delete
         run.may_vanish = True
         run.finish()
         for path in (f"/sessions/{gone}", f"/sessions/{gone}/history?type=full"):
-            if (status := self.person.ask("GET", path).status_code) != 404:
+            if (status := self.client.ask("GET", path).status_code) != 404:
                 raise Fault(f"{path} is {status} after it was deleted")
         self.create()
 
     def _delete(self) -> None:
-        # Whoever deletes twice, because the first answer was lost, hears that it is gone.
-        if (status := self.person.ask("DELETE", f"/sessions/{self.session}").status_code) not in (204, 404):
+        # 404 if the response to the first DELETE was lost and it is repeated.
+        if (status := self.client.ask("DELETE", f"/sessions/{self.session}").status_code) not in (204, 404):
             raise Fault(f"DELETE: {status}")
 
     def _cancel(self) -> None:
-        self.person.ok("POST", f"/sessions/{self.session}/cancel")
+        self.client.ok("POST", f"/sessions/{self.session}/cancel")
 
-    def _intrude(self) -> None:
-        response = self.person.ask("POST", f"/sessions/{self.session}/turns", turn_body("me first", stream="delta"))
+    def _start_second(self) -> None:
+        response = self.client.ask("POST", f"/sessions/{self.session}/turns", turn_body("me first", stream="delta"))
         if response.status_code == 200:
-            # The first one was over already; then this was a turn of its own.
+            # The first turn was already over, so this was a separate turn.
             events = sse.parse(response.content)
-            self._intruder = _as_stored("me first", events)
+            self._second_turn = _as_stored("me first", events)
         elif response.status_code != 409:
             raise Fault(f"a second turn: {response.status_code}")
 
-    # --- what a turn does ---
+    # --- turns ---
 
     def _begin(self) -> tuple[Run, str]:
-        self._intruder: list[dict[str, Any]] = []
+        self._second_turn: list[dict[str, Any]] = []
         tag = f"s{self.seed}.{next(self._count)}.{secrets.token_hex(3)}"
         pause = steps.pause(self.chance.choice([0.0, 0.01, 0.05]))
         answers: list[list[steps.Step]] = []
@@ -161,7 +160,7 @@ class Walker:
                 call_id = f"{tag}.{step}.{number}"
                 kind = self.chance.choice(["tide_table", "tide_table", "mine", "order_rope"])
                 if kind == "tide_table":
-                    self.person.told.harbours.append(call_id)
+                    self.client.observed.harbours.append(call_id)
                     said.append(steps.call(kind, {"harbour": call_id}, id=call_id))
                 elif kind == "order_rope":
                     metres = float(secrets.randbelow(10**9)) + 0.5
@@ -172,7 +171,7 @@ class Walker:
             answers.append(said)
         answers.append([piece for word in range(8) for piece in (steps.text(f"{tag}w{word} "), pause)])
         prompt = self.model.script(*answers, name=f"walk {tag}")
-        return Run(self.person, self.session, turn_body(prompt, stream="delta")), prompt
+        return Run(self.client, self.session, turn_body(prompt, stream="delta")), prompt
 
     def _finish(self, run: Run, prompt: str | None) -> None:
         run.finish()
@@ -188,16 +187,16 @@ class Walker:
             if run.stop != "tool_use":
                 self.waiting = []
             if run.stop == "tool_use" and not self.waiting:
-                raise Fault("it waits for nothing")
-        self.seen += self._intruder
-        if self._intruder:
+                raise Fault("stopped with tool_use, but no call is open")
+        self.seen += self._second_turn
+        if self._second_turn:
             self.waiting = []
 
-    _intruder: list[dict[str, Any]] = field(default_factory=list)
+    _second_turn: list[dict[str, Any]] = field(default_factory=list)
 
     def check(self) -> None:
-        """The history is what was seen, but for the notes that close calls nobody answered."""
-        lines = self.person.history(self.session)
+        """The history equals the received events, except for results that close unanswered calls."""
+        lines = self.client.history(self.session)
         acceptable(lines)
         place = 0
         for expected in self.seen:
@@ -209,14 +208,14 @@ class Walker:
                 place += 1
             if place >= len(lines) or lines[place] != expected:
                 found = lines[place] if place < len(lines) else "nothing"
-                raise Fault(f"line {place} of the history is {found}, seen was {expected}")
+                raise Fault(f"line {place} of the history is {found}, but {expected} was received")
             place += 1
         if left := [line for line in lines[place:] if not _is_note(line)]:
-            raise Fault(f"nobody saw {left}")
+            raise Fault(f"the history has lines that were not received: {left}")
 
 
 def _as_stored(prompt: str, events: Sequence[SseEvent]) -> list[dict[str, Any]]:
-    """A new message and what it led to. What closes the calls of the turn it took the place of stands before it."""
+    """The stored lines of a new message and its turn, after the results that close calls of the replaced turn."""
     closed = [event for event in events if event.name == "tool_result" and event.data["content"] == REPLACED]
     said = [event for event in events if event not in closed]
     return [*({"role": "tool", **event.data} for event in closed), user(prompt), *sse.rebuilt(said)]
@@ -230,23 +229,25 @@ def _is_note(line: dict[str, Any]) -> bool:
     return line["role"] == "tool" and isinstance(line["content"], str) and line["content"].startswith(NOTES)
 
 
-def walks(cluster: Cluster, model: ModelServer, *, seed: int, walkers: int, length: int, deaths: int) -> None:
-    told = Told()
-    party = [Walker(Person(cluster.server, told, patience=240), model, seed * 1000 + number) for number in range(walkers)]
+def walks(cluster: Cluster, model: ModelServer, *, seed: int, walkers: int, length: int, kills: int) -> None:
+    observed = Observations()
+    party = [
+        Walker(RetryingClient(cluster.server, observed, patience=240), model, seed * 1000 + number) for number in range(walkers)
+    ]
 
-    def go(walker: Walker) -> None:
+    def walk(walker: Walker) -> None:
         try:
             walker.walk(length)
         except Exception as error:
-            told.failed(f"seed {walker.seed}, {walker.session}, {walker.done}: {type(error).__name__}: {error}")
+            observed.failed(f"seed {walker.seed}, {walker.session}, {walker.done}: {type(error).__name__}: {error}")
         finally:
-            walker.person.close()
+            walker.client.close()
 
-    threads = [threading.Thread(target=go, args=(walker,), daemon=True) for walker in party]
+    threads = [threading.Thread(target=walk, args=(walker,), daemon=True) for walker in party]
     for thread in threads:
         thread.start()
     chance = random.Random(seed)
-    for _ in range(deaths):
+    for _ in range(kills):
         time.sleep(chance.uniform(0.2, 2.0))
         index = chance.randrange(2)
         if chance.random() < 0.7:
@@ -256,25 +257,25 @@ def walks(cluster: Cluster, model: ModelServer, *, seed: int, walkers: int, leng
             cluster.server.wait_ready(index)
     for thread in threads:
         thread.join(240 + 10 * length)
-    assert not told.faults, "\n".join([str(told), *told.faults])
+    assert not observed.faults, "\n".join([str(observed), *observed.faults])
     assert not any(thread.is_alive() for thread in threads), [walker.done for walker in party]
     acceptable_requests(model)
     tools = cluster.server.tools
-    for harbour in told.harbours:
+    for harbour in observed.harbours:
         assert tools.executions("tide_table", harbour=harbour) <= 1, harbour
     for walker in party:
         for metres in walker.ropes:
             assert tools.executions("order_rope", metres=metres) <= 1, metres
-    log.info("seed %s: %s; %s steps", seed, told, sum(len(walker.done) for walker in party))
+    log.info("seed %s: %s; %s steps", seed, observed, sum(len(walker.done) for walker in party))
 
 
 @pytest.mark.rule("A78", "A66", "A72", "A90", "A98", "A120", "A121")
-def test_a_short_walk(cluster: Cluster, model: ModelServer) -> None:
-    walks(cluster, model, seed=1, walkers=3, length=8, deaths=1)
+def test_a_short_random_walk(cluster: Cluster, model: ModelServer) -> None:
+    walks(cluster, model, seed=1, walkers=3, length=8, kills=1)
 
 
 @pytest.mark.slow
 @pytest.mark.rule("A78", "A66", "A72", "A90", "A98", "A120", "A121")
 @pytest.mark.parametrize("seed", range(100, 106))
-def test_long_walks(cluster: Cluster, model: ModelServer, seed: int) -> None:
-    walks(cluster, model, seed=seed, walkers=6, length=25, deaths=seed % 3 * 4)
+def test_long_random_walks(cluster: Cluster, model: ModelServer, seed: int) -> None:
+    walks(cluster, model, seed=seed, walkers=6, length=25, kills=seed % 3 * 4)

@@ -1,4 +1,4 @@
-"""Many clients at the same moment."""
+"""Runs functions with many clients at the same moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def at_once(server: Server, *acts: Callable[[Client], Result], key: str | None = None) -> list[Result]:
-    """Each act in a thread with a client of its own, all let go together; their results in the order of the acts."""
+    """Run each function in its own thread with its own client, started together; returns the results in order."""
     barrier = threading.Barrier(len(acts))
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
@@ -21,7 +21,7 @@ def at_once(server: Server, *acts: Callable[[Client], Result], key: str | None =
     def run(number: int, act: Callable[[Client], Result]) -> None:
         client = Client(server.origin(number % len(server.ports)), key or server.keys.alice)
         try:
-            # A connection that is already open makes the moments meet.
+            # Open the connection first, so that the requests start at the same moment.
             client.get("/sessions/none")
             barrier.wait(120)
             results[number] = act(client)
@@ -35,7 +35,7 @@ def at_once(server: Server, *acts: Callable[[Client], Result], key: str | None =
         thread.start()
     for thread in threads:
         thread.join(300)
-        assert not thread.is_alive(), "somebody is still waiting"
+        assert not thread.is_alive(), "a client is still waiting"
     if failures:
         raise failures[0]
     return [results[number] for number in range(len(acts))]

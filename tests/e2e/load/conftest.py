@@ -1,4 +1,4 @@
-"""A server of each shape for tests that press on it."""
+"""A server of each shape for load tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.fakes.model_server import ModelServer
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
-    # The leases of the product: on a machine under pressure, short ones run out by themselves.
+    # Default lease times, because short leases expire on a busy machine.
     leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
-    directory = tmp_path_factory.mktemp("pressed")
+    directory = tmp_path_factory.mktemp("load")
     with servers.running(request.param, directory, _model_server.url, environment=leases) as running:
         yield running
