@@ -25,7 +25,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     reader.close()
 
 
-def test_whoever_types_what_the_page_says_sees_what_the_page_shows(reader: Reader) -> None:
+def test_commands_of_the_aap_page_have_the_documented_output(reader: Reader) -> None:
     wrong: list[str] = []
     for block in blocks(PAGE.read_text()):
         # The page may still speak of a version that is no longer there.
@@ -53,11 +53,11 @@ def test_whoever_types_what_the_page_says_sees_what_the_page_shows(reader: Reade
         (1, True, False),
     ],
 )
-def test_an_answer_is_compared_with_what_is_shown(shown: Any, said: Any, fit: bool) -> None:
+def test_fits_compares_output_with_the_documentation(shown: Any, said: Any, fit: bool) -> None:
     assert value_fits(shown, said) is fit
 
 
-def test_every_block_of_the_page_is_a_command_or_stands_below_one() -> None:
+def test_every_block_of_the_aap_page_is_tested() -> None:
     page = PAGE.read_text()
     fences: Mapping[str, int] = {form: len(re.findall(rf"^```{form}$", page, re.MULTILINE)) for form in ("sh", "json", "text")}
     found = blocks(page)
@@ -66,5 +66,5 @@ def test_every_block_of_the_page_is_a_command_or_stands_below_one() -> None:
     assert 2 * sum(fences.values()) == len(re.findall(r"^```", page, re.MULTILINE))
 
 
-def test_the_page_is_linked_from_the_first_page() -> None:
+def test_the_page_is_linked_from_the_documentation_index() -> None:
     assert "(docs/protocols/aap.md)" in (ROOT / "README.md").read_text()

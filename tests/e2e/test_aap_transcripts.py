@@ -18,7 +18,7 @@ LISTED = 51
 
 @pytest.mark.rule("A14", "A54", "A55", "A56", "A57", "A58", "A59", "A61", "A64", "A65", "A70", "A6")
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=[path.stem for path in TRANSCRIPTS])
-def test_the_wire_is_byte_for_byte_what_the_transcript_says(path: Path, server: Server, model: ModelServer) -> None:
+def test_the_wire_equals_the_transcript_byte_for_byte(path: Path, server: Server, model: ModelServer) -> None:
     # A tenant of its own, and a key for agents whose description no other test has a reason to change.
     agents = "echo,climber" if path.stem.endswith("-lists") else ""
     client = server.client(server.make_keys(f"t{secrets.token_hex(4)}/player/*/{agents}")[0])
@@ -29,7 +29,7 @@ def test_the_wire_is_byte_for_byte_what_the_transcript_says(path: Path, server: 
     assert transcript.Play(server.origin(), client.key, f"/aap/{version}", model, sessions).perform(text) == text
 
 
-def test_no_version_lacks_a_mode() -> None:
+def test_every_version_has_transcripts_of_every_mode() -> None:
     stems = {path.stem for path in TRANSCRIPTS}
     for version in {stem.partition("-")[0] for stem in stems}:
         assert {f"{version}-{part}" for part in ("delta", "message", "none", "lists")} <= stems

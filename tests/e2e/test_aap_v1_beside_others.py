@@ -27,7 +27,7 @@ def everyone(server: Server) -> Iterator[Everyone]:
 
 
 @pytest.mark.rule("A116", "A111", "A112", "A102")
-def test_each_version_shows_a_session_in_its_own_words(everyone: Everyone) -> None:
+def test_each_version_shows_a_session_in_its_own_format(everyone: Everyone) -> None:
     one, two, three = everyone
     session, _ = one.open({"name": "pilot", "options": {"tone": "dry"}}, "hi", tools=[old_tool("mine")])
     agent = {"name": "pilot", "options": {"tone": "dry"}}
@@ -43,7 +43,7 @@ def test_each_version_shows_a_session_in_its_own_words(everyone: Everyone) -> No
 
 
 @pytest.mark.rule("A116")
-def test_a_conversation_wanders_through_all_versions(everyone: Everyone, server: Server, model: ModelServer) -> None:
+def test_one_conversation_through_all_versions(everyone: Everyone, server: Server, model: ModelServer) -> None:
     one, two, three = everyone
     prompt = model.script(
         [
@@ -68,7 +68,7 @@ def test_a_conversation_wanders_through_all_versions(everyone: Everyone, server:
 
 
 @pytest.mark.rule("A116", "A103")
-def test_a_session_made_by_the_newest_is_the_oldests_too(everyone: Everyone) -> None:
+def test_a_session_of_version_3_is_usable_in_version_1(everyone: Everyone) -> None:
     one, _, three = everyone
     empty = three.create()
     assert one.ok("GET", f"/session/{empty}")["history"] == {"compacted": [], "full": []}
@@ -84,7 +84,7 @@ def test_a_session_made_by_the_newest_is_the_oldests_too(everyone: Everyone) -> 
 
 
 @pytest.mark.rule("A116", "A120", "A121")
-def test_a_running_turn_is_everybodys(everyone: Everyone, model: ModelServer) -> None:
+def test_a_running_turn_is_visible_in_all_versions(everyone: Everyone, model: ModelServer) -> None:
     one, two, three = everyone
     prompt = model.script([steps.text("half"), steps.hang()])
     with one.open_stream("echo", prompt) as (session, stream):

@@ -130,7 +130,7 @@ def test_there_is_no_path_for_histories(older: ClientV1) -> None:
 
 
 @pytest.mark.rule("A114", "A30")
-def test_secrets_are_stars_here_too(older: ClientV1, server: Server) -> None:
+def test_secrets_are_redacted_in_version_1(older: ClientV1, server: Server) -> None:
     session, _ = older.open({"name": "pilot", "options": {"model_key": SECRET}}, "hi")
     response = older.get(f"/session/{session}")
     assert response.json()["agent"]["options"] == {"model_key": "***"}
@@ -171,7 +171,7 @@ def test_a_conversation_from_its_creation_to_its_end(older: ClientV1, server: Se
 
 
 @pytest.mark.rule("A115", "A103", "A7", "A102")
-def test_a_creation_that_breaks_a_rule_makes_no_session(nobody_else: tuple[ClientV1, Client]) -> None:
+def test_an_invalid_creation_makes_no_session(nobody_else: tuple[ClientV1, Client]) -> None:
     older, _ = nobody_else
     assert pointers(older.refused_opening({"agent": {"name": "echo"}, "messages": []})) == ["/messages"]
     system = {"role": "system", "content": "x"}
@@ -189,7 +189,7 @@ def test_a_creation_whose_agent_fails_leaves_a_session(older: ClientV1, model: M
 
 
 @pytest.mark.rule("A115", "A120", "A121")
-def test_what_this_server_adds_is_there_too(older: ClientV1, model: ModelServer) -> None:
+def test_extensions_are_available_in_version_1(older: ClientV1, model: ModelServer) -> None:
     prompt = model.script([steps.text("half"), steps.hang()])
     with older.open_stream("echo", prompt) as (session, stream):
         stream.until("text_delta")

@@ -24,7 +24,7 @@ def both(server: Server) -> Iterator[tuple[ClientV2, Client]]:
 
 
 @pytest.mark.rule("A116", "A102")
-def test_a_session_made_by_the_old_is_continued_by_the_new_and_listed_by_both(both: tuple[ClientV2, Client]) -> None:
+def test_a_session_of_version_2_is_continued_in_version_3_and_listed_in_both(both: tuple[ClientV2, Client]) -> None:
     old, new = both
     session, _ = old.open("echo", "one", tools=[old_tool("mine")])
     assert new.turn(session, "two").text == "echo: two"
@@ -39,7 +39,7 @@ def test_a_session_made_by_the_old_is_continued_by_the_new_and_listed_by_both(bo
 
 
 @pytest.mark.rule("A116", "A102", "A103")
-def test_a_session_made_by_the_new_is_continued_and_deleted_by_the_old(both: tuple[ClientV2, Client]) -> None:
+def test_a_session_of_version_3_is_continued_and_deleted_in_version_2(both: tuple[ClientV2, Client]) -> None:
     old, new = both
     session = new.create({"name": "pilot", "options": {"tone": "x"}}, tools=[client_tool("mine")], messages=[user("seeded")])
     assert old.history(session) == [user("seeded")]
@@ -97,7 +97,7 @@ def test_a_running_turn_is_joined_refused_and_cancelled_through_the_other(
 
 
 @pytest.mark.rule("A116", "A35")
-def test_a_cursor_of_one_version_leads_on_in_the_other(both: tuple[ClientV2, Client]) -> None:
+def test_a_cursor_of_one_version_works_in_the_other(both: tuple[ClientV2, Client]) -> None:
     old, new = both
     made = [new.create() for _ in range(52)]
     cursor = old.ok("GET", "/sessions")["next"]

@@ -174,7 +174,7 @@ def test_tools_come_back_as_they_were_sent_and_reach_the_model(old: ClientV2, mo
 
 @pytest.mark.rule("A105", "A84")
 @pytest.mark.parametrize("stream", ["delta", "message", "none"])
-def test_a_creation_whose_agent_fails_leaves_a_session_to_go_on_with(old: ClientV2, model: ModelServer, stream: str) -> None:
+def test_a_creation_whose_agent_fails_leaves_a_usable_session(old: ClientV2, model: ModelServer, stream: str) -> None:
     failing = model.script([steps.status(400)])
     session, outcome = old.open("echo", failing, stream=stream)
     assert (outcome.stop, outcome.messages) == ("error", [])
@@ -188,7 +188,7 @@ def test_a_creation_whose_agent_fails_leaves_a_session_to_go_on_with(old: Client
 
 
 @pytest.mark.rule("A105", "A85")
-def test_a_creation_that_fails_in_the_middle_keeps_what_was_said(old: ClientV2, model: ModelServer) -> None:
+def test_a_creation_that_fails_during_the_answer_keeps_the_text(old: ClientV2, model: ModelServer) -> None:
     prompt = model.script([steps.text("half a"), steps.drop()])
     session, outcome = old.open("echo", prompt, stream="delta")
     assert (outcome.stop, outcome.text) == ("error", "half a")

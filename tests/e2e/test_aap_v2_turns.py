@@ -78,7 +78,7 @@ def test_mixed_calls_of_a_creation_are_answered_by_a_turn(old: ClientV2, server:
 
 
 @pytest.mark.rule("A106", "A64", "A66")
-def test_a_denial_is_worded_as_in_version_3_and_the_tool_never_runs(old: ClientV2, server: Server, model: ModelServer) -> None:
+def test_a_denial_has_the_text_of_version_3_and_the_tool_never_runs(old: ClientV2, server: Server, model: ModelServer) -> None:
     prompt = model.script([rope(2201, "d1"), rope(2202, "d2")], [steps.text("Then not.")])
     session, _ = old.open(pilot(ASKING), prompt)
     answered = old.turn(session, deny("d1", "we have plenty"), deny("d2"))
@@ -179,7 +179,7 @@ def test_a_creation_has_a_deadline(old: ClientV2, model: ModelServer, stream: st
 
 @pytest.mark.rule("A98")
 @pytest.mark.parametrize("stream", ["delta", "message", "none"])
-def test_a_creation_sent_again_while_it_runs_joins_it_and_later_gets_the_same_answer(
+def test_a_repeated_creation_joins_the_running_one_or_gets_its_response(
     old: ClientV2, server: Server, model: ModelServer, stream: str
 ) -> None:
     gate = f"v2 once {stream}"
@@ -213,7 +213,7 @@ def test_a_creation_sent_again_while_it_runs_joins_it_and_later_gets_the_same_an
 
 
 @pytest.mark.rule("A98")
-def test_a_key_means_something_else_in_another_version(old: ClientV2, alice: Any) -> None:
+def test_idempotency_keys_are_separate_per_version(old: ClientV2, alice: Any) -> None:
     headers = {"Idempotency-Key": "v2-and-v3"}
     session, _ = old.open("echo", "hi", headers=headers)
     response = alice.post("/sessions", {"agent": {"name": "echo"}}, headers=headers)
@@ -233,7 +233,7 @@ def test_a_creations_answers_carry_their_ids(old: ClientV2) -> None:
 
 
 @pytest.mark.rule("A94", "A5", "A8", "A106")
-def test_what_old_clients_send_besides_is_ignored(old: ClientV2) -> None:
+def test_members_of_older_versions_are_ignored(old: ClientV2) -> None:
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     body = {**opening_body("echo", "hi"), "limit": 3, "stream": None, "tools": None}
     response = old.request("PUT", "/session", body, headers={"Accept": "text/event-stream"})

@@ -64,7 +64,7 @@ def test_a_character_split_over_two_chunks_of_the_models_stream_arrives_whole(al
 
 
 @pytest.mark.rule("A37")
-def test_full_history_keeps_strings_strings_and_blocks_blocks(alice: Client, model: ModelServer) -> None:
+def test_full_history_keeps_strings_and_blocks_as_sent(alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.text("ok")])
     seed: list[dict[str, Any]] = [
         user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
@@ -137,7 +137,7 @@ def test_tool_inputs_keep_their_numbers_and_the_order_of_their_keys(alice: Clien
 
 @pytest.mark.rule("A97")
 @pytest.mark.parametrize("number", ["12345678901234567890.5", "0.1234567890123456789", "1e400", "-0.0", "1.0", "1E5", "-17"])
-def test_decimals_beyond_a_machines_precision_keep_their_value(alice: Client, model: ModelServer, number: str) -> None:
+def test_decimals_beyond_float_precision_keep_their_value(alice: Client, model: ModelServer, number: str) -> None:
     prompt = model.script([steps.call("mine", f'{{"n":{number}}}', id="c1")], [steps.text("ok")])
     session = alice.create(tools=[client_tool("mine")])
     alice.turn(session, prompt)
@@ -166,7 +166,7 @@ def test_neither_permissions_nor_instructions_are_in_a_history(alice: Client, mo
 
 
 @pytest.mark.rule("A40", "A62")
-def test_whoever_saw_the_end_can_read_the_turn_everywhere(alice: Client, model: ModelServer) -> None:
+def test_a_turn_whose_end_was_sent_is_readable_on_every_process(alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.text("the end")])
     session = alice.create("pilot")
     for mode in ("delta", "message"):

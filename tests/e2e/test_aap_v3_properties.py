@@ -112,14 +112,14 @@ def written(document: Any) -> bytes:
 @pytest.mark.rule("A4", "A6")
 @ON_A_SERVER
 @given(data=st.data())
-def test_a_spoiled_creation_is_never_a_5xx(alice: Client, data: st.DataObject) -> None:
+def test_a_mutated_creation_is_never_a_5xx(alice: Client, data: st.DataObject) -> None:
     assert send(alice, "POST", "/sessions", written(spoiled(GOOD_CREATION, data))) in (201, 400, 413, 422)
 
 
 @pytest.mark.rule("A4", "A6", "A7")
 @ON_A_SERVER
 @given(data=st.data())
-def test_a_spoiled_turn_is_never_a_5xx(alice: Client, data: st.DataObject) -> None:
+def test_a_mutated_turn_is_never_a_5xx(alice: Client, data: st.DataObject) -> None:
     session = alice.create("pilot")
     good = {
         "messages": [user([{"type": "text", "text": "hi"}])],
@@ -199,7 +199,7 @@ def test_any_seed_comes_back_exactly(alice: Client, asked: Any, answered: Any, c
     thought=st.lists(words, max_size=3),
     mode=st.sampled_from(["delta", "message", "none"]),
 )
-def test_whatever_a_model_says_arrives_exactly(
+def test_any_model_output_arrives_unchanged(
     alice: Client, model: ModelServer, pieces: list[str], called: dict[str, Any], thought: list[str], mode: str
 ) -> None:
     prompt = model.script([steps.thinking(*thought), steps.text(*pieces), steps.call("mine", called, id="p1", pieces=3)])

@@ -277,7 +277,7 @@ def test_a_secret_is_shown_as_stars_everywhere(server: Server, model: ModelServe
 
 
 @pytest.mark.rule("A30", "A69")
-def test_stars_sent_back_leave_the_secret_and_an_empty_one_is_the_operators(alice: Client, model: ModelServer) -> None:
+def test_redacted_values_keep_the_secret_and_an_empty_value_resets_it(alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.text("ok")])
 
     def key_used(**options: str) -> str:
@@ -341,7 +341,7 @@ def test_the_list_is_newest_first_in_pages_of_fifty_of_all_agents(server: Server
 
 
 @pytest.mark.rule("A35", "A34")
-def test_walking_the_list_is_stable_while_sessions_come_and_go(server: Server) -> None:
+def test_paging_is_stable_while_sessions_are_created_and_deleted(server: Server) -> None:
     somebody = server.new_tenant()
     made = [somebody.create() for _ in range(110)]
     first = somebody.ok("GET", "/sessions")

@@ -346,7 +346,7 @@ def test_many_readers_of_one_session_all_see_the_same(alice: Client, server: Ser
 
 
 @pytest.mark.rule("A91", "A66")
-def test_the_turn_goes_on_when_its_client_hangs_up_tools_included(alice: Client, server: Server, model: ModelServer) -> None:
+def test_a_turn_with_tools_continues_when_its_client_disconnects(alice: Client, server: Server, model: ModelServer) -> None:
     gate = "hung up"
     prompt = model.script(
         [steps.text("wait"), steps.gate(gate), steps.call("tide_table", {"harbour": gate}, id="g1")], [steps.text("complete")]
@@ -364,7 +364,9 @@ def test_the_turn_goes_on_when_its_client_hangs_up_tools_included(alice: Client,
 
 
 @pytest.mark.rule("A91")
-def test_a_client_that_hangs_up_before_a_json_answer_loses_nothing(alice: Client, server: Server, model: ModelServer) -> None:
+def test_a_client_that_disconnects_before_a_json_response_loses_nothing(
+    alice: Client, server: Server, model: ModelServer
+) -> None:
     gate = "hung up json"
     prompt = model.script([steps.gate(gate), steps.text("complete")])
     session = alice.create()
@@ -384,9 +386,7 @@ def test_a_client_that_hangs_up_before_a_json_answer_loses_nothing(alice: Client
 
 
 @pytest.mark.rule("A100", "A91")
-def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_everything(
-    alice: Client, server: Server, model: ModelServer
-) -> None:
+def test_a_slow_reader_delays_no_other_and_gets_everything(alice: Client, server: Server, model: ModelServer) -> None:
     piece = "0123456789" * 400
     # Just within AGENTHOST_MESSAGE_BYTES.
     prompt = model.script([steps.text(*[piece] * 1000)])

@@ -42,7 +42,7 @@ def comparable(response: httpx.Response) -> tuple[int, Any, set[str]]:
 
 @pytest.mark.rule("A3", "A31", "A51")
 @pytest.mark.parametrize(("method", "path", "body"), ON_A_SESSION)
-def test_another_tenants_session_answers_like_one_that_never_was(
+def test_a_session_of_another_tenant_responds_like_an_unknown_one(
     alice: Client, bob: Client, model: ModelServer, method: str, path: str, body: Any
 ) -> None:
     prompt = model.script([steps.text("t"), steps.call("mine", {}, id="wall1")])
@@ -66,7 +66,7 @@ def test_lists_hold_only_the_tenants_own(server: Server) -> None:
 
 
 @pytest.mark.rule("A3", "A120")
-def test_another_tenants_position_is_a_position_never_given(alice: Client, bob: Client) -> None:
+def test_a_position_of_another_tenant_is_unknown(alice: Client, bob: Client) -> None:
     mine, theirs = alice.create(), bob.create()
     for _ in range(3):
         position = bob.turn(theirs, "hi", stream="delta").events[0].id

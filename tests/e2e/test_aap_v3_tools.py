@@ -40,7 +40,7 @@ def test_a_trusted_tool_runs_at_once_and_the_model_goes_on_with_its_result(
 
 
 @pytest.mark.rule("A63")
-def test_trusted_calls_run_beside_each_other_and_results_come_as_they_finish(
+def test_trusted_calls_run_in_parallel_and_results_arrive_as_they_finish(
     alice: Client, server: Server, model: ModelServer
 ) -> None:
     prompt = model.script(
@@ -150,7 +150,7 @@ def test_mixed_parallel_calls(alice: Client, server: Server, model: ModelServer)
 
 
 @pytest.mark.rule("A68", "A63")
-def test_unexposed_tools_run_unasked_and_are_shown(alice: Client, model: ModelServer) -> None:
+def test_unexposed_tools_run_without_permission_and_are_shown(alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.call("whisper", {"words": "hush"}, id="w1")], [steps.text("ok")])
     session = alice.create("pilot")
     outcome = alice.turn(session, prompt, stream="delta")
@@ -175,7 +175,7 @@ def test_trust_given_later_does_not_resolve_pending_calls(alice: Client, server:
 
 
 @pytest.mark.rule("A67")
-def test_trust_withdrawn_holds_from_that_turn_on(alice: Client, server: Server, model: ModelServer) -> None:
+def test_withdrawn_trust_applies_from_that_turn_on(alice: Client, server: Server, model: ModelServer) -> None:
     prompt = model.script([rope(13, "w1")], [steps.text("ok")])
     session = alice.create(pilot({"name": "order_rope", "trust": True}))
     assert alice.turn(session, prompt).stop == "end_turn"
@@ -184,7 +184,7 @@ def test_trust_withdrawn_holds_from_that_turn_on(alice: Client, server: Server, 
 
 
 @pytest.mark.rule("A71", "A39")
-def test_a_client_that_lost_its_memory_goes_on_from_the_history(server: Server, alice: Client, model: ModelServer) -> None:
+def test_a_client_without_state_continues_from_the_history(server: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([rope(21, "r1"), steps.call("mine", {}, id="r2")], [steps.text("ok")])
     session = alice.create(pilot(ASKING), tools=[client_tool("mine")])
     alice.turn(session, prompt)
@@ -199,7 +199,7 @@ def test_a_client_that_lost_its_memory_goes_on_from_the_history(server: Server, 
 
 
 @pytest.mark.rule("A72")
-def test_a_failing_tool_is_a_result_without_insides(alice: Client, model: ModelServer) -> None:
+def test_the_result_of_a_failed_tool_has_no_internals(alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.call("fail", {"reason": "the crane is stuck"}, id="f1")], [steps.text("I see.")])
     outcome = alice.turn(alice.create(pilot({"name": "fail", "trust": True})), prompt)
     assert (outcome.stop, outcome.text) == ("end_turn", "I see.")
@@ -472,9 +472,7 @@ def test_calls_left_open_at_the_end_of_a_seed_are_pending(alice: Client, server:
 
 
 @pytest.mark.rule("A90")
-def test_a_call_left_open_in_the_middle_of_a_seed_is_shown_as_given_and_mended_for_the_model(
-    alice: Client, model: ModelServer
-) -> None:
+def test_an_open_call_in_the_middle_of_a_seed_is_closed_only_for_the_model(alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.text("ok")])
     seed = [user("x"), assistant_calls(("i1", "mine"), ("i2", "mine")), tool("i2", "y"), user("z"), assistant_calls(("i3", "m"))]
     session = alice.create(messages=[*seed, tool("i3", "w"), {"role": "assistant", "content": "done"}])

@@ -109,7 +109,7 @@ def test_no_key_or_a_bad_one_is_401_with_a_challenge(
 
 @pytest.mark.rule("A2")
 @pytest.mark.parametrize("word", ["Bearer", "bearer", "BEARER"])
-def test_the_word_bearer_is_matched_in_any_case(server: Server, word: str) -> None:
+def test_the_bearer_scheme_is_case_insensitive(server: Server, word: str) -> None:
     response = server.client(None).get("/meta", headers={"Authorization": f"{word} {server.keys.alice}"})
     assert response.status_code == 200
 
@@ -123,7 +123,7 @@ def test_a_key_without_the_scope_is_403_before_anything_else_is_looked_at(server
 
 
 @pytest.mark.rule("A2")
-def test_a_reading_key_reads_and_does_not_write(server: Server, alice: Client) -> None:
+def test_a_key_with_read_scopes_cannot_write(server: Server, alice: Client) -> None:
     session = alice.create()
     reader = server.client(server.keys.reader)
     assert reader.meta()["version"] == 3
@@ -185,7 +185,7 @@ def test_an_encoded_body_is_415_and_identity_is_fine(alice: Client) -> None:
 
 
 @pytest.mark.rule("A5")
-def test_a_content_type_without_a_body_means_nothing(alice: Client) -> None:
+def test_a_content_type_without_a_body_is_ignored(alice: Client) -> None:
     session = alice.create()
     headers = {"Content-Type": "application/json"}
     for path in ("/meta", "/sessions", f"/sessions/{session}", f"/sessions/{session}/history?type=full"):
@@ -195,7 +195,7 @@ def test_a_content_type_without_a_body_means_nothing(alice: Client) -> None:
 
 
 @pytest.mark.rule("A6")
-def test_a_fault_in_the_body_has_a_pointer_to_its_place(alice: Client) -> None:
+def test_errors_in_the_body_have_json_pointers(alice: Client) -> None:
     response = alice.post("/sessions", {"agent": {"name": "echo"}, "messages": [user("a"), {"role": "user", "content": 7}]})
     assert response.status_code == 422
     assert "/messages/1/content" in pointers(response.json())
@@ -236,7 +236,7 @@ def test_a_refused_creation_makes_no_session(server: Server) -> None:
 
 @pytest.mark.rule("A8")
 @pytest.mark.parametrize("accept", ["text/html", "text/event-stream", "image/png", "application/xml;q=0.1", "nonsense", "*/*"])
-def test_accept_chooses_nothing(alice: Client, accept: str) -> None:
+def test_the_accept_header_is_ignored(alice: Client, accept: str) -> None:
     headers = {"Accept": accept}
     assert alice.get("/meta", headers=headers).headers["Content-Type"].startswith("application/json")
     session = alice.create()
@@ -248,7 +248,7 @@ def test_accept_chooses_nothing(alice: Client, accept: str) -> None:
 
 
 @pytest.mark.rule("A9")
-def test_session_ids_fit_into_a_path_and_do_not_follow_each_other(alice: Client) -> None:
+def test_session_ids_are_url_safe_and_not_sequential(alice: Client) -> None:
     ids = {alice.create() for _ in range(20)}
     assert len(ids) == 20
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{16,128}", one) for one in ids)
@@ -352,14 +352,14 @@ def test_a_body_over_the_limit_is_413_also_without_a_length(server: Server) -> N
 
 
 @pytest.mark.rule("A93")
-def test_a_body_just_under_the_limit_is_taken_and_kept_whole(alice: Client) -> None:
+def test_a_body_just_under_the_limit_is_accepted_and_stored_completely(alice: Client) -> None:
     text = "é" * (7 * MIB)
     session = alice.create(messages=[user(text)])
     assert alice.history(session) == [user(text)]
 
 
 @pytest.mark.rule("A93", "A37")
-def test_a_seed_of_ten_thousand_messages_is_fine(alice: Client) -> None:
+def test_a_seed_of_ten_thousand_messages_is_accepted(alice: Client) -> None:
     seed = [{"role": ("user", "assistant")[n % 2], "content": f"message {n}"} for n in range(10_000)]
     session = alice.create(messages=seed)
     assert alice.history(session) == seed
@@ -460,7 +460,7 @@ def test_a_turn_has_the_same_turn_id_after_it_was_resumed(alice: Client, model: 
 
 
 @pytest.mark.rule("A6")
-def test_numbers_in_problems_are_what_the_status_line_says(alice: Client) -> None:
+def test_status_in_problem_documents_equals_the_status_line(alice: Client) -> None:
     problem = alice.get("/sessions/none").json()
     assert problem["status"] == 404
     assert json.dumps(problem).count("Traceback") == 0

@@ -55,7 +55,7 @@ def test_messages_are_required(alice: Client) -> None:
 @pytest.mark.parametrize(
     "content", ["", "   ", "\n\t\u00a0\u2028", [], [{"type": "text", "text": " "}], [{"type": "text", "text": ""}]]
 )
-def test_a_user_message_must_say_something(alice: Client, content: Any) -> None:
+def test_a_user_message_must_not_be_empty(alice: Client, content: Any) -> None:
     alice.refused(alice.create(), user(content))
 
 
@@ -153,7 +153,7 @@ def test_a_second_turn_while_one_runs_is_409_without_effect(alice: Client, model
 
 
 @pytest.mark.rule("A78")
-def test_of_many_turns_at_the_same_moment_one_runs(server: Server, alice: Client, model: ModelServer) -> None:
+def test_only_one_of_many_concurrent_turns_runs(server: Server, alice: Client, model: ModelServer) -> None:
     gate = "many at once"
     prompt = model.script([steps.gate(gate), steps.text("won")])
     session = alice.create()
@@ -182,7 +182,7 @@ def test_of_many_turns_at_the_same_moment_one_runs(server: Server, alice: Client
 
 
 @pytest.mark.rule("A78", "A79")
-def test_the_same_answer_twice_at_the_same_moment_is_taken_once(server: Server, alice: Client, model: ModelServer) -> None:
+def test_the_same_answer_sent_twice_concurrently_is_accepted_once(server: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.call("order_rope", {"metres": 41}, id="g1")], [steps.text("done")])
     session = alice.create({"name": "pilot", "tools": [{"name": "order_rope"}]})
     alice.turn(session, prompt)
@@ -244,7 +244,9 @@ def test_a_provider_that_cannot_be_reached_ends_the_turn_with_error(alice: Clien
 
 @pytest.mark.rule("A84")
 @pytest.mark.parametrize("first", [steps.status(429, retry_after="0"), steps.status(503, retry_after="0")])
-def test_a_busy_provider_is_asked_again_before_its_first_output(alice: Client, model: ModelServer, first: steps.Step) -> None:
+def test_a_request_to_a_busy_provider_is_retried_before_its_first_output(
+    alice: Client, model: ModelServer, first: steps.Step
+) -> None:
     prompt = model.script(attempts([first], [steps.text("at last")]))
     assert alice.turn(alice.create(), prompt).text == "at last"
     assert len(model.requests_of(prompt)) == 2
@@ -267,7 +269,7 @@ def test_results_stay_in_the_history_when_the_provider_fails_after_them(alice: C
     "end", [[steps.drop()], [steps.error_object()], [steps.close()], [steps.raw(b"data: {broken\n\n"), steps.close()]]
 )
 @pytest.mark.parametrize("mode", ["delta", "message", "none"])
-def test_a_provider_that_fails_in_mid_stream_leaves_its_text_and_no_calls(
+def test_a_provider_that_fails_during_its_stream_leaves_its_text_and_no_calls(
     alice: Client, server: Server, model: ModelServer, end: list[steps.Step], mode: str
 ) -> None:
     said = [steps.thinking("hm"), steps.text("The tide in Ostend is "), steps.call("tide_table", {"harbour": "broken"}, id="br1")]
@@ -299,7 +301,7 @@ def test_a_provider_that_fails_in_mid_stream_leaves_its_text_and_no_calls(
         ([steps.text("x"), steps.call("mine", "{}", id="l3"), steps.finish("content_filter")], "refusal", "x"),
     ],
 )
-def test_limits_and_refusals_have_their_own_reasons(
+def test_token_limits_and_refusals_have_their_own_stop_reasons(
     alice: Client, model: ModelServer, said: list[steps.Step], reason: str, kept: str | None
 ) -> None:
     prompt = model.script(said)
@@ -405,7 +407,7 @@ def test_a_turn_that_waits_for_its_client_can_be_cancelled(alice: Client, model:
 
 
 @pytest.mark.rule("A121")
-def test_nothing_to_cancel_is_said_so(alice: Client) -> None:
+def test_cancelling_without_a_running_turn_says_so(alice: Client) -> None:
     session = alice.create()
     assert alice.cancel(session) == {"cancelled": False}
     alice.turn(session, "hi")

@@ -123,7 +123,7 @@ def author(tmp_path: Path) -> Iterator[Author]:
         author.reader.close()
 
 
-def test_whoever_does_what_the_page_says_sees_what_the_page_shows(author: Author) -> None:
+def test_commands_of_the_agents_page_have_the_documented_output(author: Author) -> None:
     wrong: list[str] = []
     for fence in fences(PAGE.read_text()):
         said = author.follow(fence)
@@ -132,7 +132,7 @@ def test_whoever_does_what_the_page_says_sees_what_the_page_shows(author: Author
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_block_of_the_page_has_a_form_that_is_run_or_stands_below_one() -> None:
+def test_every_block_of_the_agents_page_is_tested() -> None:
     page = PAGE.read_text()
     found = fences(page)
     assert {fence.form for fence in found} == {"toml", "python", "sh"}
@@ -184,7 +184,7 @@ def test_the_reference_has_every_key_of_the_loader_and_no_other(monkeypatch: pyt
     assert all(len(keys) == len(set(keys)) for keys in page.values())
 
 
-def test_the_limits_on_the_page_are_those_of_the_code() -> None:
+def test_the_documented_limits_are_those_of_the_code() -> None:
     (agent,) = loader.read({"agents": [{"name": "a", "model": "openai-chat:m"}]}, Path("agents.toml"))
     (section,) = (match[2] for match in SECTION.finditer(PAGE.read_text()) if match[1] == "agents.limits")
     rows = dict(re.findall(r"^\| `(\w+)` \| \w+ \| (\d+) \|", section, re.MULTILINE))
@@ -210,5 +210,5 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
     assert not lost
 
 
-def test_the_page_is_linked_from_the_first_page() -> None:
+def test_the_page_is_linked_from_the_documentation_index() -> None:
     assert "(docs/agents.md)" in (ROOT / "README.md").read_text()

@@ -140,7 +140,7 @@ async def test_notifications_and_responses_are_never_answered(server: Server) ->
 
 
 @pytest.mark.rule("R31")
-async def test_malformed_frames_by_the_thousand_end_nothing(server: Server) -> None:
+async def test_thousands_of_malformed_frames_disturb_no_other_connection(server: Server) -> None:
     async with watching(server, server.keys.alice, "steady") as steady:
         client = Client(url_of(server), server.keys.alice, "wild")
         await client.open()

@@ -209,7 +209,7 @@ def _say(raw: socket.socket, method: str, params: dict[str, Any]) -> None:
 
 
 @pytest.mark.rule("R380", "R381", "R382", "R383")
-async def test_two_tenants_use_the_same_names_and_never_hear_of_each_other(server: Server, model: ModelServer) -> None:
+async def test_two_tenants_with_the_same_names_are_isolated(server: Server, model: ModelServer) -> None:
     one, two = server.make_keys(f"t{secrets.token_hex(4)}/all/*/", f"t{secrets.token_hex(4)}/all/*/")
     async with watching(server, one, "same") as first, watching(server, two, "same") as second:
         assert await made(first, uri="echo:/same") == await made(second, uri="echo:/same")

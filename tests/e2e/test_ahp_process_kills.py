@@ -153,7 +153,7 @@ async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Se
 
 @pytest.mark.rule("R163", "R149")
 @pytest.mark.embedded_too
-async def test_what_waits_for_a_person_survives_a_restart_of_everything(own: Server, model: ModelServer) -> None:
+async def test_open_questions_survive_a_restart_of_all_processes(own: Server, model: ModelServer) -> None:
     ask = {"questions": [{"id": "port", "kind": "text", "message": "Where to?"}]}
     asking = model.script([steps.call("ask_user", ask)], [steps.text("sailed")])
     roping = model.script([steps.call("order_rope", {"metres": 4})], [steps.text("roped")])

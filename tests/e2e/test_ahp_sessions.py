@@ -31,7 +31,7 @@ def _answer(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.rule("R111", "R110", "R30", "R26")
-async def test_the_scheme_names_the_provider_where_nobody_else_does(server: Server) -> None:
+async def test_the_uri_scheme_names_the_default_provider(server: Server) -> None:
     async with watching(server, server.keys.alice) as client, watching(server, server.keys.echo_only, "narrow") as narrow:
         uri = new_uri("pilot")
         await client.request("createSession", {"session": uri, "unknown": {"member": 1}})

@@ -128,7 +128,7 @@ async def test_a_failed_model_ends_the_turn_with_an_error_and_the_session_goes_o
 
 
 @pytest.mark.rule("R147")
-async def test_a_client_whose_own_key_is_refused_learns_that(server: Server, model: ModelServer) -> None:
+async def test_a_client_learns_that_its_own_provider_key_is_refused(server: Server, model: ModelServer) -> None:
     refusal = model.script([steps.status(401, message="Incorrect API key: sk-typo", code="invalid_api_key")])
     async with watching(server, server.keys.alice) as client:
         uri = await made(client, "pilot", config={"model_key": "sk-typo"})

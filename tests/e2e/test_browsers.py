@@ -138,7 +138,7 @@ def check(answer: httpx.Response, origin: str | None) -> None:
 
 
 @pytest.mark.rule("A95", "A93")
-def test_a_body_that_is_too_large_is_told_to_a_page_too(site: Site) -> None:
+def test_a_413_is_readable_by_pages_of_other_origins(site: Site) -> None:
     headers = {"Origin": site.listed, "Authorization": f"Bearer {site.server.keys.alice}", "Content-Type": "application/json"}
     with httpx.Client(base_url=site.server.origin(), timeout=TIMEOUT, trust_env=False) as client:
         answer = client.post("/aap/v3/sessions", headers=headers, content=b"x" * (16 * 1024 * 1024 + 1))
@@ -260,7 +260,7 @@ def test_the_documentation_shows_every_operation_and_loads_nothing_from_elsewher
     assert page.complaints == []
 
 
-def test_the_documentation_can_be_tried_with_a_key(site: Site, page: Page) -> None:
+def test_try_it_out_in_the_documentation_works_with_a_key(site: Site, page: Page) -> None:
     page.open(f"{site.server.origin()}/docs/")
     click(page, ".authorize")
     fill(page, ".auth-container input", site.server.keys.alice)

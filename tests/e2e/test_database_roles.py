@@ -19,7 +19,7 @@ housekeeping.run()
 """
 
 
-def test_the_running_role_serves_everything_and_cannot_change_the_audit(server: Server, model: ModelServer) -> None:
+def test_the_runtime_role_serves_everything_and_cannot_change_audit_records(server: Server, model: ModelServer) -> None:
     if server.shape != "production":
         pytest.skip("only Postgres has roles")
     alice = server.alice

@@ -164,7 +164,7 @@ def tell(server: Server, version: int, told: Told) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_example_works_and_its_answer_is_what_the_server_says(server: Server, version: int) -> None:
+def test_every_documented_example_has_the_documented_response(server: Server, version: int) -> None:
     """All at once: the stories have nothing to do with each other."""
     told = examples(version)
     with ThreadPoolExecutor(len(told)) as threads:

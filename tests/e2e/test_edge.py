@@ -81,7 +81,7 @@ def test_curl_with_http2_makes_a_session(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_javas_own_client_makes_sessions(server: Server, tmp_path: Path) -> None:
+def test_javas_http_client_makes_sessions(server: Server, tmp_path: Path) -> None:
     java = shutil.which("java")
     if java is None:
         pytest.skip("there is no JDK on the PATH")
@@ -96,7 +96,7 @@ def test_javas_own_client_makes_sessions(server: Server, tmp_path: Path) -> None
 
 
 @pytest.mark.rule("A4", "A6")
-def test_what_no_parser_can_read_is_a_problem_and_the_end(server: Server) -> None:
+def test_unparsable_requests_are_refused_and_the_connection_closed(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.ports[0]), timeout=60) as connection:
         connection.sendall(b"GET /aap/v3/meta HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))

@@ -154,7 +154,7 @@ def test_a_page_that_the_operator_allows_comes_back_as_text(installation: Server
         ("canary@127.0.0.1", "the address holds a user name or password"),
     ],
 )
-def test_nothing_else_of_this_machine_is_asked(
+def test_fetching_other_local_addresses_is_refused(
     installation: Server, closed: Site, model: ModelServer, host: str, reason: str
 ) -> None:
     told = result(installation.alice, model, closed.url("/secret", host))

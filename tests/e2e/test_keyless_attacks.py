@@ -93,7 +93,7 @@ def test_a_tenants_median_and_the_memory_stay_within_bounds(attacked: Server, ki
     raise AssertionError(f"seconds without and with the attack: {measured}")
 
 
-def test_silent_connections_are_gone_after_the_time_for_headers(attacked: Server) -> None:
+def test_silent_connections_are_closed_after_the_header_timeout(attacked: Server) -> None:
     with_half = [socket.create_connection(("127.0.0.1", attacked.ports[0]), timeout=60) for _ in range(200)]
     for connection in with_half[::2]:
         connection.sendall(b"GET / HTTP/1.1\r\nHost:")

@@ -48,9 +48,7 @@ def cpu(server: Server) -> float:
 
 @pytest.mark.rule("A58", "A60", "A86")
 @pytest.mark.parametrize("mode", ["delta", "message", "none"])
-def test_an_answer_without_end_is_cut_for_client_history_and_memory_alike(
-    alice: Client, server: Server, model: ModelServer, mode: str
-) -> None:
+def test_an_endless_answer_is_cut_for_client_and_history(alice: Client, server: Server, model: ModelServer, mode: str) -> None:
     session = alice.create("pilot")
     before = peak(server)
     # 30 MB, in pieces as in one event of a careless provider.

@@ -129,7 +129,7 @@ def test_images_of_a_servers_tool_reach_the_history(scene: Scene, model: ModelSe
     assert kinds.count("text") == 6
 
 
-def test_two_sessions_are_two_people_at_a_server_and_share_no_connection(scene: Scene, model: ModelServer) -> None:
+def test_two_sessions_share_no_mcp_connection(scene: Scene, model: ModelServer) -> None:
     alice = scene.alice
     for token, who in ((HERS, "Ada"), (HIS, "Bob")):
         session = alice.create({"name": "agent-of-its-own", "options": {"token": token}})
@@ -145,14 +145,14 @@ def test_two_sessions_are_two_people_at_a_server_and_share_no_connection(scene: 
     assert not any(session in log for session, _ in pairs if session)
 
 
-def test_without_a_secret_the_agent_works_and_says_what_it_lacks(scene: Scene, model: ModelServer) -> None:
+def test_without_a_secret_the_agent_works_and_reports_the_missing_secret(scene: Scene, model: ModelServer) -> None:
     alice = scene.alice
     prompt = model.script([steps.text("ahoy")])
     assert alice.turn(alice.create("agent-of-its-own"), prompt).text == "ahoy"
     assert "cannot be used at the moment: private" in str(model.requests_of(prompt)[0].body["messages"])
 
 
-def test_a_server_that_goes_down_and_comes_back(scene: Scene, model: ModelServer) -> None:
+def test_an_mcp_server_that_goes_down_and_recovers(scene: Scene, model: ModelServer) -> None:
     alice, known = scene.alice, tools(scene.alice)
     session = alice.create({"name": "docker", "tools": [{"name": "who_am_i", "trust": True}]})
 
@@ -172,7 +172,7 @@ def test_a_server_that_goes_down_and_comes_back(scene: Scene, model: ModelServer
     assert list(ask().values()) == ["nobody"]
 
 
-def test_a_tool_that_a_server_adds_is_in_meta_when_it_has_said_so(scene: Scene) -> None:
+def test_a_tool_added_by_an_mcp_server_appears_in_meta_after_its_notification(scene: Scene) -> None:
     eventually(lambda: scene.harbour.listened)
     scene.harbour.add("brand_new")
     eventually(lambda: "brand_new" in {tool["name"] for tool in tools(scene.alice)})
@@ -203,14 +203,14 @@ async def test_a_servers_question_is_an_input_request_of_the_session(scene: Scen
         assert "accept: {'name': 'Ada', 'side': 'port'}" in str(ended)
 
 
-def test_over_aap_a_servers_question_is_declined(scene: Scene, model: ModelServer) -> None:
+def test_elicitation_by_an_mcp_server_is_declined_over_aap(scene: Scene, model: ModelServer) -> None:
     alice = scene.alice
     session = alice.create({"name": "docker", "tools": [{"name": "ask", "trust": True}]})
     done = alice.turn(session, model.script([steps.call("ask", {}, id="a")], [steps.text("ok")]))
     assert done.results == {"a": "decline: None"}
 
 
-def test_the_operators_doctor_sees_what_the_server_sees(scene: Scene, tmp_path: Path) -> None:
+def test_check_agents_reports_what_the_server_sees(scene: Scene, tmp_path: Path) -> None:
     file = scene.server.environment["AGENTHOST_AGENTS_FILE"]
     said = scene.server.manage("check_agents", file, "--connect")
     assert "docker MCP server harbour: http://127.0.0.1" in said

@@ -113,7 +113,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) 
         yield Proxy(server, plain, tls, directory / "agenthost.log")
 
 
-def test_events_pass_at_once_while_the_model_still_speaks(proxy: Proxy, model: ModelServer) -> None:
+def test_nginx_forwards_events_without_buffering(proxy: Proxy, model: ModelServer) -> None:
     alice = proxy.alice
     prompt = model.script([steps.text("now"), steps.gate("behind nginx"), steps.text(" then")])
     with alice.stream(alice.create(), prompt) as stream:
@@ -141,7 +141,7 @@ def test_http2_is_for_clients_and_not_for_the_server(proxy: Proxy) -> None:
         assert spoken == version
 
 
-def test_websockets_pass_on_their_path_alone_and_their_keys_stay_out_of_the_log(proxy: Proxy) -> None:
+def test_nginx_forwards_websockets_on_their_path_only_and_logs_no_keys(proxy: Proxy) -> None:
     key = proxy.server.keys.alice
     with websockets.sync.client.connect(f"ws://127.0.0.1:{proxy.plain}/ahp?token={key}", proxy=None) as socket:
         socket.send('{"jsonrpc":"2.0","id":1,"method":"nonsense"}')
@@ -173,7 +173,7 @@ def test_a_wrong_key_is_refused_before_its_body_has_been_taken(proxy: Proxy) -> 
         (431, f"/{'x' * 9000}", {}),
     ],
 )
-def test_what_nginx_finds_too_large_is_a_problem_too(proxy: Proxy, status: int, path: str, headers: dict[str, str]) -> None:
+def test_a_body_refused_by_nginx_is_a_problem_document(proxy: Proxy, status: int, path: str, headers: dict[str, str]) -> None:
     lines = [f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *(f"{name}: {value}" for name, value in headers.items())]
     with socket.create_connection(("127.0.0.1", proxy.plain), timeout=30) as connection:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())

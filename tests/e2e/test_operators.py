@@ -31,7 +31,7 @@ def restart(server: Server, model: ModelServer, *, without: str | None = None, r
 
 
 @pytest.mark.rule("A43", "A44", "A83", "A71")
-def test_sessions_live_through_changes_of_the_agents_file(changing: Server, model: ModelServer) -> None:
+def test_sessions_survive_changes_of_the_agents_file(changing: Server, model: ModelServer) -> None:
     alice = changing.alice
     gone = alice.create("echo")
     alice.turn(gone, "hello")
@@ -76,9 +76,7 @@ def test_sessions_live_through_changes_of_the_agents_file(changing: Server, mode
 
 
 @pytest.mark.rule("A45", "A44")
-def test_a_turn_goes_on_by_the_definition_it_began_with_whatever_file_a_new_process_read(
-    changing: Server, model: ModelServer
-) -> None:
+def test_a_turn_keeps_its_agent_definition_when_a_process_loads_another_file(changing: Server, model: ModelServer) -> None:
     alice = changing.alice
     session = alice.create({"name": "pilot", "options": {"brain": "gpt-other", "tone": "calm"}})
     prompt = model.script([steps.gate("old definition"), steps.text("by the old one")])
@@ -110,7 +108,7 @@ def test_a_turn_goes_on_by_the_definition_it_began_with_whatever_file_a_new_proc
         ('[[agents]]\nname = "x"\nmodel = "openai-chat:m"\n[[agents.tools]]\npython = "no.such:thing"\n', ["no.such"]),
     ],
 )
-def test_a_broken_agents_file_stops_the_start_and_says_where(changing: Server, broken: str, words: list[str]) -> None:
+def test_a_broken_agents_file_stops_the_start_and_names_the_place(changing: Server, broken: str, words: list[str]) -> None:
     changing.stop()
     (changing.directory / "agents.toml").write_text(broken)
     process = changing.start_web(0)
@@ -127,7 +125,7 @@ def test_a_wrong_variable_stops_the_start_and_is_named(changing: Server) -> None
     assert "AGENTHOST_LEASE_SECONDS" in process.log.read_text()
 
 
-def test_a_server_that_is_asked_to_stop_lets_the_running_turn_end(changing: Server, model: ModelServer) -> None:
+def test_a_stopping_server_lets_the_running_turn_end(changing: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("going "), steps.gate("draining"), steps.text("on")])
     alice = changing.alice
     session = alice.create()
@@ -145,7 +143,7 @@ def test_a_server_that_is_asked_to_stop_lets_the_running_turn_end(changing: Serv
 
 @pytest.mark.rule("A2", "A95", "A93")
 @pytest.mark.parametrize("shape", servers.shapes())
-def test_the_operators_settings_of_the_doors_hold(shape: str, tmp_path: Path, model: ModelServer) -> None:
+def test_settings_of_public_meta_cors_and_body_size_apply(shape: str, tmp_path: Path, model: ModelServer) -> None:
     settings = {
         "AGENTHOST_PUBLIC_META": "yes",
         "AGENTHOST_CORS_ORIGINS": "https://app.example",

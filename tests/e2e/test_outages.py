@@ -46,7 +46,7 @@ def bring_back(postgres: Postgres, server: Server) -> None:
 
 
 @pytest.mark.rule("A6", "A4", "A40")
-def test_without_its_database_the_server_says_503_and_then_goes_on(frail: Server, postgres: Postgres, model: ModelServer) -> None:
+def test_the_server_responds_503_without_its_database_and_recovers(frail: Server, postgres: Postgres, model: ModelServer) -> None:
     alice = frail.alice
     prompt = model.script([steps.text("before")])
     session = alice.create()

@@ -100,7 +100,7 @@ PILOT = {"name": "pilot", "tools": [{"name": name, "trust": True} for name in ("
 
 
 @pytest.mark.rule("A78", "A84")
-def test_death_before_the_models_first_word_and_the_call_is_made_again(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_before_the_first_output_repeats_the_model_call(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.gate("death 1"), steps.text("here after all")])
     turn = Watched(alice, alice.create())
     turn.start(prompt, until="turn_start")
@@ -116,7 +116,7 @@ def test_death_before_the_models_first_word_and_the_call_is_made_again(mortal: S
 
 
 @pytest.mark.rule("A78", "A85", "A58")
-def test_death_in_the_middle_of_an_answer_and_its_text_is_kept(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_during_an_answer_keeps_its_text(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.thinking("hm"), steps.text("half an "), steps.gate("death 2"), steps.text("answer")])
     turn = Watched(alice, alice.create())
     turn.start(prompt, until="text_delta")
@@ -132,7 +132,7 @@ def test_death_in_the_middle_of_an_answer_and_its_text_is_kept(mortal: Server, a
 
 @pytest.mark.rule("A66", "A72", "A78")
 @pytest.mark.embedded_too
-def test_death_while_a_tool_runs_and_it_is_not_run_again(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_while_a_tool_runs_does_not_run_it_again(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
         [
             steps.text("running"),
@@ -155,7 +155,7 @@ def test_death_while_a_tool_runs_and_it_is_not_run_again(mortal: Server, alice: 
 
 
 @pytest.mark.rule("A66", "A78")
-def test_death_while_an_idempotent_tool_runs_and_it_is_run_again(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_while_an_idempotent_tool_runs_runs_it_again(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.call("block_again", {"gate": "death 4"}, id="d4")], [steps.text("twice is fine")])
     turn = Watched(alice, alice.create(PILOT))
     turn.start(prompt, until="tool_call")
@@ -170,7 +170,7 @@ def test_death_while_an_idempotent_tool_runs_and_it_is_run_again(mortal: Server,
 
 
 @pytest.mark.rule("A66", "A65", "A71")
-def test_death_while_a_granted_tool_runs(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_while_a_granted_tool_runs(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.call("block", {"gate": "death 5"}, id="d5")], [steps.text("I heard")])
     session = alice.create({"name": "pilot", "tools": [{"name": "block"}]})
     assert alice.turn(session, prompt).stop == "tool_use"
@@ -185,7 +185,7 @@ def test_death_while_a_granted_tool_runs(mortal: Server, alice: Client, model: M
 
 
 @pytest.mark.rule("A66", "A78")
-def test_death_between_the_results_and_the_next_word(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_between_tool_results_and_the_next_model_output(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
         [steps.text("first"), steps.call("tide_table", {"harbour": "death 6"}, id="d6")],
         [steps.gate("death 6"), steps.text("second")],
@@ -204,7 +204,7 @@ def test_death_between_the_results_and_the_next_word(mortal: Server, alice: Clie
 
 
 @pytest.mark.rule("A85", "A78")
-def test_death_in_the_middle_of_a_later_step_keeps_the_earlier_ones(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kill_during_a_later_step_keeps_the_earlier_steps(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
         [steps.text("first"), steps.call("tide_table", {"harbour": "death 7"}, id="d7")],
         [steps.text("second, "), steps.gate("death 7"), steps.text("never")],
@@ -273,7 +273,7 @@ def test_a_turn_whose_worker_is_dead_can_be_cancelled_at_once(mortal: Server, al
 
 
 @pytest.mark.rule("A78", "A53")
-def test_a_turn_accepted_while_no_worker_lives_runs_when_one_comes(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_a_turn_accepted_without_a_worker_runs_when_one_starts(mortal: Server, alice: Client, model: ModelServer) -> None:
     if mortal.shape == "embedded":
         pytest.skip("the one process is the worker, too")
     prompt = model.script([steps.text("better late")])
@@ -286,9 +286,7 @@ def test_a_turn_accepted_while_no_worker_lives_runs_when_one_comes(mortal: Serve
 
 
 @pytest.mark.rule("A78")
-def test_a_stream_that_stays_open_sees_the_turn_end_after_its_workers_death(
-    mortal: Server, alice: Client, model: ModelServer
-) -> None:
+def test_an_open_stream_sees_the_turn_end_after_its_worker_was_killed(mortal: Server, alice: Client, model: ModelServer) -> None:
     if mortal.shape == "embedded":
         pytest.skip("the stream dies with the one process")
     prompt = model.script([steps.text("a"), steps.gate("death 10")])
@@ -301,7 +299,7 @@ def test_a_stream_that_stays_open_sees_the_turn_end_after_its_workers_death(
 
 
 @pytest.mark.rule("A78")
-def test_a_worker_that_is_asked_to_stop_hands_its_turns_on(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_a_stopping_worker_hands_over_its_turns(mortal: Server, alice: Client, model: ModelServer) -> None:
     if mortal.shape == "embedded":
         pytest.skip("the stream dies with the one process")
     prompt = model.script([steps.gate("handed on"), steps.text("handed on")])
@@ -324,7 +322,7 @@ def two_webs(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> It
 
 
 @pytest.mark.rule("A78")
-def test_death_while_rows_of_another_tenant_are_locked(two_webs: Server, model: ModelServer) -> None:
+def test_kill_while_rows_of_another_tenant_are_locked(two_webs: Server, model: ModelServer) -> None:
     """Each of its sessions has a client whose process vanished, which every sweep finds."""
     bob, other = two_webs.client(two_webs.keys.bob), two_webs.client(two_webs.keys.alice)
     for _ in range(3):
@@ -347,7 +345,7 @@ def test_death_while_rows_of_another_tenant_are_locked(two_webs: Server, model: 
 
 
 @pytest.mark.rule("A120", "A91", "A71", "A78")
-def test_a_stream_cut_by_its_web_processs_death_goes_on_at_another(two_webs: Server, model: ModelServer) -> None:
+def test_a_stream_of_a_killed_web_continues_at_another_web(two_webs: Server, model: ModelServer) -> None:
     first, second = two_webs.client(two_webs.keys.alice, 0), two_webs.client(two_webs.keys.alice, 1)
     prompt = model.script([steps.text("one ", "two "), steps.gate("web death"), steps.text("three")])
     session = first.create()
@@ -385,7 +383,7 @@ def test_readers_on_every_process_see_the_same_and_any_may_cancel(two_webs: Serv
     assert first.turn(session, "and now").stop == "end_turn"
 
 
-def test_turns_go_on_without_redis_and_all_heals_when_it_is_back(two_webs: Server, model: ModelServer) -> None:
+def test_turns_run_without_redis_and_recover_with_it(two_webs: Server, model: ModelServer) -> None:
     alice = two_webs.client(two_webs.keys.alice, 0)
     prompt = model.script([steps.text("a "), steps.gate("no redis"), steps.text("b")])
     session, other = alice.create(), alice.create()
@@ -424,7 +422,7 @@ def test_with_the_default_lease_a_turn_is_taken_over_within_thirty_seconds(
 
 @pytest.mark.rule("A66", "A78", "A40")
 @pytest.mark.embedded_too
-def test_deaths_at_random_moments_lose_nothing_that_was_seen(mortal: Server, alice: Client, model: ModelServer) -> None:
+def test_kills_at_random_moments_lose_no_event_that_was_sent(mortal: Server, alice: Client, model: ModelServer) -> None:
     """Many sessions at once, one death in the middle of whatever they were doing."""
     prompt = model.script(
         [steps.text(*"abc"), steps.pause(0.3), steps.call("tide_table", {"harbour": "crowd"})],

@@ -121,7 +121,7 @@ def restart(server: Server) -> None:
         server.wait_ready(0)
 
 
-def test_a_class_beside_the_agents_file_speaks_calls_and_remembers(alice: Client) -> None:
+def test_a_class_next_to_the_agents_file_answers_calls_tools_and_keeps_state(alice: Client) -> None:
     session = alice.create({"name": "dock", **TRUSTED, "options": {"language": "Welsh", "pin": "4711"}})
     first = alice.turn(session, "Teal", stream="delta")
     assert [block["name"] for block in first.calls] == ["moor"]
@@ -130,7 +130,7 @@ def test_a_class_beside_the_agents_file_speaks_calls_and_remembers(alice: Client
     assert "4711" not in str(alice.history(session)) + str(alice.session(session))
 
 
-def test_what_it_wanted_to_know_again_survives_a_permission_and_the_death_of_its_process(server: Server, alice: Client) -> None:
+def test_state_of_a_python_agent_survives_a_permission_and_a_restart(server: Server, alice: Client) -> None:
     session = alice.create({"name": "dock", **TRUSTED})
     assert alice.turn(session, "Teal").text.startswith("Teal is moored, number 1.")
     waiting = alice.turn(session, "Dunlin", agent={"tools": [{"name": "moor"}]})
@@ -152,12 +152,12 @@ def test_a_cancel_stops_it_where_it_waits(server: Server, alice: Client) -> None
     assert stopped.exists()
 
 
-def test_one_that_blocks_is_read_in_a_thread_while_others_run(alice: Client) -> None:
+def test_a_blocking_python_agent_runs_in_a_thread(alice: Client) -> None:
     session = alice.create("blocking")
     assert alice.turn(session, "go").text == "begun ended"
 
 
-def test_one_that_raises_ends_the_turn_and_the_log_does_not_quote_the_user(server: Server, alice: Client) -> None:
+def test_an_exception_in_a_python_agent_ends_the_turn_and_the_log_has_no_user_text(server: Server, alice: Client) -> None:
     session = alice.create("breaks")
     outcome = alice.turn(session, "my-private-words")
     assert (outcome.stop, outcome.text) == ("error", "half")

@@ -103,7 +103,7 @@ def test_turns_at_once_are_counted_over_all_webs(counting: Server, model: ModelS
 
 
 @pytest.mark.rule("A6", "A77")
-def test_a_turn_that_waits_for_its_client_takes_no_place_until_it_is_answered(counting: Server, model: ModelServer) -> None:
+def test_a_turn_that_waits_for_its_client_uses_no_slot(counting: Server, model: ModelServer) -> None:
     caller = Caller(counting, {}, {"turns_at_once": 1})
     asking = model.script([steps.call("mine", {}, id="w1")], [steps.text("answered")])
     waiting = [caller.here.create(tools=[ASKING]) for _ in range(2)]
@@ -137,7 +137,7 @@ def test_turns_a_minute_are_shared_by_the_webs_and_seen_before_they_are_used_up(
 
 
 @pytest.mark.rule("A6", "A85")
-def test_tokens_that_run_out_end_the_turn_at_its_next_commit_point(counting: Server, model: ModelServer) -> None:
+def test_an_exhausted_token_quota_ends_the_turn_at_its_next_commit_point(counting: Server, model: ModelServer) -> None:
     now = datetime.now(UTC)
     if (now.hour, now.minute) >= (23, 55):
         pytest.skip("a new day, with new tokens, is about to begin")
@@ -167,7 +167,7 @@ def test_tokens_that_run_out_end_the_turn_at_its_next_commit_point(counting: Ser
 
 @pytest.mark.rule("A6", "A7")
 @pytest.mark.parametrize("whose", ["tenant", "key"])
-def test_of_many_sessions_made_at_once_on_all_webs_as_many_are_made_as_may_be(counting: Server, whose: str) -> None:
+def test_the_session_quota_holds_for_concurrent_creations_on_all_webs(counting: Server, whose: str) -> None:
     limits = {"sessions": 3}
     caller = Caller(counting, limits if whose == "key" else {}, limits if whose == "tenant" else {})
     answers = at_once(counting, *[lambda client: client.post("/sessions", {"agent": {"name": "echo"}})] * 8, key=caller.key)
@@ -184,7 +184,7 @@ def test_of_many_sessions_made_at_once_on_all_webs_as_many_are_made_as_may_be(co
 
 
 @pytest.mark.rule("A6", "A7")
-def test_stored_bytes_are_refused_whole_and_freed_by_deleting(counting: Server, model: ModelServer) -> None:
+def test_the_quota_of_stored_bytes_refuses_whole_requests_and_is_freed_by_deleting(counting: Server, model: ModelServer) -> None:
     caller = Caller(counting, {}, {"stored_bytes": 3000})
     kept = caller.here.create(messages=[user("x" * 2000)])
     long = {"agent": {"name": "echo"}, "messages": [user("y" * 2000)]}
@@ -216,7 +216,7 @@ def test_a_request_larger_than_this_caller_may_send_is_413(counting: Server, who
 
 
 @pytest.mark.rule("A3")
-def test_one_tenants_limits_bind_nobody_else(counting: Server) -> None:
+def test_limits_of_one_tenant_do_not_affect_others(counting: Server) -> None:
     bound, free = Caller(counting, {}, {"sessions": 1, "turns_per_minute": 1}), Caller(counting, {}, {})
     session = bound.here.create()
     assert post_turn(bound.here, session, "one").status_code == 200

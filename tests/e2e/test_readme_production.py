@@ -134,7 +134,7 @@ def cookies(answer: httpx.Response) -> str:
     return "; ".join(header.partition(";")[0] for header in answer.headers.get_list("Set-Cookie"))
 
 
-def test_the_steps_lead_to_a_signed_in_operator_and_a_key_that_works(walk: Walk) -> None:
+def test_the_readme_steps_lead_to_a_signed_in_operator_and_a_working_key(walk: Walk) -> None:
     key = until_it_runs(walk)
     doctor = blocks("sh")[3].splitlines()[0]
     # This Postgres is a test's: it does without fsync, which doctor does not like.
@@ -154,6 +154,6 @@ def test_the_steps_lead_to_a_signed_in_operator_and_a_key_that_works(walk: Walk)
         assert "Log out" in sign_in(client).text
 
 
-def test_the_proxy_that_the_page_names_is_there() -> None:
+def test_the_documented_proxy_configuration_exists() -> None:
     (named,) = re.findall(r"`(ops/nginx/[^`]+)`", PRODUCTION)
     assert (ROOT / named).is_file()

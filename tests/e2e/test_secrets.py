@@ -71,7 +71,7 @@ def stored(server: Server) -> bytes:
 
 
 @pytest.mark.rule("A30", "A22", "A84", "A6")
-def test_secrets_are_nowhere_but_with_the_provider(server: Server, model: ModelServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_only_sent_to_the_provider(server: Server, model: ModelServer, capfd: pytest.CaptureFixture[str]) -> None:
     key = server.make_keys(f"hunted{id(model)}/all/*/")[0]
     client = server.client(key)
     secrets = [SECRET, agents_file.DEFAULT_KEY, agents_file.HEADER_SECRET, key]
@@ -128,7 +128,7 @@ def listen(server: Server, heard: list[bytes]) -> Callable[[], None] | None:
     return stop
 
 
-def test_what_users_and_models_write_is_never_logged(server: Server, alice: Client, model: ModelServer) -> None:
+def test_content_is_never_logged(server: Server, alice: Client, model: ModelServer) -> None:
     words = "words-that-no-log-may-hold-7b1d"
     prompt = model.script(
         [steps.text(words), steps.call("fail", {"reason": words}), steps.call("unknown", {"w": words})],

@@ -77,7 +77,7 @@ for row in AuditRecord.objects.filter(target=f"account {sys.argv[1]}").order_by(
 """
 
 
-def test_who_changes_an_account_is_in_its_record(server: Server) -> None:
+def test_audit_records_of_accounts_name_the_actor(server: Server) -> None:
     name, new = f"ann-{server.shape}", f"bob-{server.shape}"
     server.manage(name, RIGHT, code=MAKE_OPERATOR)
     with browser(server, "198.51.100.8") as person:

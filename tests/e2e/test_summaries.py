@@ -107,7 +107,7 @@ def is_summarised(client: Client, session: str) -> None:
 
 
 @pytest.mark.rule("A99", "A38")
-def test_hours_of_conversation_fit_into_a_small_model(alice: Client, model: ModelServer) -> None:
+def test_a_long_conversation_fits_into_a_small_context_window(alice: Client, model: ModelServer) -> None:
     session = alice.create("rememberer", messages=[{"role": "system", "content": "Be kind."}])
     expected: list[dict[str, Any]] = [{"role": "system", "content": "Be kind."}]
     for number in range(25):
@@ -143,7 +143,7 @@ def test_hours_of_conversation_fit_into_a_small_model(alice: Client, model: Mode
 
 
 @pytest.mark.rule("A99")
-def test_the_agents_own_model_summarises_where_no_other_is_named(alice: Client, model: ModelServer) -> None:
+def test_the_agents_own_model_summarises_by_default(alice: Client, model: ModelServer) -> None:
     """It says the whole transcript again, and even that does not make any request too long."""
     session = alice.create("selfmade")
     for number in range(15):
@@ -156,7 +156,7 @@ def test_the_agents_own_model_summarises_where_no_other_is_named(alice: Client, 
 
 
 @pytest.mark.rule("A99")
-def test_without_summaries_turns_are_dropped_and_nobody_notices(alice: Client, model: ModelServer) -> None:
+def test_without_summaries_old_turns_are_dropped(alice: Client, model: ModelServer) -> None:
     model.script_for_key(SCRIBE, [steps.status(401, message="who are you?")])
     session = alice.create("rememberer")
     for number in range(12):
@@ -202,9 +202,7 @@ def revive(server: Server) -> None:
 
 
 @pytest.mark.rule("A99", "A78")
-def test_death_while_a_run_waits_for_its_summary_and_the_turn_goes_on(
-    long_lived: Server, alice: Client, model: ModelServer
-) -> None:
+def test_kill_while_a_run_waits_for_its_summary_continues_the_turn(long_lived: Server, alice: Client, model: ModelServer) -> None:
     model.script_for_key(SCRIBE, [steps.text("They spoke "), steps.gate("death 1"), steps.text("of ropes.")])
     session = alice.create("rememberer", messages=long_seed())
     with contextlib.suppress(Exception), alice.stream(session, "and now?") as stream:
@@ -220,9 +218,7 @@ def test_death_while_a_run_waits_for_its_summary_and_the_turn_goes_on(
 
 
 @pytest.mark.rule("A99")
-def test_death_in_the_middle_of_a_summary_that_nobody_waits_for_and_it_is_made_again(
-    long_lived: Server, alice: Client, model: ModelServer
-) -> None:
+def test_kill_during_a_background_summary_repeats_the_summary(long_lived: Server, alice: Client, model: ModelServer) -> None:
     model.script_for_key(SCRIBE, [steps.text("They spoke "), steps.gate("death 2"), steps.text("of ropes.")])
     session = alice.create("rememberer")
     asked = 0

@@ -178,7 +178,7 @@ def test_thinking_is_shown_a_tool_runs_and_the_next_step_brings_back_what_was_si
 
 
 @pytest.mark.rule("A63", "A65", "A66")
-def test_what_was_signed_outlives_a_turn_that_waits_and_the_process_itself(alice: Client, place: Place, vendor: Vendor) -> None:
+def test_signed_thinking_survives_a_waiting_turn_and_a_restart(alice: Client, place: Place, vendor: Vendor) -> None:
     model = place.models[vendor.name]
     prompt = model.script(
         [
@@ -199,9 +199,7 @@ def test_what_was_signed_outlives_a_turn_that_waits_and_the_process_itself(alice
     assert [request.refused for request in model.requests_of(prompt)] == ["", ""]
 
 
-def test_another_model_goes_on_without_what_was_signed_and_the_first_one_gets_it_again(
-    alice: Client, place: Place, vendor: Vendor
-) -> None:
+def test_signed_thinking_is_sent_only_to_the_model_that_signed_it(alice: Client, place: Place, vendor: Vendor) -> None:
     model = place.models[vendor.name]
     prompt = model.script([steps.thinking("Secretly."), steps.call("tide_table", {"harbour": "Kiel"})], [steps.text("At 06:12.")])
     session = alice.create(agent(vendor, {"name": "tide_table", "trust": True}))
@@ -216,7 +214,7 @@ def test_another_model_goes_on_without_what_was_signed_and_the_first_one_gets_it
 
 
 @pytest.mark.rule("A86", "A85")
-def test_how_a_vendor_ends_an_answer_is_how_the_turn_ends(alice: Client, place: Place, vendor: Vendor) -> None:
+def test_vendor_stop_reasons_become_turn_stop_reasons(alice: Client, place: Place, vendor: Vendor) -> None:
     model = place.models[vendor.name]
     refused = steps.blocked() if vendor.name == "google" else steps.refusal("No.")
     session = alice.create(vendor.name)

@@ -23,7 +23,7 @@ def manage(directory: Path, *arguments: str, **variables: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("command", ["list_keys", "migrate"])
-def test_a_postgres_that_is_away_is_one_line_without_its_password(tmp_path: Path, command: str) -> None:
+def test_an_unreachable_postgres_is_reported_in_one_line_without_its_password(tmp_path: Path, command: str) -> None:
     port = free_port()
     done = manage(tmp_path, command, DATABASE_URL=f"postgres://user:hush-hush@127.0.0.1:{port}/agenthost", **SECRETS)
     assert done.returncode == 1
@@ -55,7 +55,7 @@ def test_a_data_directory_that_is_not_writable_is_one_line(tmp_path: Path) -> No
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_stdout_is_not_an_error(tmp_path: Path) -> None:
     """`manage.py … | head -1`: the pipe is closed before the command writes."""
     done = closed_pipe.run([sys.executable, str(ROOT / "manage.py"), "help"], environment(tmp_path), tmp_path)
     assert done.stderr == b""

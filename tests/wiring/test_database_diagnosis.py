@@ -38,7 +38,7 @@ def test_a_database_that_answers_is_usable() -> None:
 
 
 @pytest.mark.usefixtures("_postgres")
-def test_a_server_that_is_not_there_is_named_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_named_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     said = line(monkeypatch, HOST="127.0.0.1", PORT=str(port), USER="someone", PASSWORD="hush-hush")
     assert said.startswith(f"DATABASE_URL: the database at 127.0.0.1:{port} cannot be used: ")
@@ -59,11 +59,11 @@ def test_a_refused_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_postgres")
-def test_an_error_of_a_database_that_works_is_not_explained_away() -> None:
+def test_an_error_of_a_working_database_has_no_diagnosis() -> None:
     assert database_diagnosis.diagnose_error(OperationalError("deadlock detected")) is None
 
 
-def test_a_server_that_is_too_old_is_told_in_djangos_words() -> None:
+def test_a_server_that_is_too_old_is_reported_with_djangos_message() -> None:
     from django.db import NotSupportedError
 
     assert database_diagnosis.diagnose_error(NotSupportedError("PostgreSQL 14 or later is required (found 12.3).")) is not None
@@ -107,7 +107,7 @@ def test_a_database_of_another_django_program_is_left_alone(tmp_path: Path) -> N
     assert path.read_bytes() == before
 
 
-def test_a_file_that_another_program_has_locked_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_not_reported_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.sqlite3"
     monkeypatch.setattr(database_diagnosis, "SQLITE_SECONDS", 0.1)
     with closing(sqlite3.connect(path)) as made:

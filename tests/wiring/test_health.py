@@ -20,19 +20,19 @@ from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.records import installation, live_workers
 
 
-def test_a_live_process_says_so_without_a_database() -> None:
+def test_healthz_needs_no_database() -> None:
     assert Client().get("/healthz").json() == {"status": "alive"}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_served_database_makes_it_ready() -> None:
+def test_a_process_with_a_database_is_ready() -> None:
     answer = Client().get("/readyz")
     assert answer.status_code == 200
     assert (answer.json()["ready"], answer.json()["reasons"]) == (True, [])
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_queued_turn_without_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queued_turn_without_a_worker_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_workers, "turns_stuck", lambda: 1)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
@@ -77,7 +77,7 @@ async def test_the_first_answer_of_a_process_waits_for_the_first_attempt_to_reac
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_redis_that_is_away_is_told_by_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_redis_is_reported_by_the_first_response(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = ChannelLayer(url="redis://127.0.0.1:9/0")
     monkeypatch.setitem(channel_layers.backends, DEFAULT_CHANNEL_LAYER, lost)
     try:
@@ -87,7 +87,7 @@ async def test_a_redis_that_is_away_is_told_by_the_first_answer(monkeypatch: pyt
         lost.close()
 
 
-def test_a_failing_probe_writes_nothing_to_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_readiness_probe_is_not_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> list[str]:
         raise OperationalError("away")
 
@@ -98,7 +98,7 @@ def test_a_failing_probe_writes_nothing_to_the_log(monkeypatch: pytest.MonkeyPat
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO] == []
 
 
-def test_a_database_that_fails_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_of_a_database_error_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> int:
         raise OperationalError("connection to 10.1.2.3 failed: password hush")
 
@@ -109,7 +109,7 @@ def test_a_database_that_fails_is_told_without_its_words(monkeypatch: pytest.Mon
     assert "hush" not in answer.content.decode()
 
 
-async def test_a_database_that_hangs_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_hangs_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: object) -> list[str]:
         await asyncio.Event().wait()
         return []
@@ -120,7 +120,7 @@ async def test_a_database_that_hangs_is_told_in_time(monkeypatch: pytest.MonkeyP
     assert answer.status_code == 503
 
 
-async def test_probes_of_a_database_that_hangs_take_one_thread_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_probes_of_a_hanging_database_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
     async def hang(*_: object) -> list[str]:
@@ -136,14 +136,14 @@ async def test_probes_of_a_database_that_hangs_take_one_thread_together(monkeypa
     assert looks == 1
 
 
-def test_a_draining_process_wants_no_more_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draining_process_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "begun", lambda: True)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["reasons"] == [health.DRAINING]
 
 
-async def test_the_log_says_when_it_cannot_serve_and_when_it_can_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_readiness_changes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "agenthost.health")
     states = iter([[], [health.NO_WORKER], [health.NO_WORKER], []])
     done = asyncio.Event()

@@ -40,7 +40,7 @@ def _end(pid: int) -> None:
         other.execute("select pg_terminate_backend(%s::int, 5000)", (pid,))
 
 
-def test_a_connection_whose_server_has_gone_is_not_given_out() -> None:
+def test_a_connection_closed_by_the_server_is_not_used() -> None:
     gone = _backend()
     database.release()
     _end(gone)
@@ -49,7 +49,7 @@ def test_a_connection_whose_server_has_gone_is_not_given_out() -> None:
         database.release()
 
 
-def test_a_connection_that_is_well_is_given_out_without_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_connection_is_used_without_a_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(ConnectionPool, "check_connection", asked.append)
     for _ in range(_MORE_THAN_THE_POOL_HOLDS):
@@ -73,7 +73,7 @@ def pool() -> Iterator[Pool]:
     made.close(0)
 
 
-def test_who_waits_for_a_connection_is_told_soon_that_there_is_no_server(pool: Pool, settings: Any) -> None:
+def test_waiting_for_a_connection_fails_early_while_postgres_is_down(pool: Pool, settings: Any) -> None:
     settings.AGENTHOST_ROLE = "web"
     # Until an attempt has failed nobody knows; then nobody waits for the hour.
     until = time.monotonic() + 90
@@ -84,7 +84,7 @@ def test_who_waits_for_a_connection_is_told_soon_that_there_is_no_server(pool: P
         pool.getconn()
 
 
-def test_a_lost_connection_is_replaced_soon_however_long_the_server_was_away(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pause_between_reconnection_attempts_does_not_grow(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """psycopg doubles the pause with each attempt; a worker's leases would run out meanwhile."""
     pauses: list[float] = []
     monkeypatch.setattr(ConnectionPool, "schedule_task", lambda _, task, delay: pauses.append(delay))
@@ -94,7 +94,7 @@ def test_a_lost_connection_is_replaced_soon_however_long_the_server_was_away(poo
     assert pauses == [1.0, 1.0, 1.0]
 
 
-def test_a_pool_that_is_merely_busy_is_waited_for() -> None:
+def test_a_busy_pool_is_waited_for() -> None:
     parameters = connections["default"].get_connection_params()
     wanted = {name: parameters[name] for name in ("dbname", "user", "password", "host", "port") if name in parameters}
     with Pool(kwargs=wanted, min_size=1, max_size=1, timeout=3600.0) as busy:
@@ -109,9 +109,7 @@ def test_a_pool_that_is_merely_busy_is_waited_for() -> None:
         waiting.shutdown()
 
 
-def test_a_server_that_is_away_is_one_line_in_the_log_and_one_when_it_is_back(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outage_of_postgres_is_logged_once_at_its_start_and_end(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     settings.AGENTHOST_ROLE = "web"
     caplog.set_level("INFO")
     parameters = connections["default"].get_connection_params()
@@ -126,7 +124,7 @@ def test_a_server_that_is_away_is_one_line_in_the_log_and_one_when_it_is_back(
     assert [line.partition(":")[0] for line in said] == ["database_away", "database_back"]
 
 
-def test_single_attempts_of_the_pool_are_not_logged() -> None:
+def test_single_connection_attempts_are_not_logged() -> None:
     pool = logging.getLogger("psycopg.pool")
     dropped = pool.makeRecord("psycopg.pool", logging.WARNING, "", 0, "error connecting in %r: %s", ("pool-1", "x"), None)
     kept = pool.makeRecord("psycopg.pool", logging.WARNING, "", 0, "rolling back returned connection: %s", ("c",), None)

@@ -76,14 +76,14 @@ def until_said(words: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("webb",), ("web", "worker")])
-def test_a_role_that_is_none_is_told_which_there_are(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_an_unknown_role_is_refused_with_the_list_of_roles(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run(tmp_path, *arguments)
     assert done.returncode == 2
     assert "web, worker, beat, migrate, embedded" in done.stderr
 
 
 @pytest.mark.parametrize("role", ["web", "worker", "beat"])
-def test_a_role_of_production_names_what_it_lacks(tmp_path: Path, role: str) -> None:
+def test_production_roles_name_the_missing_settings(tmp_path: Path, role: str) -> None:
     done = run(tmp_path, role)
     assert done.returncode == 1
     assert "AGENTHOST_SECRET_KEY" in done.stderr
@@ -91,7 +91,7 @@ def test_a_role_of_production_names_what_it_lacks(tmp_path: Path, role: str) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_several_processes_refuse_sqlite_and_the_lack_of_a_redis(tmp_path: Path) -> None:
+def test_production_roles_refuse_sqlite_and_a_missing_redis(tmp_path: Path) -> None:
     done = run(tmp_path, "worker", **SECRETS)
     assert done.returncode == 1
     assert "agenthost.E001" in done.stderr
@@ -108,7 +108,7 @@ def test_a_broken_agents_file_stops_the_start_with_table_and_key(tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
-def test_the_embedded_server_starts_from_nothing_and_ends_cleanly(tmp_path: Path) -> None:
+def test_the_embedded_server_starts_without_data_and_stops_cleanly(tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "embedded.log"
     with running(tmp_path, "embedded", AGENTHOST_PORT=str(port)) as process:
         until_ready(process, port, log)
@@ -119,7 +119,7 @@ def test_the_embedded_server_starts_from_nothing_and_ends_cleanly(tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"var", "embedded.log"}
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run(tmp_path, "embedded", AGENTHOST_PORT=str(taken.getsockname()[1]))
     assert done.returncode == 1
@@ -129,7 +129,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.skipif(not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="the production shape needs a Postgres")
-def test_a_beat_without_its_broker_lives_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_beat_without_its_broker_keeps_running_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     variables = {"DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": NO_ONE_LISTENS, **SECRETS}
     with running(tmp_path, "beat", **variables) as process:
         until_said("beat is ready", process, tmp_path / "beat.log")
@@ -153,7 +153,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @on_postgres
-def test_a_web_process_without_its_names_does_not_start(tmp_path: Path) -> None:
+def test_a_web_process_without_host_names_does_not_start(tmp_path: Path) -> None:
     done = run(tmp_path, "web", DATABASE_URL=os.environ["DATABASE_URL"], **PRODUCTION)
     assert done.returncode == 1
     assert "AGENTHOST_ALLOWED_HOSTS" in done.stderr
@@ -161,7 +161,7 @@ def test_a_web_process_without_its_names_does_not_start(tmp_path: Path) -> None:
 
 
 @on_postgres
-def test_a_web_process_serves_people_over_https_only_and_probes_over_http(tmp_path: Path, migrated: str) -> None:
+def test_a_web_process_serves_pages_over_https_only_and_probes_over_http(tmp_path: Path, migrated: str) -> None:
     port, log = free_port(), tmp_path / "web.log"
     names = {"AGENTHOST_ALLOWED_HOSTS": "agents.example", "AGENTHOST_PORT": str(port)}
     with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **names) as process:
@@ -184,7 +184,7 @@ def test_a_web_process_serves_people_over_https_only_and_probes_over_http(tmp_pa
 
 
 @on_postgres
-def test_a_proxy_that_is_not_believed_is_named_instead_of_redirected_for_ever(tmp_path: Path, migrated: str) -> None:
+def test_an_untrusted_proxy_gets_an_explanation_instead_of_a_redirect_loop(tmp_path: Path, migrated: str) -> None:
     port, log = free_port(), tmp_path / "web.log"
     names = {"AGENTHOST_ALLOWED_HOSTS": "agents.example", "AGENTHOST_PORT": str(port), "AGENTHOST_PROXIES": "10.9.9.9"}
     with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **names) as process:
@@ -197,7 +197,7 @@ def test_a_proxy_that_is_not_believed_is_named_instead_of_redirected_for_ever(tm
 
 
 @on_postgres
-def test_plain_http_is_said_in_the_log_at_every_start(tmp_path: Path, migrated: str) -> None:
+def test_plain_http_is_logged_at_every_start(tmp_path: Path, migrated: str) -> None:
     port, log = free_port(), tmp_path / "web.log"
     open_network = {"AGENTHOST_ALLOWED_HOSTS": "agents.internal", "AGENTHOST_PLAIN_HTTP": "yes", "AGENTHOST_PORT": str(port)}
     with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **open_network) as process:
@@ -212,7 +212,7 @@ def test_plain_http_is_said_in_the_log_at_every_start(tmp_path: Path, migrated: 
 
 
 @pytest.mark.parametrize("role", ["migrate", "web", "worker"])
-def test_a_postgres_that_is_away_stops_the_start_with_one_line(tmp_path: Path, role: str) -> None:
+def test_an_unreachable_postgres_stops_the_start_with_one_line(tmp_path: Path, role: str) -> None:
     port = free_port()
     url = f"postgres://user:hush-hush@127.0.0.1:{port}/agenthost"
     done = run(
@@ -247,7 +247,7 @@ def test_production_refuses_a_database_that_was_never_migrated(tmp_path: Path, r
 
 
 @on_postgres
-def test_a_role_that_lacks_a_right_is_named_with_the_role_that_is_needed(tmp_path: Path, migrated: str) -> None:
+def test_a_missing_privilege_names_the_role_and_the_fix(tmp_path: Path, migrated: str) -> None:
     given = os.environ["DATABASE_URL"]
     with own_role(given) as role, own_database(given) as empty:
         with psycopg.connect(empty, autocommit=True) as owner:

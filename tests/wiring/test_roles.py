@@ -38,7 +38,7 @@ def holds(role: str, table: str, right: str) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def test_each_migration_gives_what_running_takes_and_takes_back_what_is_more(settings: Settings, runner: str) -> None:
+def test_migrate_grants_the_needed_privileges_and_revokes_others(settings: Settings, runner: str) -> None:
     settings.AGENTHOST_RUNTIME_ROLE = runner
     call_command("migrate", verbosity=0)
     assert all(holds(runner, "sessions_app_session", right) for right in roles.ALL_PRIVILEGES)
@@ -53,7 +53,7 @@ def test_each_migration_gives_what_running_takes_and_takes_back_what_is_more(set
     assert not holds(runner, "django_migrations", "INSERT")
 
 
-def test_a_role_that_no_grant_limits_is_refused(settings: Settings, runner: str) -> None:
+def test_a_superuser_is_refused(settings: Settings, runner: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="CREATE ROLE"):
         roles.grant("nobody knows")
     with connection.cursor() as cursor:
@@ -98,7 +98,7 @@ def _owner_of(kind: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["TABLE", "SCHEMA", "DATABASE"])
-def test_a_role_that_owns_what_the_audit_is_in_is_refused(runner: str, kind: str) -> None:
+def test_a_role_that_owns_database_schema_or_table_is_refused(runner: str, kind: str) -> None:
     give, take_back = _owner_of(kind)
     _run(give, runner)
     try:
@@ -108,14 +108,14 @@ def test_a_role_that_owns_what_the_audit_is_in_is_refused(runner: str, kind: str
         _run(take_back)
 
 
-def test_a_role_that_gets_more_from_another_role_is_refused(runner: str) -> None:
+def test_a_role_with_more_privileges_through_membership_is_refused(runner: str) -> None:
     _run("GRANT pg_write_all_data TO {}", runner)
     with pytest.raises(ImproperlyConfigured, match="UPDATE on sessions_app_auditrecord"):
         roles.grant(runner)
     assert not holds(runner, "sessions_app_session", "SELECT")
 
 
-def test_a_role_that_may_make_roles_is_refused(runner: str) -> None:
+def test_a_role_with_createrole_is_refused(runner: str) -> None:
     _run("ALTER ROLE {} CREATEROLE", runner)
     with pytest.raises(ImproperlyConfigured, match="NOCREATEROLE"):
         roles.grant(runner)

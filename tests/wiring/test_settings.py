@@ -72,7 +72,7 @@ def test_without_any_variable_it_is_embedded_on_sqlite(tmp_path: Path) -> None:
     assert (found["cors"], found["hosts"], found["providers"]) == (["*"], ["*"], [])
 
 
-def test_what_the_embedded_server_makes_up_it_keeps_for_itself(tmp_path: Path) -> None:
+def test_generated_secrets_are_stored_and_private(tmp_path: Path) -> None:
     first, second = loaded(tmp_path), loaded(tmp_path)
     assert first["key"]
     assert first["ring"]
@@ -81,7 +81,7 @@ def test_what_the_embedded_server_makes_up_it_keeps_for_itself(tmp_path: Path) -
         assert stat.S_IMODE((tmp_path / "var" / name).stat().st_mode) == 0o600
 
 
-def test_the_data_directory_and_the_database_are_closed_to_others(tmp_path: Path) -> None:
+def test_the_data_directory_and_the_database_are_private(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir(mode=0o755)
     loaded(tmp_path)
     assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
@@ -98,7 +98,7 @@ def test_production_is_https_only_and_embedded_is_plain_http(tmp_path: Path) -> 
     assert loaded(tmp_path, AGENTHOST_PLAIN_HTTP="no", AGENTHOST_HSTS_SECONDS="1h")["hsts"] == 3600
 
 
-def test_the_deployment_check_has_nothing_to_say_about_production(tmp_path: Path) -> None:
+def test_check_deploy_has_no_warnings_in_production(tmp_path: Path) -> None:
     strong = {"AGENTHOST_SECRET_KEY": "a-key-of-production-has-fifty-letters-at-the-very-least"}
     done = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), "check", "--deploy", "--fail-level", "WARNING"],
@@ -131,7 +131,7 @@ def test_production_refuses_to_start_without_its_secrets(tmp_path: Path, missing
     assert not (tmp_path / "var" / "key_ring").exists()
 
 
-def test_production_is_postgres_with_a_pool_and_redis_for_both_carriers(tmp_path: Path) -> None:
+def test_production_uses_a_postgres_pool_and_redis_for_events_and_tasks(tmp_path: Path) -> None:
     found = loaded(tmp_path, **PRODUCTION, REDIS_URL="redis://r/2", AGENTHOST_ROLE="web", AGENTHOST_DATABASE_POOL_MAX="9")
     assert (found["mode"], found["engine"], found["name"]) == ("production", "agenthost.postgres", "agenthost")
     assert (found["broker"], found["layer"]) == ("redis://r/2", "redis://r/2")
@@ -143,19 +143,19 @@ def test_production_is_postgres_with_a_pool_and_redis_for_both_carriers(tmp_path
 
 
 @pytest.mark.parametrize(("role", "milliseconds"), [("web", "5000"), ("worker", "500"), ("migrate", None), ("beat", None)])
-def test_only_migrations_wait_for_locks_as_long_as_it_takes(tmp_path: Path, role: str, milliseconds: str | None) -> None:
+def test_only_migrations_have_no_lock_timeout(tmp_path: Path, role: str, milliseconds: str | None) -> None:
     options = loaded(tmp_path, **PRODUCTION, AGENTHOST_ROLE=role)["options"]
     assert isinstance(options, dict)
     given = re.search(r"lock_timeout=(\d+)", options["options"])
     assert (given and given[1]) == milliseconds
 
 
-def test_a_broker_of_its_own_is_taken_before_the_redis(tmp_path: Path) -> None:
+def test_the_broker_url_takes_precedence_over_redis(tmp_path: Path) -> None:
     found = loaded(tmp_path, **PRODUCTION, REDIS_URL="redis://r/2", CELERY_BROKER_URL="amqp://q")
     assert (found["broker"], found["layer"]) == ("amqp://q", "redis://r/2")
 
 
-def test_fetching_is_open_to_the_public_on_the_usual_ports_and_to_what_is_listed(tmp_path: Path) -> None:
+def test_fetch_policy_defaults_and_settings(tmp_path: Path) -> None:
     assert loaded(tmp_path)["fetch"] == [[], [80, 443]]
     listed = {"AGENTHOST_FETCH_ALLOW": "Wiki.example:8080, 10.0.0.0/8", "AGENTHOST_FETCH_PORTS": "443,8443"}
     assert loaded(tmp_path, **listed)["fetch"] == [["wiki.example", "10.0.0.0/8"], [443, 8443]]
@@ -189,7 +189,7 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
         ("DATABASE_URL", "oracle://u:hush@h/d"),
     ],
 )
-def test_a_wrong_variable_stops_the_start_with_its_name(tmp_path: Path, name: str, value: str) -> None:
+def test_an_invalid_variable_stops_the_start_and_is_named(tmp_path: Path, name: str, value: str) -> None:
     done = load(tmp_path, **{name: value})
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]

@@ -75,7 +75,7 @@ def test_it_stops_at_once_when_there_is_nothing_to_do() -> None:
     assert consuming.join(15)
 
 
-def test_beat_calls_for_housekeeping(
+def test_beat_starts_housekeeping(
     consumer: worker_services.Consumer, woken: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = threading.Event()
@@ -88,7 +88,7 @@ def test_beat_calls_for_housekeeping(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_whole_workforce_is_present_while_it_runs_and_gone_when_it_has_stopped() -> None:
+def test_worker_services_announce_themselves_while_they_run() -> None:
     services = worker_services.WorkerServices(beat=True)
     services.start()
     # A thread at work on a long conversation gives way to the loop after this.

@@ -33,7 +33,7 @@ def joins(proxy: CuttingProxy) -> list[str]:
     return [found[1] for head in heads if (found := re.search(r"(?i)\r\nlast-event-id: (\S+)", head))]
 
 
-def test_a_stream_that_is_cut_in_the_middle_goes_on_where_it_was(chat: Start, model: ModelServer, proxy: CuttingProxy) -> None:
+def test_a_lost_stream_is_resumed_without_gaps_or_repeats(chat: Start, model: ModelServer, proxy: CuttingProxy) -> None:
     prompt = model.script(
         [steps.text("one "), steps.text("two "), steps.gate("cut"), steps.text("three "), steps.gate("again"), steps.text("four")]
     )
@@ -57,9 +57,7 @@ def test_a_stream_that_is_cut_in_the_middle_goes_on_where_it_was(chat: Start, mo
     assert len(model.requests_of(prompt)) == 1
 
 
-def test_the_answer_in_a_pipe_is_whole_whatever_happened_to_the_connection(
-    desk: Desk, model: ModelServer, proxy: CuttingProxy
-) -> None:
+def test_the_answer_in_a_pipe_is_complete_after_lost_connections(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
     words = [f"word{number} " for number in range(40)]
     prompt = model.script([steps.text(*words[:20]), steps.gate("half"), steps.text(*words[20:])])
     proxy.cut_within(b"word23 ")
@@ -95,7 +93,7 @@ def test_a_request_whose_answer_never_came_is_sent_again_and_runs_once(
     assert (len(sent), len(keys)) == (3, 1)
 
 
-def test_an_answer_in_one_piece_is_fetched_again(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
+def test_a_lost_json_response_is_requested_again(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
     prompt = model.script([steps.text("in one piece")])
     proxy.cut_within(b"one piece")
     done = desk.once("mute", "--once", prompt, environment={"AGENTHOST_URL": proxy.origin})
@@ -103,7 +101,7 @@ def test_an_answer_in_one_piece_is_fetched_again(desk: Desk, model: ModelServer,
     assert len(model.requests_of(prompt)) == 1
 
 
-def test_a_server_that_does_not_come_back_is_given_up_with_a_word(chat: Start, model: ModelServer, proxy: CuttingProxy) -> None:
+def test_a_server_that_stays_down_is_given_up_with_a_message(chat: Start, model: ModelServer, proxy: CuttingProxy) -> None:
     prompt = model.script([steps.text("so far "), steps.gate("gone"), steps.text("no further")])
     terminal = chat("echo", "--wait", "1", AGENTHOST_URL=proxy.origin)
     terminal.expect(PROMPT)
@@ -121,7 +119,7 @@ def test_a_server_that_does_not_come_back_is_given_up_with_a_word(chat: Start, m
     assert "--resume sess_" in terminal.text
 
 
-def test_a_script_that_lost_its_server_for_good_says_so_by_its_code(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
+def test_a_script_that_loses_its_server_has_an_exit_code_of_its_own(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
     prompt = model.script([steps.text("so far "), steps.gate("gone2"), steps.text("no further")])
     proxy.cut_within(b"no further")
     command = [*PROGRAM, "echo", "--once", prompt, "--wait", "0.5"]
@@ -146,7 +144,7 @@ def test_a_script_that_lost_its_server_for_good_says_so_by_its_code(desk: Desk, 
 # --- servers that add nothing to the protocol ---
 
 
-def test_a_server_that_is_not_ours_can_be_talked_to(chat: Start, stranger: ForeignServer) -> None:
+def test_the_chat_works_with_another_aap_server(chat: Start, stranger: ForeignServer) -> None:
     stranger.also = {"usage": {"inputTokens": 12, "outputTokens": 5}}
     terminal = chat("stranger", "--url", stranger.url)
     terminal.expect("stranger (stranger 2.0.0)")
@@ -162,7 +160,7 @@ def test_a_server_that_is_not_ours_can_be_talked_to(chat: Start, stranger: Forei
     terminal.expect("> hello")
 
 
-def test_ctrl_c_gives_up_waiting_for_a_limit(chat: Start, stranger: ForeignServer) -> None:
+def test_ctrl_c_stops_waiting_for_a_limit(chat: Start, stranger: ForeignServer) -> None:
     terminal = chat("stranger", "--url", stranger.url)
     terminal.expect(PROMPT)
     terminal.send("first")
@@ -178,7 +176,9 @@ def test_ctrl_c_gives_up_waiting_for_a_limit(chat: Start, stranger: ForeignServe
     terminal.expect("you said: third")
 
 
-def test_a_cut_that_a_server_cannot_mend_is_told_and_not_sent_twice(desk: Desk, stranger: ForeignServer) -> None:
+def test_a_lost_connection_to_a_server_without_resuming_is_reported_and_nothing_is_repeated(
+    desk: Desk, stranger: ForeignServer
+) -> None:
     stranger.cut_after = 2
     done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
     assert (done.returncode, done.stdout) == (3, "you \n")
@@ -186,9 +186,7 @@ def test_a_cut_that_a_server_cannot_mend_is_told_and_not_sent_twice(desk: Desk, 
     assert len(stranger.turns) == 1
 
 
-def test_a_message_that_may_have_arrived_is_not_sent_twice_to_a_server_that_cannot_tell(
-    desk: Desk, stranger: ForeignServer
-) -> None:
+def test_a_message_is_not_repeated_to_a_server_without_idempotency_keys(desk: Desk, stranger: ForeignServer) -> None:
     stranger.answers = [(201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}'), (0, {}, None)]
     done = desk.once("stranger", "--once", "hello", "--url", stranger.url)
     assert (done.returncode, done.stdout) == (3, "")
@@ -205,7 +203,7 @@ def test_a_message_that_may_have_arrived_is_not_sent_twice_to_a_server_that_cann
         ((201, {"Content-Type": "application/json"}, b"{}"), "did not say which"),
     ],
 )
-def test_answers_that_make_no_sense_are_told(
+def test_invalid_responses_of_a_server_are_reported(
     desk: Desk, stranger: ForeignServer, answer: tuple[int, dict[str, str], bytes], words: str
 ) -> None:
     stranger.answers = [answer]
@@ -215,6 +213,6 @@ def test_answers_that_make_no_sense_are_told(
 
 
 @pytest.mark.parametrize("meta", [{"version": "3", "agents": []}, {"version": 4, "agents": []}, [], {"agents": {}}])
-def test_what_does_not_describe_itself_as_version_3_is_not_talked_to(desk: Desk, stranger: ForeignServer, meta: object) -> None:
+def test_servers_that_are_not_version_3_are_refused(desk: Desk, stranger: ForeignServer, meta: object) -> None:
     stranger.meta = meta
     assert desk.once("stranger", "--once", "hello", "--url", stranger.url).returncode == 3

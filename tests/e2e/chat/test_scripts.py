@@ -22,7 +22,7 @@ from tests.fakes.pictures import png
 from tests.paths import ROOT
 
 
-def test_the_answer_alone_is_on_stdout(desk: Desk, model: ModelServer) -> None:
+def test_only_the_answer_is_on_stdout(desk: Desk, model: ModelServer) -> None:
     prompt = model.script(
         [steps.thinking("let me see"), steps.text("I look."), steps.call("tide_table", {"harbour": "Once"})],
         [steps.text("High at six.\n")],
@@ -43,7 +43,7 @@ def test_the_message_is_read_from_stdin_where_that_is_no_terminal(desk: Desk) ->
 @pytest.mark.parametrize(
     ("shell", "words"), [("printf '\\377' | \"$@\"", "not UTF-8 text"), ('"$@" <&-', "The message is empty")]
 )
-def test_a_stdin_that_is_no_text_or_not_there_is_told(desk: Desk, shell: str, words: str) -> None:
+def test_a_binary_or_closed_stdin_is_an_error(desk: Desk, shell: str, words: str) -> None:
     done = subprocess.run(
         ["sh", "-c", shell, "sh", *PROGRAM, "echo"],
         env=desk.environment(),
@@ -58,7 +58,7 @@ def test_a_stdin_that_is_no_text_or_not_there_is_told(desk: Desk, shell: str, wo
     assert words in done.stderr
 
 
-def test_what_nobody_can_be_asked_about_is_denied(desk: Desk, hall: Server, model: ModelServer) -> None:
+def test_calls_that_nobody_can_approve_are_denied(desk: Desk, hall: Server, model: ModelServer) -> None:
     prompt = model.script([steps.call("tide_table", {"harbour": "Lonely"})], [steps.text("then not")])
     done = desk.once("pilot", "--once", prompt)
     assert (done.returncode, done.stdout) == (0, "then not\n")
@@ -67,7 +67,7 @@ def test_what_nobody_can_be_asked_about_is_denied(desk: Desk, hall: Server, mode
     assert model.requests_of(prompt)[1].messages[-1]["content"].startswith("Tool call denied: nobody is there")
 
 
-def test_what_a_tool_prints_is_no_part_of_the_answer(desk: Desk, model: ModelServer) -> None:
+def test_output_of_a_tool_is_not_in_the_answer(desk: Desk, model: ModelServer) -> None:
     (desk.directory / "loud.py").write_text(
         'def shout(word: str) -> str:\n    "Shouts."\n    print("SHOUTING")\n    return word.upper()\n'
     )
@@ -78,12 +78,12 @@ def test_what_a_tool_prints_is_no_part_of_the_answer(desk: Desk, model: ModelSer
     assert model.requests_of(prompt)[1].messages[-1]["content"] == "AHOY"
 
 
-def test_a_model_cannot_drive_a_terminal_through_a_pipe_either(desk: Desk, model: ModelServer) -> None:
+def test_model_text_in_a_pipe_has_no_control_characters(desk: Desk, model: ModelServer) -> None:
     done = desk.once("echo", "--once", model.script([steps.text("a\x1b[2Jb\tc\nd")]))
     assert done.stdout == "a␛[2Jb\tc\nd\n"
 
 
-def test_an_image_and_a_session_to_go_on_with(desk: Desk, model: ModelServer) -> None:
+def test_an_image_and_a_resumed_session_in_scripts(desk: Desk, model: ModelServer) -> None:
     (desk.directory / "boat.png").write_bytes(png())
     prompt, later = model.script([steps.text("seen")]), model.script([steps.text("again")])
     done = desk.once("echo", "--once", prompt, "--image", "boat.png", "--image", "https://pictures.example/boat.png")
@@ -101,7 +101,7 @@ def test_an_image_and_a_session_to_go_on_with(desk: Desk, model: ModelServer) ->
     [(steps.finish("length"), 6), (steps.finish("content_filter"), 6), (steps.error_object(), 1)],
     ids=["a token limit", "a refusal", "a failure"],
 )
-def test_the_code_tells_an_incomplete_answer_from_a_failed_turn(
+def test_exit_codes_of_incomplete_answers_and_failed_turns_differ(
     desk: Desk, model: ModelServer, step: steps.Step, code: int
 ) -> None:
     done = desk.once("echo", "--once", model.script([steps.text("so far"), step]))
@@ -133,7 +133,7 @@ def test_the_code_tells_an_incomplete_answer_from_a_failed_turn(
         (["echo", "--once", "x", "--key", "ah_wrong"], 4, "The server does not accept this key (401)"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line_with_its_code(desk: Desk, arguments: list[str], code: int, words: str) -> None:
+def test_usage_errors_have_one_line_and_an_exit_code(desk: Desk, arguments: list[str], code: int, words: str) -> None:
     done = desk.once(*arguments)
     assert done.stdout == ""
     assert words in done.stderr
@@ -143,25 +143,25 @@ def test_what_is_wrong_is_said_in_a_line_with_its_code(desk: Desk, arguments: li
     assert "two words" not in done.stderr
 
 
-def test_without_a_key_and_without_a_terminal_it_says_what_to_set(desk: Desk) -> None:
+def test_without_key_and_terminal_the_error_names_the_variable(desk: Desk) -> None:
     done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": ""})
     assert done.returncode == 2
     assert "set AGENTHOST_KEY" in done.stderr
 
 
-def test_a_key_that_may_not_do_that_is_told_apart_from_a_wrong_one(desk: Desk, hall: Server) -> None:
+def test_a_key_without_the_scope_has_another_error_than_a_wrong_key(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": hall.keys.reader})
     assert done.returncode == 4
     assert "This key is not allowed to do this (403): This key lacks the scope sessions:write." in done.stderr
 
 
-def test_a_server_that_is_not_there_is_named_with_the_reason(desk: Desk) -> None:
+def test_an_unreachable_chat_server_is_named_with_the_reason(desk: Desk) -> None:
     done = desk.once("echo", "--once", "x", "--url", f"127.0.0.1:{free_port()}")
     assert done.returncode == 3
     assert "connection refused" in done.stderr
 
 
-def test_a_server_that_speaks_something_else_is_told_apart(desk: Desk, hall: Server) -> None:
+def test_servers_of_other_protocols_are_recognized(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/aap/v2")
     assert done.returncode == 3
     assert "AAP version 2 at this address; this chat needs version 3" in done.stderr
@@ -170,7 +170,7 @@ def test_a_server_that_speaks_something_else_is_told_apart(desk: Desk, hall: Ser
     assert "No AAP endpoint at" in done.stderr
 
 
-def test_a_message_that_the_server_refuses_is_told_with_the_place(desk: Desk, stranger: ForeignServer) -> None:
+def test_a_refused_message_is_shown_with_the_json_pointer(desk: Desk, stranger: ForeignServer) -> None:
     errors = [{"pointer": "/messages/0/content", "detail": "too \x1b[1mblunt"}]
     problem = json.dumps({"title": "Unprocessable", "detail": "Not so.", "errors": errors}).encode()
     stranger.answers = [(201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}'), (422, {}, problem)]
@@ -179,7 +179,7 @@ def test_a_message_that_the_server_refuses_is_told_with_the_place(desk: Desk, st
     assert "The server refused this (422): Not so.\n  /messages/0/content: too ␛[1mblunt\n" in done.stderr
 
 
-def test_a_limit_is_waited_out_with_a_word(desk: Desk, stranger: ForeignServer) -> None:
+def test_the_chat_waits_for_a_limit_and_says_so(desk: Desk, stranger: ForeignServer) -> None:
     created = (201, {"Content-Type": "application/json"}, b'{"sessionId":"one"}')
     stranger.answers = [
         (503, {"Retry-After": "0"}, b"starting"),
@@ -203,7 +203,7 @@ keys.set_limits(ApiKey.objects.get(prefix=sys.argv[1]), Limits(turns_per_minute=
 """
 
 
-def test_a_limit_that_is_too_long_to_wait_for_ends_it(desk: Desk, hall: Server) -> None:
+def test_a_limit_longer_than_the_wait_ends_the_chat(desk: Desk, hall: Server) -> None:
     key = hall.new_tenant().key
     assert key is not None
     hall.manage(key[:11], code=LIMITED)
@@ -215,7 +215,7 @@ def test_a_limit_that_is_too_long_to_wait_for_ends_it(desk: Desk, hall: Server) 
     assert "Limit reached (429): This key may have 1 turns a minute, not more." in second.stderr
 
 
-def test_a_turn_in_the_way_is_told(desk: Desk, hall: Server, model: ModelServer) -> None:
+def test_a_turn_already_running_is_reported(desk: Desk, hall: Server, model: ModelServer) -> None:
     session = hall.alice.create()
     with hall.alice.stream(session, model.script([steps.text("busy"), steps.gate("busy")])) as stream:
         stream.until("text_delta")
@@ -247,7 +247,7 @@ def test_an_interrupted_script_stops_the_turn_at_the_server(desk: Desk, model: M
     assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
 
 
-def test_when_nobody_reads_on_nothing_more_is_spent(desk: Desk, model: ModelServer) -> None:
+def test_a_closed_pipe_stops_the_turn(desk: Desk, model: ModelServer) -> None:
     prompt = model.script([steps.text("begun"), steps.gate("reader has left"), steps.text("and on"), steps.hang()])
     command = [*PROGRAM, "echo", "--once", prompt, "--quiet"]
     with subprocess.Popen(
@@ -282,7 +282,7 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
         (["echo", "--url", "https://agents.example"], "No key: set AGENTHOST_KEY, or use --key-file"),
     ],
 )
-def test_the_installations_own_command_makes_no_key_for_nobody_and_none_for_others(
+def test_manage_chat_issues_no_key_without_a_tenant_and_none_for_other_servers(
     hall: Server, arguments: list[str], words: str
 ) -> None:
     done = subprocess.run(

@@ -31,7 +31,7 @@ def session_of(terminal: Terminal) -> str:
     return str(found[-1])
 
 
-def test_a_chat_with_the_demo_agent_from_the_first_words_to_the_farewell(chat: Start) -> None:
+def test_a_whole_chat_with_the_demo_agent(chat: Start) -> None:
     terminal = chat("demo")
     terminal.expect("Demo guide (demo 1.0.0)")
     terminal.expect(PROMPT)
@@ -48,7 +48,7 @@ def test_a_chat_with_the_demo_agent_from_the_first_words_to_the_farewell(chat: S
     assert session_of(terminal).startswith("sess_")
 
 
-def test_text_is_shown_as_it_comes_and_thinking_is_dimmed(chat: Start, model: ModelServer) -> None:
+def test_text_is_shown_while_it_streams_and_thinking_is_dimmed(chat: Start, model: ModelServer) -> None:
     prompt = model.script([steps.thinking("hm hm"), steps.text("first "), steps.gate("rest"), steps.text("second")])
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -64,9 +64,7 @@ def test_text_is_shown_as_it_comes_and_thinking_is_dimmed(chat: Start, model: Mo
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colours_no_escape_sequence_of_ours_is_written(
-    chat: Start, model: ModelServer, variables: dict[str, str]
-) -> None:
+def test_no_color_disables_escape_sequences(chat: Start, model: ModelServer, variables: dict[str, str]) -> None:
     prompt = model.script([steps.thinking("hm"), steps.text("plain")])
     terminal = chat("echo", **variables)
     terminal.expect(PROMPT)
@@ -80,7 +78,7 @@ def test_without_colours_no_escape_sequence_of_ours_is_written(
         assert b"\x1b" not in terminal.raw
 
 
-def test_a_terminal_that_knows_no_unicode_shows_something_else_and_goes_on(chat: Start, model: ModelServer) -> None:
+def test_a_terminal_without_unicode_shows_replacements(chat: Start, model: ModelServer) -> None:
     prompt = model.script([steps.text("naïve ☃ done")])
     terminal = chat("echo", TERM="dumb", PYTHONIOENCODING="latin-1")
     terminal.expect(PROMPT)
@@ -90,7 +88,7 @@ def test_a_terminal_that_knows_no_unicode_shows_something_else_and_goes_on(chat:
     assert b"na\xefve" in terminal.raw
 
 
-def test_a_model_cannot_drive_the_terminal(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_model_text_cannot_control_the_terminal(chat: Start, model: ModelServer, hall: Server) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\x9b31mover\rwrite"
     prompt = model.script(
         [steps.thinking(f"t{evil}"), steps.text(f"a{evil}"), steps.call("tide_table", {"harbour": f"{evil}\u202egnp.exe"})],
@@ -162,7 +160,7 @@ def test_several_permissions_are_given_at_once(chat: Start, model: ModelServer, 
     assert [hall.tools.executions("tide_table", harbour=each) for each in ("A1", "A2", "A3")] == [1, 1, 1]
 
 
-def test_what_was_typed_before_a_question_is_no_answer_to_it(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_text_typed_before_a_question_is_not_its_answer(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script(
         [steps.text("wait"), steps.gate("typing"), steps.call("tide_table", {"harbour": "Rash"})], [steps.text("well")]
     )
@@ -183,7 +181,7 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(chat: Start, model:
     assert hall.tools.executions("tide_table", harbour="Rash") == 0
 
 
-def test_a_line_begun_before_a_question_is_kept_for_the_next_message(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_a_line_started_before_a_question_is_kept_for_the_next_message(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script(
         [steps.text("wait"), steps.gate("writing"), steps.call("tide_table", {"harbour": "Haste"})], [steps.text("well")]
     )
@@ -219,7 +217,7 @@ def test_an_answer_to_one_permission_is_no_answer_to_the_next(chat: Start, model
     terminal.expect("> y")
 
 
-def test_what_is_typed_behind_a_secret_is_not_lost(chat: Start) -> None:
+def test_text_typed_after_a_secret_is_not_lost(chat: Start) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
     terminal.send("/options model_key")
@@ -243,7 +241,7 @@ def test_long_arguments_are_shown_in_full_before_they_are_allowed(chat: Start, m
     terminal.expect("fine")
 
 
-def test_a_result_that_is_held_back_is_asked_about_once_more(chat: Start, model: ModelServer) -> None:
+def test_a_result_with_confirm_result_needs_a_second_permission(chat: Start, model: ModelServer) -> None:
     terminal = chat("mate")
     terminal.expect(PROMPT)
     terminal.send(model.script([steps.call("order_rope", {"metres": 3})], [steps.text("ordered it is")]))
@@ -255,7 +253,7 @@ def test_a_result_that_is_held_back_is_asked_about_once_more(chat: Start, model:
     terminal.expect("ordered it is")
 
 
-def test_an_agents_questions_are_asked_one_by_one(chat: Start, model: ModelServer) -> None:
+def test_questions_of_an_agent_are_asked_one_by_one(chat: Start, model: ModelServer) -> None:
     questions = [
         {"id": "place", "kind": "text", "message": "Where to?"},
         {"id": "crew", "kind": "integer", "message": "How many?", "required": True},
@@ -345,7 +343,7 @@ def test_tools_of_a_python_file_run_here(chat: Start, desk: Desk, model: ModelSe
     assert requests[2].messages[-1]["content"].startswith("Tool execution failed: ship: Field required")
 
 
-def test_a_declared_tool_is_answered_by_hand(chat: Start, desk: Desk, model: ModelServer) -> None:
+def test_the_user_types_the_result_of_a_declared_tool(chat: Start, desk: Desk, model: ModelServer) -> None:
     (desk.directory / "tools.json").write_text(json.dumps([{"name": "weather", "description": "How it is outside."}]))
     prompt = model.script([steps.call("weather", {"where": "here"})], [steps.call("weather", {})], [steps.text("thanks")])
     terminal = chat("echo", "--tool-file", "tools.json")
@@ -450,7 +448,7 @@ def test_ctrl_c_stops_the_turn_at_the_server_and_says_so(chat: Start, model: Mod
     terminal.expect("echo: still there?")
 
 
-def test_cancel_typed_in_mid_turn_stops_it(chat: Start, model: ModelServer) -> None:
+def test_cancel_typed_during_a_turn_stops_it(chat: Start, model: ModelServer) -> None:
     prompt = model.script([steps.text("going on "), steps.hang()])
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -463,7 +461,7 @@ def test_cancel_typed_in_mid_turn_stops_it(chat: Start, model: ModelServer) -> N
     terminal.expect("Nothing is running.")
 
 
-def test_ctrl_c_at_a_question_stops_the_turn_that_waits(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_ctrl_c_at_a_question_stops_the_waiting_turn(chat: Start, model: ModelServer, hall: Server) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
     terminal.send(model.script([steps.call("tide_table", {"harbour": "Nowhere"})]))
@@ -475,7 +473,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_that_waits(chat: Start, model: Mode
     assert hall.tools.executions("tide_table", harbour="Nowhere") == 0
 
 
-def test_ctrl_c_drops_a_line_and_at_an_empty_prompt_leaves(chat: Start) -> None:
+def test_ctrl_c_drops_a_line_and_exits_at_an_empty_prompt(chat: Start) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
     terminal.type("half a mess")
@@ -484,7 +482,7 @@ def test_ctrl_c_drops_a_line_and_at_an_empty_prompt_leaves(chat: Start) -> None:
     assert terminal.interrupted() == 0
 
 
-def test_a_detached_turn_goes_on_and_can_be_watched_again(chat: Start, model: ModelServer) -> None:
+def test_a_detached_turn_continues_and_can_be_watched_again(chat: Start, model: ModelServer) -> None:
     prompt = model.script([steps.text("first "), steps.gate("detached"), steps.text("second")])
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -523,7 +521,7 @@ def test_a_session_is_resumed_with_its_history_and_settings(chat: Start, model: 
     assert [message["content"] for message in request.messages[1:]] == [first, "one fish", later]
 
 
-def test_a_question_that_was_left_open_is_asked_again_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_an_open_permission_is_asked_again_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
     terminal.send(model.script([steps.call("tide_table", {"harbour": "Cuxhaven"})], [steps.text("at last")]))
@@ -537,7 +535,7 @@ def test_a_question_that_was_left_open_is_asked_again_at_resume(chat: Start, mod
     assert hall.tools.executions("tide_table", harbour="Cuxhaven") == 1
 
 
-def test_a_turn_that_runs_already_is_watched_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_a_running_turn_is_joined_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script([steps.text("under way "), steps.gate("joining"), steps.text("and done")])
     session = hall.alice.create()
     with hall.alice.stream(session, prompt) as stream:
@@ -550,7 +548,7 @@ def test_a_turn_that_runs_already_is_watched_at_resume(chat: Start, model: Model
         stream.rest()
 
 
-def test_a_message_into_a_running_turn_is_offered_again_after_it(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_a_message_during_a_running_turn_can_be_sent_after_it(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script([steps.text("somebody else's "), steps.gate("theirs"), steps.text("turn")])
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -605,7 +603,7 @@ def test_sessions_are_listed_switched_and_begun_anew(chat: Start, hall: Server) 
     assert "beta" not in shown
 
 
-def test_lines_that_belong_together_are_one_message(chat: Start, model: ModelServer) -> None:
+def test_continued_and_pasted_lines_are_one_message(chat: Start, model: ModelServer) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
     terminal.send("first line\\")
@@ -626,7 +624,7 @@ def test_pasted_lines_are_one_message_without_readline_too(chat: Start) -> None:
     terminal.expect("echo: one\ntwo")
 
 
-def test_commands_that_do_not_exist_say_what_was_meant(chat: Start) -> None:
+def test_an_unknown_command_suggests_a_similar_one(chat: Start) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
     terminal.send("/histroy")
@@ -639,7 +637,7 @@ def test_commands_that_do_not_exist_say_what_was_meant(chat: Start) -> None:
     terminal.expect("echo: /not a command")
 
 
-def test_without_a_name_the_agents_are_offered(chat: Start) -> None:
+def test_without_an_agent_name_the_user_chooses_from_a_list(chat: Start) -> None:
     terminal = chat()
     terminal.expect("1 echo")
     terminal.expect("Which agent?")
@@ -658,7 +656,7 @@ def test_the_key_is_asked_for_and_not_shown(chat: Start, hall: Server) -> None:
     terminal.expect("echo: hello")
 
 
-def test_once_at_a_terminal_asks_there_and_ends(chat: Start, model: ModelServer, hall: Server) -> None:
+def test_once_at_a_terminal_asks_for_permissions(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script([steps.call("tide_table", {"harbour": "Onceport"})], [steps.text("once and for all")])
     terminal = chat("pilot", "--once", prompt, "--quiet")
     terminal.expect('→ tide_table(harbour="Onceport")')
@@ -669,7 +667,7 @@ def test_once_at_a_terminal_asks_there_and_ends(chat: Start, model: ModelServer,
     assert hall.tools.executions("tide_table", harbour="Onceport") == 1
 
 
-def test_a_limit_on_the_answer_and_a_failure_are_told(chat: Start, model: ModelServer) -> None:
+def test_token_limits_and_failures_are_shown(chat: Start, model: ModelServer) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
     terminal.send(model.script([steps.text("short"), steps.finish("length")]))
@@ -681,7 +679,7 @@ def test_a_limit_on_the_answer_and_a_failure_are_told(chat: Start, model: ModelS
 
 
 @pytest.mark.parametrize("agent", ["mute", "bare"])
-def test_agents_with_fewer_forms_of_an_answer_can_be_talked_to(chat: Start, model: ModelServer, agent: str) -> None:
+def test_agents_with_fewer_stream_modes_work_in_the_chat(chat: Start, model: ModelServer, agent: str) -> None:
     terminal = chat(agent)
     terminal.expect(PROMPT)
     terminal.send(model.script([steps.text("an answer")]))
@@ -689,7 +687,7 @@ def test_agents_with_fewer_forms_of_an_answer_can_be_talked_to(chat: Start, mode
     terminal.expect(PROMPT)
 
 
-def test_the_same_from_the_installations_own_command_with_a_key_of_its_own(hall: Server, tmp_path: Path) -> None:
+def test_manage_chat_issues_a_temporary_key(hall: Server, tmp_path: Path) -> None:
     environment = {**hall.environment, "AGENTHOST_PORT": str(hall.ports[0]), "TERM": "xterm"}
     with Terminal([sys.executable, "manage.py", "chat", "echo", "--tenant", "alice"], environment, ROOT) as terminal:
         terminal.expect("Using a temporary key of the tenant alice.")

@@ -123,7 +123,7 @@ async def test_two_hundred_open_streams_and_waiting_runs_hold_no_connection_each
 
 
 @pytest.mark.rule("A3", "A100")
-async def test_one_tenants_crowd_does_not_hold_up_another(
+async def test_many_clients_of_one_tenant_do_not_delay_another(
     server: Server, model: ModelServer, crowd: Callable[[], aiohttp.ClientSession]
 ) -> None:
     prompt = model.script([steps.pause(0.05), steps.text(*["x"] * 30)])

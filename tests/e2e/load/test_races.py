@@ -119,7 +119,7 @@ def test_two_partial_answers_at_the_same_moment_make_one_model_call(
 
 
 @pytest.mark.rule("A121")
-def test_of_many_cancels_one_says_that_it_cancelled(server: Server, alice: Client, model: ModelServer) -> None:
+def test_only_one_of_many_cancels_reports_success(server: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.text("going"), steps.hang()])
     session = alice.create()
     with alice.stream(session, prompt) as stream:
@@ -177,7 +177,7 @@ def test_a_deletion_and_a_turn_at_the_same_moment_leave_nothing(
 
 
 @pytest.mark.rule("A32")
-def test_of_many_deletions_one_deletes(server: Server, alice: Client) -> None:
+def test_only_one_of_many_deletions_succeeds(server: Server, alice: Client) -> None:
     session = alice.create()
     answers = at_once(server, *[lambda client: client.request("DELETE", f"/sessions/{session}")] * 5)
     assert statuses(answers) == [204] + [404] * 4

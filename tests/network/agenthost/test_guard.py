@@ -67,7 +67,7 @@ def chunk(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer", "Bearer ", "Basic YTpi", "Bearer ah_short", f"Bearer {KEY}x", f"Bearer{KEY}", KEY]
 )
-def test_without_a_well_formed_key_the_body_is_not_awaited(
+def test_without_a_well_formed_key_the_request_is_refused_before_its_body(
     client: Connection, behind: Recorder, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
@@ -80,7 +80,7 @@ def test_without_a_well_formed_key_the_body_is_not_awaited(
 
 
 @pytest.mark.rule("A2")
-def test_two_authorizations_are_none(client: Connection) -> None:
+def test_two_authorization_headers_are_refused(client: Connection) -> None:
     client.send(f"GET /aap/v3/meta HTTP/1.1\r\nhost: x\r\nauthorization: {BEARER}\r\nauthorization: {BEARER}\r\n\r\n".encode())
     is_problem(client.answer(), 401)
 
@@ -93,7 +93,7 @@ def test_a_well_formed_key_passes(client: Connection, behind: Recorder, authoriz
 
 
 @pytest.mark.rule("A2")
-def test_a_public_meta_needs_no_key_but_takes_no_wrong_one(client: Connection, settings: Settings) -> None:
+def test_public_meta_needs_no_key_but_refuses_a_wrong_one(client: Connection, settings: Settings) -> None:
     is_problem(client.ask("GET", "/aap/v3/meta"), 401)
     settings.AGENTHOST_PUBLIC_META = True
     assert client.ask("GET", "/aap/v3/meta").status == 200
@@ -102,7 +102,7 @@ def test_a_public_meta_needs_no_key_but_takes_no_wrong_one(client: Connection, s
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/admin/", "/", "/aapx"])
-def test_what_is_not_the_protocol_needs_no_key(client: Connection, path: str) -> None:
+def test_pages_need_no_key(client: Connection, path: str) -> None:
     assert client.ask("GET", path).status == 200
 
 
@@ -122,7 +122,7 @@ def test_a_refused_head_has_no_body(client: Connection) -> None:
 
 
 @pytest.mark.rule("A93", "A4")
-def test_a_body_that_says_it_is_too_large_is_not_awaited(client: Connection, behind: Recorder) -> None:
+def test_a_body_with_a_content_length_over_the_limit_is_refused_unread(client: Connection, behind: Recorder) -> None:
     client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length=str(LIMIT + 1))
     is_problem(client.answer(), 413)
     assert not behind.asked.is_set()
@@ -135,7 +135,7 @@ def test_a_body_of_just_the_limit_passes(client: Connection, behind: Recorder) -
 
 
 @pytest.mark.rule("A93", "A4")
-def test_a_body_that_turns_out_too_large_is_answered_while_it_is_still_sent(client: Connection, behind: Recorder) -> None:
+def test_a_chunked_body_over_the_limit_is_refused_while_it_arrives(client: Connection, behind: Recorder) -> None:
     client.head("POST", "/aap/v3/sessions", authorization=BEARER, transfer_encoding="chunked")
     client.send(chunk(b"x" * (LIMIT + 1)))
     answer = client.answer()
@@ -155,7 +155,7 @@ def test_a_client_that_sends_everything_before_it_reads_gets_its_413(
 
 
 @pytest.mark.rule("A4")
-def test_a_body_that_does_not_arrive_is_given_up(port: int, settings: Settings, behind: Recorder) -> None:
+def test_a_body_that_does_not_arrive_times_out(port: int, settings: Settings, behind: Recorder) -> None:
     settings.AGENTHOST_BODY_SECONDS = 0.2
     with Connection(port) as client:
         client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="100")
@@ -179,12 +179,12 @@ def test_an_encoded_body_is_415(client: Connection, coding: str) -> None:
 
 
 @pytest.mark.rule("A4", "A5")
-def test_identity_is_no_encoding_and_no_body_has_none(client: Connection) -> None:
+def test_identity_encoding_and_encodings_without_a_body_are_accepted(client: Connection) -> None:
     assert client.ask("POST", "/aap/v3/sessions", b"{}", authorization=BEARER, content_encoding="Identity").status == 200
     assert client.ask("GET", "/aap/v3/sessions", authorization=BEARER, content_encoding="gzip").status == 200
 
 
-def test_a_client_that_asks_first_is_told_before_it_sends(client: Connection) -> None:
+def test_expect_continue_is_refused_before_the_body_is_sent(client: Connection) -> None:
     client.head("POST", "/aap/v3/sessions", content_length="10", expect="100-continue")
     is_problem(client.answer(), 401)
 
@@ -276,7 +276,7 @@ def test_only_the_operators_origins_are_allowed(client: Connection, settings: Se
 @pytest.mark.rule("A95")
 @pytest.mark.parametrize("listed", [["*"], [PAGE]])
 @pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/login/"])
-def test_no_page_of_another_origin_reads_the_admin(client: Connection, settings: Settings, listed: list[str], path: str) -> None:
+def test_the_admin_has_no_cors_headers(client: Connection, settings: Settings, listed: list[str], path: str) -> None:
     settings.AGENTHOST_CORS_ORIGINS = listed
     for answer in (client.ask("GET", path, origin=PAGE), client.ask("OPTIONS", path, origin=PAGE)):
         assert answer.status in (200, 204)
@@ -288,7 +288,7 @@ def test_no_page_of_another_origin_reads_the_admin(client: Connection, settings:
 
 
 @pytest.mark.rule("A122")
-def test_a_sane_request_id_is_kept_and_reaches_django(client: Connection, behind: Recorder) -> None:
+def test_a_well_formed_request_id_is_kept_and_reaches_django(client: Connection, behind: Recorder) -> None:
     answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER, x_request_id="trace-1.a_B")
     assert answer.headers["x-request-id"] == "trace-1.a_B"
     assert behind.request_ids == ["trace-1.a_B"]
@@ -296,7 +296,7 @@ def test_a_sane_request_id_is_kept_and_reaches_django(client: Connection, behind
 
 @pytest.mark.rule("A122")
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", 'a"b', "é"])
-def test_an_odd_request_id_is_replaced(client: Connection, behind: Recorder, given: str) -> None:
+def test_a_malformed_request_id_is_replaced(client: Connection, behind: Recorder, given: str) -> None:
     answer = client.ask("GET", "/aap/v3/meta", authorization=BEARER, x_request_id=given)
     assert SANE.fullmatch(answer.headers["x-request-id"])
     assert answer.headers["x-request-id"] != given
@@ -306,14 +306,14 @@ def test_an_odd_request_id_is_replaced(client: Connection, behind: Recorder, giv
 # --- the rest ---
 
 
-def test_a_foreign_host_is_refused_but_health_is_told(client: Connection, settings: Settings) -> None:
+def test_an_unknown_host_is_refused_except_for_health_checks(client: Connection, settings: Settings) -> None:
     settings.ALLOWED_HOSTS = ["agents.example"]
     assert client.ask("GET", "/aap/v3/meta", authorization=BEARER, host="agents.example:8000").status == 200
     is_problem(client.ask("GET", "/aap/v3/meta", authorization=BEARER, host="evil.example"), 400)
     assert client.ask("GET", "/healthz", host="10.0.0.7").status == 200
 
 
-def test_every_answer_over_https_tells_browsers_to_stay_there(behind: Recorder, settings: Settings) -> None:
+def test_every_https_response_has_hsts(behind: Recorder, settings: Settings) -> None:
     settings.SECURE_HSTS_SECONDS = 3600
     for proxied in ({}, {"x_forwarded_proto": "http"}):
         with serving(Guard(behind)) as port, Connection(port) as client:
@@ -326,7 +326,7 @@ def test_every_answer_over_https_tells_browsers_to_stay_there(behind: Recorder, 
 
 
 @pytest.mark.rule("A6")
-def test_an_unexpected_failure_tells_nothing_but_an_id(client: Connection, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_response_to_an_unexpected_failure_contains_only_an_id(client: Connection, caplog: pytest.LogCaptureFixture) -> None:
     answer = client.ask("GET", "/aap/v3/broken", authorization=BEARER)
     is_problem(answer, 500)
     assert b"secret" not in answer.body
@@ -369,7 +369,7 @@ def test_a_wrong_key_is_refused_before_its_body_is_read(behind: Recorder, settin
 
 
 @pytest.mark.rule("A2")
-def test_little_is_read_of_a_body_whose_sender_is_refused(behind: Recorder, settings: Settings) -> None:
+def test_little_of_an_unauthenticated_body_is_read(behind: Recorder, settings: Settings) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     with serving(Guard(behind, nobody)) as port, Connection(port) as client:
         client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_length="800000000")
@@ -411,13 +411,13 @@ def test_one_address_has_a_bounded_number_of_requests_at_once_also_behind_a_prox
         assert third.ask("GET", "/aap/v3/meta", authorization=BEARER, x_forwarded_for="198.51.100.4").status == 200
 
 
-def test_a_page_takes_a_form_and_no_more(client: Connection, settings: Settings) -> None:
+def test_pages_accept_a_form_but_no_larger_body(client: Connection, settings: Settings) -> None:
     settings.AGENTHOST_MAX_BODY_BYTES = 64 * 1024 * 1024
     client.head("POST", "/admin/login/", content_length=str(PAGE_BODY_BYTES + 1))
     assert client.answer().status == 413
 
 
-def test_bodies_that_wait_for_their_end_are_bounded_in_all(behind: Recorder, settings: Settings) -> None:
+def test_incomplete_bodies_are_limited_in_total(behind: Recorder, settings: Settings) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     settings.AGENTHOST_MAX_BODY_BYTES = 100_000
     settings.AGENTHOST_BODIES_BYTES = 200_000
@@ -495,7 +495,7 @@ def test_many_refusals_of_one_address_are_delayed_and_other_requests_are_not(
     ("method", "path", "status"),
     [("OPTIONS", "/aap/v3/meta", 204), ("GET", "/ahp", 426), ("GET", "/healthz", 200), ("GET", "/readyz", 200)],
 )
-def test_many_answers_to_an_address_without_a_key_are_delayed(
+def test_frequent_requests_without_a_key_are_delayed_per_address(
     behind: Recorder, settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str, path: str, status: int
 ) -> None:
     settings.ALLOWED_HOSTS = ["*"]

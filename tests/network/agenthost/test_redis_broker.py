@@ -58,7 +58,7 @@ def test_all_messages_of_a_channel_go_through_one_client(server: Redis, made: li
         assert _taken(connection, 3) == ["a", "b", "c"]
 
 
-def test_what_is_sent_when_redis_is_back_arrives(server: Redis) -> None:
+def test_tasks_sent_after_a_restart_of_redis_arrive(server: Redis) -> None:
     with Connection(server.url()) as connection:
         _publish(connection, "before")
         server.kill()

@@ -67,7 +67,7 @@ def test_an_unknown_path_of_the_protocol_is_a_problem_with_the_requests_id(clien
     assert answer.headers["content-length"] == str(len(answer.body))
 
 
-def test_an_unknown_page_is_told_to_people(client: Connection) -> None:
+def test_an_unknown_page_is_a_plain_text_404(client: Connection) -> None:
     answer = client.ask("GET", "/nowhere")
     assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
 
@@ -85,7 +85,7 @@ def test_a_database_that_is_away_is_503_and_not_500(client: Connection, monkeypa
 
 
 @pytest.mark.rule("A4", "A6")
-def test_a_failure_nobody_expected_is_a_problem_without_its_words(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_of_an_unexpected_exception_is_not_sent(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_raw: str) -> None:
         raise ZeroDivisionError("the server's insides")
 
@@ -143,7 +143,7 @@ def four_pages(settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("four_pages")
-def test_pages_for_one_address_take_a_share_of_the_connections_to_the_database(
+def test_pages_of_one_address_use_a_share_of_the_database_connections(
     client: Connection, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = SlowText()
@@ -161,7 +161,7 @@ def test_pages_for_one_address_take_a_share_of_the_connections_to_the_database(
 
 
 @pytest.mark.usefixtures("four_pages")
-def test_a_form_that_is_sent_slowly_takes_nothing_from_other_pages(client: Connection, port: int) -> None:
+def test_a_slow_form_does_not_block_other_pages(client: Connection, port: int) -> None:
     with ExitStack() as slow:
         for _ in range(4):
             connection = slow.enter_context(Connection(port))
@@ -170,9 +170,7 @@ def test_a_form_that_is_sent_slowly_takes_nothing_from_other_pages(client: Conne
         assert client.ask("GET", "/").status == 200
 
 
-def test_an_address_that_asks_for_very_many_pages_waits_for_each_further_one(
-    client: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_are_delayed_for_an_address_with_too_many_requests(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     delayed = []
 
     async def slow_down() -> None:
@@ -186,7 +184,7 @@ def test_an_address_that_asks_for_very_many_pages_waits_for_each_further_one(
 
 
 @pytest.mark.rule("A2")
-def test_a_wrong_key_is_answered_while_its_body_is_held_back(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key_is_refused_while_its_body_is_not_sent_yet(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "authenticate", refuse)
     client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_type="application/json", content_length="8000000")
     client.send(b"x" * 100_000)
@@ -197,7 +195,7 @@ def test_a_wrong_key_is_answered_while_its_body_is_held_back(client: Connection,
 
 @pytest.mark.rule("A2")
 @pytest.mark.usefixtures("known")
-def test_a_key_that_was_revoked_is_judged_before_its_next_body(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_key_is_refused_before_its_next_body(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "authenticate", refuse)
     assert client.ask("POST", "/aap/v3/sessions", b"{}", authorization=BEARER, content_type="application/json").status == 401
     client.head("POST", "/aap/v3/sessions", authorization=BEARER, content_type="application/json", content_length="8000000")
@@ -223,7 +221,7 @@ def test_wrong_keys_of_one_address_are_429_over_both_protocols(
 
 
 @pytest.mark.usefixtures("known")
-def test_the_access_log_tells_what_a_request_was_about(
+def test_the_access_log_has_the_ids_of_the_request(
     client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     about: list[dict[str, str]] = []
@@ -250,7 +248,7 @@ def test_the_access_log_tells_what_a_request_was_about(
     assert {"request": "mine-2", "tenant": "7"} in about
 
 
-def test_the_admins_files_are_served_without_collecting_them(client: Connection) -> None:
+def test_static_files_are_served_without_collectstatic(client: Connection) -> None:
     answer = client.ask("GET", "/static/admin/css/base.css")
     assert (answer.status, answer.headers["content-type"]) == (200, 'text/css; charset="utf-8"')
     assert answer.body
@@ -274,7 +272,7 @@ def test_slow_readers_of_a_file_share_one_copy_of_it(client: Connection, rf: Req
     assert (part.status, part.body) == (200, first.content)
 
 
-def test_pages_carry_what_protects_their_readers(client: Connection) -> None:
+def test_pages_have_security_headers(client: Connection) -> None:
     answer = client.ask("GET", "/admin/login/")
     assert answer.status == 200
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -282,7 +280,7 @@ def test_pages_carry_what_protects_their_readers(client: Connection) -> None:
     assert answer.headers["x-frame-options"] == "DENY"
 
 
-def test_a_program_gets_no_cookie(client: Connection) -> None:
+def test_protocol_responses_set_no_cookie(client: Connection) -> None:
     answer = client.ask("GET", "/aap/v3/nowhere", authorization=BEARER)
     assert "set-cookie" not in answer.headers
 
@@ -294,7 +292,7 @@ def test_a_websocket_without_a_key_or_a_path_is_refused_before_it_opens(port: in
     assert refusal.value.response.status_code == status
 
 
-async def test_a_server_may_tell_of_its_start_and_end() -> None:
+async def test_lifespan_events_are_answered() -> None:
     told: list[str] = []
     messages = iter(["lifespan.startup", "lifespan.shutdown"])
 
@@ -310,7 +308,7 @@ async def test_a_server_may_tell_of_its_start_and_end() -> None:
 
 @pytest.mark.usefixtures("known")
 @pytest.mark.rule("A93")
-def test_a_body_larger_than_django_would_keep_in_memory_is_taken(client: Connection, settings: Settings) -> None:
+def test_a_body_larger_than_djangos_memory_limit_is_accepted(client: Connection, settings: Settings) -> None:
     body = b'{"x":"' + b"y" * (5 * 1024 * 1024) + b'"}'
     answer = client.ask("POST", "/aap/v3/nowhere", body, authorization=BEARER, content_type="application/json")
     assert answer.status == 404
@@ -356,7 +354,7 @@ def test_answers_that_a_tenant_does_not_read_are_bounded_and_the_first_is_whole(
 
 @pytest.mark.usefixtures("known")
 @pytest.mark.rule("A100")
-def test_a_large_answer_takes_its_room_before_it_is_built_and_gives_it_back(
+def test_a_large_response_is_counted_before_it_is_built_and_released_afterwards(
     port: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTHOST_ANSWERS_BYTES = 30_000_000

@@ -131,7 +131,7 @@ def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it did not come")
 
 
-def test_nothing_is_read_from_a_peer_that_is_not_let_in_yet(port: int, echo: Echo) -> None:
+def test_nothing_is_read_before_the_handshake_is_accepted(port: int, echo: Echo) -> None:
     echo.admit.clear()
     with Connection(port) as client:
         client.head("GET", "/ahp", **HANDSHAKE)
@@ -147,7 +147,7 @@ def test_nothing_is_read_from_a_peer_that_is_not_let_in_yet(port: int, echo: Ech
     assert echo.reads_before == 1
 
 
-def test_fragments_without_a_byte_take_no_memory(port: int) -> None:
+def test_empty_fragments_take_no_memory(port: int) -> None:
     with connected(port) as client:
         send_raw(client, frame(TEXT, b"he", last=False), *[frame(CONTINUATION, last=False)] * 1000, frame(CONTINUATION, b"llo"))
         assert client.recv(timeout=20) == "hello"
@@ -183,7 +183,7 @@ def test_a_flood_of_small_frames_is_read_slowly_and_completely(port: int) -> Non
     assert Watched.rested.is_set()
 
 
-def test_messages_that_are_held_are_bounded_for_their_tenant(port: int, echo: Echo, settings: Settings) -> None:
+def test_buffered_messages_are_limited_per_tenant(port: int, echo: Echo, settings: Settings) -> None:
     settings.AGENTHOST_BODIES_BYTES = 400_000
     held = bodies.BUDGET.held
     with connected(port) as first, connected(port) as second:
@@ -206,7 +206,7 @@ def test_messages_that_are_held_are_bounded_for_their_tenant(port: int, echo: Ec
     until(lambda: bodies.BUDGET.held == held)
 
 
-def test_a_message_that_does_not_arrive_ends_its_connection_and_no_quiet_one(port: int, settings: Settings) -> None:
+def test_an_incomplete_message_times_out_but_an_idle_connection_does_not(port: int, settings: Settings) -> None:
     settings.AGENTHOST_BODY_SECONDS = 0.2
     with connected(port) as quiet, connected(port) as late, connected(port) as fragments:
         quiet.send("one")

@@ -12,7 +12,7 @@ from agenthost import checks
 from agents_app.errors import AgentsFileError, FileFault
 
 
-def test_sqlite_serves_one_process_only(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_is_refused_for_several_processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "django.db.backends.sqlite3")
     settings.AGENTHOST_MODE = "embedded"
     assert checks.check_database() == []
@@ -35,7 +35,7 @@ def test_a_cluster_needs_a_redis_and_a_broker(settings: Settings, role: str, ref
 @pytest.mark.parametrize(
     ("role", "refused"), [("web", True), ("worker", False), ("beat", False), ("embedded", False), ("", False)]
 )
-def test_a_web_process_must_know_its_names(settings: Settings, role: str, refused: bool) -> None:
+def test_a_web_process_needs_its_host_names(settings: Settings, role: str, refused: bool) -> None:
     settings.AGENTHOST_ROLE, settings.ALLOWED_HOSTS = role, []
     assert [found.id for found in checks.check_hosts()] == ([checks.NO_HOSTS] if refused else [])
     settings.ALLOWED_HOSTS = ["agents.example"]
@@ -52,7 +52,7 @@ def test_a_missing_key_ring_is_named(settings: Settings) -> None:
 @pytest.mark.parametrize(
     "backend", ["channels.layers.InMemoryChannelLayer", "channels_redis.core.RedisChannelLayer", "channels_redis.pubsub.X"]
 )
-def test_the_stock_channel_layers_are_refused(settings: Settings, backend: str) -> None:
+def test_other_channel_layers_are_refused(settings: Settings, backend: str) -> None:
     assert checks.check_channel_layers() == []
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": backend}}
     found = checks.check_channel_layers()
@@ -60,7 +60,7 @@ def test_the_stock_channel_layers_are_refused(settings: Settings, backend: str) 
     assert backend in found[0].msg
 
 
-def test_a_broken_agents_file_is_told_with_table_key_and_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_errors_of_the_agents_file_name_table_key_and_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken() -> None:
         raise AgentsFileError(str(tmp_path / "agents.toml"), [FileFault("agents[0]", "model", "is missing")])
 

@@ -49,7 +49,7 @@ OTHER_KEY = base64.urlsafe_b64encode(bytes([251] * 32)).decode().rstrip("=")
         (lambda: env.database(NAME), None, None),
     ],
 )
-def test_a_good_value_is_taken(
+def test_valid_values_are_parsed(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[], Any], value: str | None, expected: object
 ) -> None:
     if value is not None:
@@ -120,7 +120,7 @@ def test_a_value_and_a_file_at_once_are_refused(monkeypatch: pytest.MonkeyPatch,
         env.text(NAME)
 
 
-def test_a_postgres_address_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_postgres_url_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "postgresql://an%40na:p%2Fw@db:6543/agent%20host?sslmode=require")
     found = env.database(NAME)
     assert found is not None
@@ -129,7 +129,7 @@ def test_a_postgres_address_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> N
     assert "p/w" not in repr(found)
 
 
-def test_a_postgres_behind_a_socket_is_named_in_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_postgres_socket_is_configured_in_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "postgres:///agenthost?host=/run/postgresql&port=6000")
     found = env.database(NAME)
     assert found is not None

@@ -17,7 +17,7 @@ def test_a_browser_is_shown_a_page_with_links() -> None:
     assert "default-src 'none'" in answer["Content-Security-Policy"]
 
 
-def test_a_program_is_given_a_short_text() -> None:
+def test_clients_other_than_browsers_get_plain_text() -> None:
     for accept in ("*/*", "application/json"):
         answer = Client().get("/", headers={"Accept": accept})
         assert answer["Content-Type"].startswith("text/plain")
@@ -25,11 +25,11 @@ def test_a_program_is_given_a_short_text() -> None:
         assert "/docs/" in answer.content.decode()
 
 
-def test_the_page_changes_nothing() -> None:
+def test_the_home_page_accepts_only_safe_methods() -> None:
     assert Client().head("/").status_code == 200
     assert Client().post("/").status_code == 405
 
 
-def test_admin_without_its_slash_leads_there() -> None:
+def test_admin_without_a_slash_redirects() -> None:
     answer = Client().get("/admin")
     assert (answer.status_code, answer["Location"]) == (302, "/admin/")

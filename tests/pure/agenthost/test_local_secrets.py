@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from agenthost import local_secrets
 
 
-def test_all_who_start_together_get_the_same(tmp_path: Path) -> None:
+def test_processes_that_start_together_get_the_same_secret(tmp_path: Path) -> None:
     barrier, found = threading.Barrier(8), []
 
     def start() -> None:
@@ -33,7 +33,7 @@ def test_all_who_start_together_get_the_same(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "var" / "secret").stat().st_mode) == 0o600
 
 
-def test_an_emptied_file_is_not_silently_replaced(tmp_path: Path) -> None:
+def test_an_empty_secret_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "key_ring").write_text("\n")
     with pytest.raises(ImproperlyConfigured, match="key_ring"):
         local_secrets.read_or_create(tmp_path, "key_ring", local_secrets.new_sealing_key)
@@ -56,7 +56,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_the_database_and_its_companions_are_closed_to_others_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
+def test_the_database_files_are_private_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
     data = tmp_path / "var"
     before = os.umask(umask)
     try:
@@ -74,7 +74,7 @@ def test_the_database_and_its_companions_are_closed_to_others_whatever_the_umask
     assert mode(data) == 0o700
 
 
-def test_what_an_older_release_left_open_is_closed_at_the_next_start(tmp_path: Path) -> None:
+def test_files_of_older_releases_are_made_private_at_the_next_start(tmp_path: Path) -> None:
     data = tmp_path / "var"
     data.mkdir()
     data.chmod(0o755)
@@ -91,7 +91,7 @@ def test_what_an_older_release_left_open_is_closed_at_the_next_start(tmp_path: P
     assert (data / "db.sqlite3").read_text() == "kept"
 
 
-def test_a_directory_that_everybody_shares_stays_shared(tmp_path: Path) -> None:
+def test_a_shared_directory_keeps_its_permissions(tmp_path: Path) -> None:
     shared = tmp_path / "tmp"
     shared.mkdir()
     shared.chmod(0o1777)

@@ -74,7 +74,7 @@ def test_a_message_is_delivered_at_once(listener: Listener) -> None:
     assert statistics.median(delays) < 0.25
 
 
-def test_nothing_is_lost_between_a_look_and_a_wait(listener: Listener) -> None:
+def test_no_message_is_lost_between_check_and_wait(listener: Listener) -> None:
     senders = [
         threading.Thread(target=lambda: [send(listener, {}) for _ in range(50)])  # type: ignore[func-returns-value]
         for _ in range(4)
@@ -87,7 +87,7 @@ def test_nothing_is_lost_between_a_look_and_a_wait(listener: Listener) -> None:
         assert listener.came.acquire(timeout=60)
 
 
-def test_a_waiting_consumer_can_be_hurried(listener: Listener) -> None:
+def test_waiting_consumers_return_when_waiting_is_turned_off(listener: Listener) -> None:
     send(listener, {})
     assert listener.came.acquire(timeout=60)
     memory_broker.stop_waiting(enabled=True)

@@ -60,11 +60,11 @@ def test_a_masked_key_can_still_be_found_by_its_prefix() -> None:
 
 
 @pytest.mark.parametrize("text", ["tokens=5", "max_tokens=100", "https://host/path?x=1", "12:30:00"])
-def test_what_is_no_secret_is_left_alone(text: str) -> None:
+def test_text_without_secrets_is_not_changed(text: str) -> None:
     assert observability.masked(text) == text
 
 
-def test_a_line_says_whom_it_is_about(lines: tuple[logging.Logger, io.StringIO]) -> None:
+def test_log_lines_contain_the_ids_of_their_context(lines: tuple[logging.Logger, io.StringIO]) -> None:
     logger, stream = lines
     with log_context.about(request="req_1", tenant=7, session="sess_1", turn="turn_1"):
         logger.info("hello %s", "there")
@@ -75,20 +75,20 @@ def test_a_line_says_whom_it_is_about(lines: tuple[logging.Logger, io.StringIO])
     assert "request" not in second
 
 
-def test_arguments_that_do_not_fit_lose_no_line(lines: tuple[logging.Logger, io.StringIO]) -> None:
+def test_log_arguments_that_do_not_match_the_format_lose_no_line(lines: tuple[logging.Logger, io.StringIO]) -> None:
     logger, stream = lines
     logger.info("%d turns", "many")
     assert "%d turns" in json.loads(stream.getvalue())["message"]
 
 
-def test_a_line_for_people_names_the_same_ids() -> None:
+def test_readable_lines_contain_the_same_ids() -> None:
     record = logging.LogRecord("a.logger", logging.INFO, __file__, 1, "hello", None, None)
     with log_context.about(turn="turn_1"):
         observability.ContextFilter().filter(record)
     assert "a.logger: hello [turn=turn_1]" in observability.ReadableFormatter().format(record)
 
 
-def test_a_consumer_that_is_refused_again_and_again_says_so_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_refusals_of_the_consumer_are_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("agenthost.observability.time.monotonic", lambda: now)
     repeats = observability.RepeatsFilter()

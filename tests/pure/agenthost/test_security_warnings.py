@@ -22,7 +22,7 @@ from agenthost import security_warnings
         ("embedded", "0.0.0.0", True, ["*"], ["AGENTHOST_PLAIN_HTTP", "AGENTHOST_ALLOWED_HOSTS"]),
     ],
 )
-def test_what_is_open_to_others_is_said(
+def test_warnings_for_protections_that_are_turned_off(
     settings: Settings, caplog: pytest.LogCaptureFixture, mode: str, host: str, plain: bool, names: list[str], said: list[str]
 ) -> None:
     settings.AGENTHOST_MODE, settings.AGENTHOST_HOST = mode, host

@@ -52,7 +52,7 @@ def _postgres(on_postgres: bool) -> None:
         pytest.skip("about Postgres")
 
 
-def test_the_example_in_the_documentation_has_the_lines_that_a_sound_schema_gets() -> None:
+def test_the_documentation_example_shows_the_real_schema_line() -> None:
     example = (ROOT / "docs/doctor.md").read_text().split("```")[1]
     (shown,) = [each for each in example.splitlines() if each.split()[1:2] == ["schema"]]
     assert shown in [line(finding) for finding in database.check_schema_and_keys()]
@@ -61,7 +61,7 @@ def test_the_example_in_the_documentation_has_the_lines_that_a_sound_schema_gets
 # Settings --------------------------------------------------------------------------------------------
 
 
-def test_what_a_system_check_refuses_is_a_fault_with_its_hint(settings: Settings) -> None:
+def test_a_failed_system_check_is_a_fault_with_its_hint(settings: Settings) -> None:
     settings.AGENTHOST_KEY_RING = []
     (finding,) = [each for each in check_settings() if each.state == "fail"]
     assert "AGENTHOST_KEY_RING is not set" in finding.detail
@@ -85,7 +85,7 @@ def test_a_postgres_is_described() -> None:
 
 
 @pytest.mark.usefixtures("_postgres")
-def test_a_postgres_that_is_away_is_one_fault_and_the_other_checks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_postgres_is_one_fault_and_the_other_checks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
     monkeypatch.setitem(connection.settings_dict, "PORT", str(free_port()))
     monkeypatch.setitem(connection.settings_dict, "PASSWORD", "hush-hush")
@@ -120,7 +120,7 @@ def grant(made: psycopg.Connection[tuple[Any, ...]], rights: LiteralString) -> N
     made.execute("set role doctor_patient")
 
 
-def test_a_role_without_rights_on_the_tables_is_a_fault(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
+def test_a_role_without_privileges_on_the_tables_is_a_fault(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
     fault = the_bad(database.check_privileges(patient, "doctor_patient"))
     assert fault.state == "fail"
     assert "cannot read and write sessions_app_turn" in fault.detail
@@ -128,7 +128,7 @@ def test_a_role_without_rights_on_the_tables_is_a_fault(patient: psycopg.Connect
     assert bad(database.check_privileges(patient, "doctor_patient")) == []
 
 
-def test_a_role_that_may_rewrite_the_audit_is_a_warning(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
+def test_a_role_that_can_change_audit_records_is_a_warning(patient: psycopg.Connection[tuple[Any, ...]]) -> None:
     grant(patient, "all on sessions_app_turn, sessions_app_auditrecord")
     assert (
         the_bad(database.check_privileges(patient, "doctor_patient")).detail
@@ -137,7 +137,7 @@ def test_a_role_that_may_rewrite_the_audit_is_a_warning(patient: psycopg.Connect
 
 
 @pytest.mark.usefixtures("_postgres")
-def test_settings_that_lose_data_are_named() -> None:
+def test_unsafe_postgres_settings_are_reported() -> None:
     with closing(database_diagnosis.connect()) as made:
         name = made.info.dbname
         made.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
@@ -224,7 +224,7 @@ def test_a_redis_that_answers_is_described(own_redis: Redis) -> None:
     assert f"127.0.0.1:{own_redis.port}" in finding.detail
 
 
-def test_a_redis_that_is_away_or_refuses_the_password_is_a_fault(own_redis: Redis) -> None:
+def test_an_unreachable_redis_or_a_refused_password_is_a_fault(own_redis: Redis) -> None:
     refused = the_bad(redis.check_redis(f"redis://:hush-hush@127.0.0.1:{own_redis.port}/0"))
     assert "refuses the user or password" in refused.detail
     own_redis.stop()
@@ -258,7 +258,7 @@ def test_a_redis_that_is_old_or_slow_is_named(own_redis: Redis, monkeypatch: pyt
     assert the_bad(redis.check_redis(own_redis.url())).fix == "Upgrade it to 99 or newer."
 
 
-def test_a_broker_of_its_own_that_is_away_is_a_fault(own_redis: Redis, settings: Settings) -> None:
+def test_a_separate_broker_that_does_not_answer_is_a_fault(own_redis: Redis, settings: Settings) -> None:
     settings.AGENTHOST_REDIS_URL = own_redis.url()
     settings.AGENTHOST_BROKER_URL = own_redis.url(1)
     assert [each.check for each in redis.check()] == ["redis", "broker"]
@@ -300,7 +300,7 @@ def test_an_agent_without_a_key_is_a_fault_that_names_the_variable(monkeypatch: 
     assert fault.fix == "Set ANTHROPIC_API_KEY, or api_key in the agents file."
 
 
-def test_an_agent_whose_sessions_bring_the_key_is_none() -> None:
+def test_an_agent_whose_sessions_bring_the_key_is_not_a_fault() -> None:
     own = AgentSpec("a", "anthropic:claude", api_key="{token}", options=(OptionSpec("secret", "token"),))
     for connect in (False, True):
         (finding,) = agents.check_providers([own], connect=connect)
@@ -323,7 +323,7 @@ def test_a_provider_that_cannot_be_reached_is_a_fault() -> None:
     assert the_bad(agents.check_providers([spec], connect=True)).state == "fail"
 
 
-def test_nobody_is_asked_without_connect(model: ModelServer) -> None:
+def test_nothing_is_contacted_without_connect(model: ModelServer) -> None:
     spec = AgentSpec("a", "openai-chat:gpt-test", base_url=model.url, api_key="k", mcp=(McpSpec("s", "http://127.0.0.1:9/mcp"),))
     assert bad(agents.check_providers([spec], connect=False)) == []
     (server,) = agents.check_mcp_servers([spec], connect=False)
@@ -331,7 +331,7 @@ def test_nobody_is_asked_without_connect(model: ModelServer) -> None:
     assert model.requests == []
 
 
-def test_an_mcp_server_is_asked_and_one_that_is_away_is_a_fault() -> None:
+def test_mcp_servers_are_contacted_and_unreachable_ones_are_faults() -> None:
     with serving() as server:
         spec = AgentSpec("a", "demo:", mcp=(McpSpec("harbour", server.url),))
         assert bad(agents.check_mcp_servers([spec], connect=True)) == []
@@ -343,7 +343,7 @@ def test_an_mcp_server_is_asked_and_one_that_is_away_is_a_fault() -> None:
 
 
 @pytest.mark.usefixtures("_postgres")
-def test_a_clock_that_is_off_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_difference_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bad(machine.check_clocks()) == []
     real = time.time
     monkeypatch.setattr(machine, "now", lambda: real() - 60)
@@ -372,9 +372,9 @@ def test_a_deployment_without_a_worker_is_a_fault(settings: Settings) -> None:
     assert processes.check_workers().state == "ok"
 
 
-def test_a_beat_that_does_nothing_is_noticed_by_what_it_should_have_started(settings: Settings) -> None:
+def test_a_missing_beat_is_noticed_by_the_missing_housekeeping(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
-    assert processes.check_beat().fix == "Start one: ops/entrypoint beat"
+    assert processes.check_beat().fix == "Start beat: ops/entrypoint beat"
     housekeeping.run()
     assert processes.check_beat().state == "ok"
     InstallationMark.objects.filter(name="housekeeping").update(updated_at=timezone.now() - timedelta(hours=2))
@@ -384,11 +384,11 @@ def test_a_beat_that_does_nothing_is_noticed_by_what_it_should_have_started(sett
 # All of it -------------------------------------------------------------------------------------------
 
 
-def test_a_check_that_breaks_is_a_finding_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_check_is_a_finding_and_the_other_checks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Iterator[Finding]:
         raise RuntimeError("postgres://user:hush-hush@db/x")
 
-    monkeypatch.setattr(machine, "disk", broken)
+    monkeypatch.setattr(machine, "check_disk", broken)
     found = list(run_all(connect=False))
     assert [each.state for each in found if each.check == "disk"] == ["fail"]
     assert found[-1].check in ("workers", "beat")

@@ -10,7 +10,7 @@ from tests.wiring.test_command_line import manage
 from tests.wiring.test_processes import SECRETS
 
 
-def test_a_fresh_embedded_installation_is_told_what_is_missing_and_is_well_after_it(tmp_path: Path) -> None:
+def test_doctor_on_a_new_embedded_installation_before_and_after_its_first_start(tmp_path: Path) -> None:
     first = manage(tmp_path, "doctor")
     assert first.returncode == 1
     assert "FAIL     schema     The database was never migrated. Run: ops/entrypoint migrate" in first.stdout.splitlines()
@@ -21,7 +21,7 @@ def test_a_fresh_embedded_installation_is_told_what_is_missing_and_is_well_after
     assert well.stderr == ""
 
 
-def test_it_works_when_everything_is_away_and_prints_no_password(tmp_path: Path) -> None:
+def test_doctor_works_when_everything_is_down_and_prints_no_password(tmp_path: Path) -> None:
     urls = {
         "DATABASE_URL": f"postgres://user:hush-hush@127.0.0.1:{free_port()}/agenthost",
         "REDIS_URL": f"redis://:hush-hush@127.0.0.1:{free_port()}/0",
@@ -36,7 +36,7 @@ def test_it_works_when_everything_is_away_and_prints_no_password(tmp_path: Path)
     assert SECRETS["AGENTHOST_SECRET_KEY"] not in done.stdout + done.stderr
 
 
-def test_settings_that_cannot_be_read_are_a_finding_too(tmp_path: Path) -> None:
+def test_invalid_settings_are_a_finding(tmp_path: Path) -> None:
     done = manage(tmp_path, "doctor", REDIS_URL="redis://127.0.0.1/0")
     assert done.returncode == 1
     assert done.stdout.startswith("FAIL     settings   AGENTHOST_SECRET_KEY and AGENTHOST_KEY_RING must be set")

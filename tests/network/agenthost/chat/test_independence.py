@@ -12,6 +12,6 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} & {"django", "ses
 """
 
 
-def test_the_program_loads_nothing_of_the_server() -> None:
+def test_the_chat_imports_nothing_of_the_server() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []

@@ -159,7 +159,7 @@ def is_last_problem(client: Connection, status: int) -> Answer:
 @pytest.mark.rule("A4")
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_the_body_of_a_request_that_offers_another_protocol_is_whole(
+def test_the_body_of_a_request_with_an_upgrade_is_complete(
     client: Connection, behind: Mirror, cut: Callable[[bytes], Sequence[bytes]], framing: str
 ) -> None:
     body = b"GET /hidden HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -178,7 +178,7 @@ def test_the_body_of_a_request_that_offers_another_protocol_is_whole(
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_pipelined_requests_that_offer_other_protocols_are_answered_in_their_order(
+def test_pipelined_requests_with_upgrades_are_answered_in_order(
     client: Connection, cut: Callable[[bytes], Sequence[bytes]]
 ) -> None:
     one = b"POST /one HTTP/1.1\r\n" + HOST + H2C + b"content-length: 3\r\n\r\none"
@@ -193,7 +193,7 @@ def test_pipelined_requests_that_offer_other_protocols_are_answered_in_their_ord
     ]
 
 
-def test_any_cut_of_the_same_bytes_means_the_same(behind: Mirror, port: int) -> None:
+def test_requests_split_at_any_byte_have_the_same_response(behind: Mirror, port: int) -> None:
     chooser = random.Random(4)
     bodies = [b"b" * chooser.randrange(200) for _ in range(12)]
     data = b""
@@ -226,14 +226,14 @@ def test_a_connection_header_keeps_its_other_options(client: Connection) -> None
     assert client.closed()
 
 
-def test_an_old_request_with_an_upgrade_stays_an_old_request(client: Connection) -> None:
+def test_an_upgrade_in_http10_is_ignored(client: Connection) -> None:
     client.send(b"POST / HTTP/1.0\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\nhi")
     assert client.answer().json["body"] == "hi"
     assert client.closed()
 
 
 @pytest.mark.parametrize("ways", [["--http2"], ["--http2", "--header", "Expect: 100-continue"], ["--http1.0"]])
-def test_curl_is_served_whatever_it_offers(port: int, behind: Mirror, ways: Sequence[str]) -> None:
+def test_curl_is_served_with_any_http_version(port: int, behind: Mirror, ways: Sequence[str]) -> None:
     curl = shutil.which("curl")
     if curl is None:
         pytest.skip("there is no curl on the PATH")
@@ -244,12 +244,14 @@ def test_curl_is_served_whatever_it_offers(port: int, behind: Mirror, ways: Sequ
 
 
 @pytest.mark.parametrize("cut", [whole, single_bytes])
-def test_an_http2_preface_is_told_to_speak_http1(client: Connection, cut: Callable[[bytes], Sequence[bytes]]) -> None:
+def test_an_http2_preface_is_refused_with_a_reference_to_http1(
+    client: Connection, cut: Callable[[bytes], Sequence[bytes]]
+) -> None:
     send_cut(client, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cut)
     assert "HTTP/1.1" in is_last_problem(client, 505).json["detail"]
 
 
-def test_curl_with_prior_knowledge_gets_an_answer_and_no_silence(port: int) -> None:
+def test_curl_with_http2_prior_knowledge_gets_a_response(port: int) -> None:
     curl = shutil.which("curl")
     if curl is None:
         pytest.skip("there is no curl on the PATH")
@@ -265,7 +267,7 @@ HANDSHAKE = (
 )
 
 
-def test_a_websocket_is_one_on_its_path_and_nowhere_else(port: int, client: Connection) -> None:
+def test_websockets_are_served_on_their_path_only(port: int, client: Connection) -> None:
     with websockets.sync.client.connect(f"ws://127.0.0.1:{port}/ahp", proxy=None, compression=None) as socket:
         socket.send("hello")
         assert socket.recv(timeout=10) == "hello"
@@ -276,13 +278,15 @@ def test_a_websocket_is_one_on_its_path_and_nowhere_else(port: int, client: Conn
 @pytest.mark.parametrize(
     "request_line", [b"POST /ahp HTTP/1.1\r\ncontent-length: 2\r\n", b"GET /ahp HTTP/1.1\r\ncontent-length: 2\r\n"]
 )
-def test_a_handshake_with_a_body_or_another_method_is_plain_http(client: Connection, request_line: bytes) -> None:
+def test_a_websocket_handshake_with_a_body_or_another_method_is_served_as_plain_http(
+    client: Connection, request_line: bytes
+) -> None:
     client.send(request_line + HOST + HANDSHAKE + b"\r\nhi")
     assert client.answer().json["body"] == "hi"
     assert client.ask("GET", "/next").json["path"] == "/next"
 
 
-def test_a_handshake_behind_an_unanswered_request_is_plain_http(client: Connection, behind: Mirror) -> None:
+def test_a_pipelined_websocket_handshake_is_served_as_plain_http(client: Connection, behind: Mirror) -> None:
     client.send(b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n" + b"GET /ahp HTTP/1.1\r\n" + HOST + HANDSHAKE + b"\r\n")
     assert behind.waiting.wait(10)
     behind.go_on.set()
@@ -353,7 +357,7 @@ def test_frames_before_the_handshake_is_answered_are_refused(client: Connection)
         (b"GET /caf\xe9 HTTP/1.1\r\n" + HOST + b"\r\n", 400),
     ],
 )
-def test_what_is_malformed_or_ambiguous_is_a_problem_and_the_end(
+def test_malformed_or_ambiguous_requests_are_refused_and_the_connection_closed(
     client: Connection, behind: Mirror, request_bytes: bytes, status: int
 ) -> None:
     # Whatever follows is never executed.
@@ -362,7 +366,7 @@ def test_what_is_malformed_or_ambiguous_is_a_problem_and_the_end(
     assert behind.bodies == []
 
 
-def test_a_whole_url_as_target_is_taken_with_its_own_host(client: Connection) -> None:
+def test_an_absolute_request_target_sets_the_host(client: Connection) -> None:
     client.send(b"GET http://other.example:8080/path?q=1 HTTP/1.1\r\n" + HOST + b"\r\n")
     told = client.answer().json
     assert (told["path"], told["query"]) == ("/path", "q=1")
@@ -377,7 +381,7 @@ def test_a_trailer_does_not_become_a_header(client: Connection) -> None:
     assert client.ask("GET", "/next").json["path"] == "/next"
 
 
-def test_a_fault_behind_good_requests_is_told_after_their_answers(client: Connection, behind: Mirror) -> None:
+def test_a_malformed_request_is_refused_after_the_responses_to_earlier_ones(client: Connection, behind: Mirror) -> None:
     client.send(b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\nGET /two HTTP/1.1\r\n" + HOST + b"\r\nBROKEN\r\n\r\n")
     assert behind.waiting.wait(10)
     behind.go_on.set()
@@ -385,7 +389,7 @@ def test_a_fault_behind_good_requests_is_told_after_their_answers(client: Connec
     is_last_problem(client, 400)
 
 
-def test_a_fault_in_a_queued_body_leaves_the_request_before_it_alone(client: Connection, behind: Mirror) -> None:
+def test_a_malformed_body_in_the_pipeline_does_not_affect_the_request_before_it(client: Connection, behind: Mirror) -> None:
     broken = b"POST /broken HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n"
     client.send(b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n" + broken)
     assert behind.waiting.wait(10)
@@ -395,14 +399,14 @@ def test_a_fault_in_a_queued_body_leaves_the_request_before_it_alone(client: Con
     assert [path for _method, path, _body in behind.bodies] == ["/wait"]
 
 
-def test_nothing_is_read_behind_a_request_that_is_the_last(client: Connection, behind: Mirror) -> None:
+def test_bytes_after_the_last_request_are_ignored(client: Connection, behind: Mirror) -> None:
     client.send(b"GET /one HTTP/1.1\r\n" + HOST + b"connection: close\r\n\r\nGET /two HTTP/1.1\r\n" + HOST + b"\r\n")
     assert client.answer().json["path"] == "/one"
     assert client.closed()
     assert [path for _method, path, _body in behind.bodies] == ["/one"]
 
 
-def test_an_old_client_that_wants_to_go_on_has_one_request_served(client: Connection, behind: Mirror) -> None:
+def test_an_http10_client_with_keep_alive_gets_one_response(client: Connection, behind: Mirror) -> None:
     old = b" HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
     client.send(b"GET /one" + old + b"GET /two" + old)
     assert client.answer().json["path"] == "/one"
@@ -410,7 +414,7 @@ def test_an_old_client_that_wants_to_go_on_has_one_request_served(client: Connec
     assert [path for _method, path, _body in behind.bodies] == ["/one"]
 
 
-def test_an_application_learns_that_its_client_left_also_with_requests_queued(port: int, behind: Mirror) -> None:
+def test_a_disconnect_reaches_the_application_also_with_pipelined_requests(port: int, behind: Mirror) -> None:
     with Connection(port) as client:
         client.send(b"GET /until-gone HTTP/1.1\r\n" + HOST + b"\r\n")
         assert behind.waiting.wait(10)
@@ -461,13 +465,13 @@ def test_many_headers_are_431(behind: Mirror, settings: Settings) -> None:
         is_last_problem(client, 431)
 
 
-def test_a_body_in_single_bytes_is_no_fault(client: Connection) -> None:
+def test_a_body_in_chunks_of_one_byte_is_accepted(client: Connection) -> None:
     body = b"".join(b"1\r\n%c\r\n" % (97 + number % 26) for number in range(20_000))
     client.send(b"POST / HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n")
     assert len(client.answer().json["body"]) == 20_000
 
 
-def test_requests_sent_ahead_are_bounded(client: Connection, behind: Mirror) -> None:
+def test_pipelined_requests_are_limited(client: Connection, behind: Mirror) -> None:
     client.send((b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n") + (b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n") * 300)
     assert behind.waiting.wait(10)
     behind.go_on.set()
@@ -496,7 +500,7 @@ def test_a_silent_connection_is_closed_and_a_half_request_is_408(behind: Mirror,
 
 
 @pytest.mark.parametrize("more", [b"b", b"bcd", b"bcd\r\n"])
-def test_a_body_that_nobody_waits_for_keeps_no_connection(behind: Mirror, more: bytes) -> None:
+def test_an_unread_body_does_not_keep_the_connection_open(behind: Mirror, more: bytes) -> None:
     with running(behind, Limits(head_seconds=0.2)) as port, Connection(port) as client:
         client.head("OPTIONS", "/at-once", content_length="4")
         client.send(b"a")
@@ -505,7 +509,7 @@ def test_a_body_that_nobody_waits_for_keeps_no_connection(behind: Mirror, more: 
         assert client.closed()
 
 
-def test_the_time_for_headers_is_none_for_bodies_and_answers(behind: Mirror) -> None:
+def test_the_header_timeout_does_not_apply_to_bodies_and_responses(behind: Mirror) -> None:
     with running(behind, Limits(head_seconds=0.1)) as port, Connection(port) as client, Connection(port) as silent:
         client.head("POST", "/wait", content_length="4")
         client.send(b"ab")
@@ -518,7 +522,7 @@ def test_the_time_for_headers_is_none_for_bodies_and_answers(behind: Mirror) -> 
         assert client.answer().json["body"] == "abcd"
 
 
-def test_connections_of_one_address_are_bounded_and_come_free_again(port: int, behind: Mirror) -> None:
+def test_connections_per_address_are_limited_and_released(port: int, behind: Mirror) -> None:
     held = [Connection(port) for _ in range(LIMITS.per_address)]
     assert [each.ask("GET", "/").status for each in held] == [200] * LIMITS.per_address
     with Connection(port) as one_more:
@@ -549,7 +553,7 @@ def until_admitted(port: int) -> None:
     raise AssertionError("the slot never came free")
 
 
-def test_connections_in_all_are_bounded_and_those_beyond_are_told(behind: Mirror, settings: Settings) -> None:
+def test_connections_above_the_total_limit_are_refused(behind: Mirror, settings: Settings) -> None:
     settings.AGENTHOST_PROXIES = "127.0.0.1"
     settings.AGENTHOST_CORS_ORIGINS = ["*"]
     limits = Limits(connections=5, per_address=1)
@@ -584,7 +588,7 @@ def test_a_client_that_reads_nothing_loses_its_connection(behind: Mirror) -> Non
 
 @pytest.mark.rule("A100")
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs the kernel's clock for what is sent")
-def test_a_reader_with_a_good_key_may_take_its_time(settings: Settings) -> None:
+def test_a_slow_reader_with_a_valid_key_is_not_dropped(settings: Settings) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     large = b"x" * 20_000_000
     begun, stranger = threading.Event(), Mirror()
@@ -650,7 +654,7 @@ def test_an_answer_that_nobody_reads_keeps_its_connection_only_while_its_key_is_
 
 
 @pytest.mark.rule("A100")
-def test_a_slow_reader_gets_everything_though_its_key_was_looked_at(settings: Settings) -> None:
+def test_a_slow_reader_gets_everything_while_its_key_is_checked(settings: Settings) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     large, looks = bytes(20_000_000), threading.Semaphore(0)
 

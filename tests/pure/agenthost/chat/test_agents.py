@@ -31,7 +31,7 @@ META: dict[str, Any] = {
 }
 
 
-def test_an_agent_is_read_with_what_is_missing_and_what_is_new() -> None:
+def test_meta_is_read_with_missing_and_unknown_members() -> None:
     demo, bare = agents.parse_meta(META)
     assert (demo.stream_mode, demo.history_kind, list(demo.tools)) == ("message", "compacted", ["calculator"])
     assert demo.options["manner"].choices == ("brief", "long")
@@ -39,12 +39,12 @@ def test_an_agent_is_read_with_what_is_missing_and_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"version": 3}, {"version": "3", "agents": []}, {"version": 2, "agents": []}])
-def test_what_is_not_version_3_is_refused(document: object) -> None:
+def test_other_protocol_versions_are_refused(document: object) -> None:
     with pytest.raises(ProtocolError):
         agents.parse_meta(document)
 
 
-def test_a_misspelt_name_is_told_with_what_may_be_meant() -> None:
+def test_an_unknown_name_is_reported_with_the_most_similar_one() -> None:
     known = agents.parse_meta(META)
     with pytest.raises(UsageError, match=r"There is no agent 'dmeo'; did you mean demo\? Available:\n  demo"):
         agents.find(known, "dmeo")
@@ -80,7 +80,7 @@ def test_options_are_read_from_arguments_and_variables(monkeypatch: pytest.Monke
         ("nmae=x", "did you mean name"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_before_a_server_is_asked(written: str, words: str) -> None:
+def test_an_invalid_option_value_is_refused_by_the_client(written: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as refused:
         given(written)
     assert "seen" not in str(refused.value)

@@ -15,7 +15,7 @@ def use(call_id: str, name: str = "t") -> dict[str, Any]:
     return {"type": "tool_use", "toolCallId": call_id, "name": name, "input": {"a": 1}}
 
 
-def test_the_calls_that_a_history_ends_in_are_pending() -> None:
+def test_calls_at_the_end_of_a_history_are_pending() -> None:
     history: list[dict[str, Any]] = [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": [{"type": "text", "text": "y"}, use("c1"), use("c2"), use("c3")]},
@@ -65,7 +65,7 @@ def permission(call_id: str, *, granted: bool, **more: str) -> dict[str, Any]:
     return {"role": "tool_permission", "toolCallId": call_id, "granted": granted, **more}
 
 
-def test_each_call_is_answered_by_whoever_it_is_for() -> None:
+def test_each_kind_of_call_gets_its_answer() -> None:
     def mine(a: int) -> int:
         return a + 1
 
@@ -89,7 +89,7 @@ def test_each_call_is_answered_by_whoever_it_is_for() -> None:
     assert responder.asked == ["c2 0", "questions c3", "result c4", "result c9"]
 
 
-def test_one_answer_may_stand_for_all_that_ask_now() -> None:
+def test_one_decision_can_apply_to_all_waiting_calls() -> None:
     responder = Scripted(Decision(granted=True, for_all=True))
     messages, trusted = ask(responder, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "s", {}))
     assert [message["granted"] for message in messages] == [True, True, True]
@@ -97,7 +97,7 @@ def test_one_answer_may_stand_for_all_that_ask_now() -> None:
     assert trusted == []
 
 
-def test_a_tool_that_was_just_trusted_is_not_asked_about_again() -> None:
+def test_a_tool_that_was_just_trusted_needs_no_further_permission() -> None:
     responder = Scripted(Decision(granted=True, trusts=True), Decision(granted=False))
     messages, trusted = ask(responder, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "s", {}))
     assert [message["granted"] for message in messages] == [True, False, True]
@@ -105,7 +105,7 @@ def test_a_tool_that_was_just_trusted_is_not_asked_about_again() -> None:
     assert trusted == ["s"]
 
 
-def test_without_a_person_what_was_not_allowed_is_denied() -> None:
+def test_in_a_script_calls_are_denied_unless_allowed() -> None:
     responder = ScriptResponder(["s"], Screen(io.StringIO(), io.StringIO(), colour=False))
     messages, _ = ask(responder, Call("c1", "s", {}), Call("c2", "s2", {}), Call("c3", "other", {}))
     assert [message["granted"] for message in messages] == [True, False, False]

@@ -33,7 +33,7 @@ def test_every_exit_code_of_the_help_is_on_the_page() -> None:
     assert all(table[code].strip() == text for code, text in codes.items())
 
 
-def test_the_tool_on_the_page_is_one(tmp_path: Path) -> None:
+def test_the_documented_tool_has_the_documented_schema(tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     (tmp_path / "harbour_of_the_page.py").write_text(found[1])

@@ -54,7 +54,7 @@ def test_the_schema_follows_from_annotations_defaults_and_docstring() -> None:
     }
 
 
-def test_what_was_not_given_is_left_to_the_functions_own_defaults() -> None:
+def test_missing_arguments_use_the_functions_defaults() -> None:
     made = describe(plain)
     assert made.checked({"name": "x"}) == {"name": "x"}
     assert made.call(made.checked({"name": "x", "count": "2"})) == "x 2 None a"
@@ -66,7 +66,7 @@ def rich(
     return [when, colour, ship, far]
 
 
-def test_arguments_come_as_what_the_annotations_say() -> None:
+def test_arguments_are_converted_to_the_annotated_types() -> None:
     made = describe(rich)
     given = made.checked({"when": "2026-05-04", "colour": "grey", "ship": {"name": "Ada"}, "far": 3})
     assert made.call(given) == [dt.date(2026, 5, 4), Colour.GREY, Ship(name="Ada"), 3]
@@ -84,13 +84,13 @@ def test_arguments_come_as_what_the_annotations_say() -> None:
         ({"name": "x", "kind": "c"}, "kind: Input should be 'a' or 'b'"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_to_the_model(arguments: dict[str, Any], words: str) -> None:
+def test_invalid_arguments_are_reported_to_the_model(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError) as told:
         describe(plain).checked(arguments)
     assert words in str(told.value)
 
 
-def test_names_that_a_model_class_has_for_itself_are_names_like_any_other() -> None:
+def test_parameter_names_that_pydantic_reserves_are_accepted() -> None:
     def awkward(json: str, copy: int, _under: bool, model_config: str = "") -> str:
         return f"{json} {copy} {_under} {model_config}"
 
@@ -99,7 +99,7 @@ def test_names_that_a_model_class_has_for_itself_are_names_like_any_other() -> N
     assert made.call(made.checked({"json": "{}", "copy": 2, "_under": True})) == "{} 2 True "
 
 
-def test_other_arguments_go_through_where_the_function_takes_them() -> None:
+def test_unknown_arguments_are_passed_to_var_keyword() -> None:
     def open_ended(first: int, **others: Any) -> dict[str, Any]:
         return {"first": first, **others}
 
@@ -125,7 +125,7 @@ def opaque(thing: Opaque) -> None: ...
 
 
 @pytest.mark.parametrize("function", [positional, many, unknown, opaque])
-def test_functions_that_no_model_could_call_are_refused(function: Callable[..., Any]) -> None:
+def test_functions_with_unsupported_signatures_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(SchemaError):
         describe(function)
 

@@ -24,7 +24,7 @@ def agent(*can: str) -> Agent:
         (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
     ],
 )
-def test_the_kind_is_read_from_the_file_and_not_from_its_name(tmp_path: Path, data: bytes, kind: str) -> None:
+def test_the_media_type_comes_from_the_content_not_the_name(tmp_path: Path, data: bytes, kind: str) -> None:
     path = tmp_path / "picture.txt"
     path.write_bytes(data)
     assert images.block(agent("image.data"), str(path))["url"].startswith(f"data:{kind};base64,")
@@ -61,7 +61,7 @@ def test_images_of_one_message_are_counted_together(monkeypatch: pytest.MonkeyPa
         (("image.http",), "https://", "is not a valid URL"),
     ],
 )
-def test_what_the_agent_does_not_take_is_said_with_what_it_takes(can: tuple[str, ...], reference: str, words: str) -> None:
+def test_unsupported_images_are_refused_with_the_alternative(can: tuple[str, ...], reference: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         images.block(agent(*can), reference)
 

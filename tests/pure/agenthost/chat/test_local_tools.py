@@ -42,7 +42,7 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_files_own_public_functions_become_tools_and_it_may_import_its_neighbours(module: Path) -> None:
+def test_public_functions_of_a_file_become_tools_and_it_can_import_other_files(module: Path) -> None:
     tools = local_tools.from_module(str(module))
     assert [tool.name for tool in tools] == ["first", "second"]
     assert tools[0].specification["description"] == "The first."
@@ -54,13 +54,13 @@ def test_one_function_can_be_named(module: Path) -> None:
         local_tools.from_module(f"{module}:third")
 
 
-def test_a_module_on_the_path_may_say_which_functions_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_can_select_its_tools_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "chosen_chat_tools.py").write_text('from textwrap import dedent\n__all__ = ["dedent"]\ndef mine() -> None: ...\n')
     monkeypatch.syspath_prepend(tmp_path)
     assert [tool.name for tool in local_tools.from_module("chosen_chat_tools")] == ["dedent"]
 
 
-def test_a_file_named_like_a_module_that_is_loaded_takes_nobodys_place(tmp_path: Path) -> None:
+def test_a_file_named_like_a_loaded_module_does_not_replace_it(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("def dumps(value: str) -> str:\n    return value\n")
     assert [tool.name for tool in local_tools.from_module(str(tmp_path / "json.py"))] == ["dumps"]
     import json as still
@@ -80,7 +80,7 @@ def test_a_file_named_like_a_module_that_is_loaded_takes_nobodys_place(tmp_path:
         ("def größe(): ...\n", "The function 'größe' cannot be a tool: the name must be"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, words: str) -> None:
+def test_errors_in_a_tool_file_are_named(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "wrong_chat_tools.py"
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
@@ -112,7 +112,7 @@ def test_a_file_declares_one_tool_or_several(tmp_path: Path) -> None:
         ('{"name": "a", "parameters": []}', r"tool 1 \(a\): the parameters must be a JSON Schema"),
     ],
 )
-def test_what_is_wrong_with_a_declaration_is_said(tmp_path: Path, text: str, words: str) -> None:
+def test_errors_in_a_tool_declaration_are_named(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "tools.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
@@ -135,16 +135,16 @@ class Found(BaseModel):
         (Path("there"), '"there"'),
     ],
 )
-def test_a_functions_value_is_what_the_model_gets(value: Any, content: Any) -> None:
+def test_the_return_value_of_a_function_is_the_tool_result(value: Any, content: Any) -> None:
     assert local_tools.content_of(value) == content
 
 
-def test_a_result_too_long_for_any_model_is_cut() -> None:
+def test_a_very_long_result_is_truncated() -> None:
     content = local_tools.content_of("x" * (local_tools.MOST_CHARACTERS + 7))
     assert content.endswith("\n[7 characters omitted]")
 
 
-def test_what_a_function_raises_is_its_result_and_its_place_is_for_the_person_alone() -> None:
+def test_an_exception_is_the_result_and_only_the_user_sees_its_location() -> None:
     def failing() -> None:
         raise ValueError("not today")
 

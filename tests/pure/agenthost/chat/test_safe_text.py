@@ -24,12 +24,12 @@ from agenthost.chat.safe_text import json_line, one_line, plain, truncate, width
         ("שלום 👩‍🚀 ☃", "שלום 👩‍🚀 ☃"),
     ],
 )
-def test_control_characters_are_shown_and_not_obeyed(given_text: str, shown: str) -> None:
+def test_control_characters_are_replaced_with_symbols(given_text: str, shown: str) -> None:
     assert plain(given_text) == shown
 
 
 @given(st.text())
-def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+def test_no_control_character_remains(text: str) -> None:
     assert not [each for each in plain(text) if (ord(each) < 0x20 and each not in "\n\t") or 0x7F <= ord(each) < 0xA0]
     plain(text).encode()
 
@@ -39,18 +39,18 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
         st.text() | st.integers() | st.booleans() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_what_is_to_be_judged_is_all_there_on_one_line(value: object) -> None:
+def test_arguments_are_complete_on_one_line(value: object) -> None:
     written = json_line(value)
     assert written.isprintable()
     assert json.loads(written) == json.loads(json.dumps(value))
 
 
-def test_letters_that_hide_or_turn_others_are_written_out() -> None:
+def test_invisible_and_direction_changing_characters_are_escaped() -> None:
     assert json_line("a\u202eb\u200bc\u2066") == '"a\\u202eb\\u200bc\\u2066"'
     assert one_line("two\nlines\u202e \x1b[1m") == "two lines\\u202e \\u001b[1m"
 
 
-def test_a_line_is_cut_by_the_columns_that_it_takes() -> None:
+def test_truncation_counts_terminal_columns() -> None:
     assert width("日本") == 4
     assert width("e\u0301") == 1
     assert truncate("日本語", 6) == "日本語"

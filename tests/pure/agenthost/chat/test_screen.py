@@ -20,7 +20,7 @@ def terminal(*, colour: bool = False) -> tuple[Screen, io.StringIO]:
     return Screen(both, both, colour=colour), both
 
 
-def test_at_a_terminal_each_kind_begins_at_the_left_edge() -> None:
+def test_each_kind_of_output_starts_on_a_new_line() -> None:
     screen, written = terminal()
     screen.thinking("hm ")
     screen.thinking("hm")
@@ -33,7 +33,7 @@ def test_at_a_terminal_each_kind_begins_at_the_left_edge() -> None:
     assert written.getvalue() == '(thinking) hm hm\nso it is\nan aside\nfurther\n-> t(a="b")\n  = 1\n    2\n'
 
 
-def test_an_aside_does_not_stand_in_an_answer_that_goes_elsewhere() -> None:
+def test_a_note_does_not_interrupt_an_answer_in_another_stream() -> None:
     screen, answers, asides = screens()
     screen.text("half of ")
     screen.note("cut, and joined again")
@@ -46,7 +46,7 @@ def test_an_aside_does_not_stand_in_an_answer_that_goes_elsewhere() -> None:
     assert asides.getvalue() == "cut, and joined again\n-> t()\n"
 
 
-def test_a_quiet_screen_says_faults_alone() -> None:
+def test_a_quiet_screen_shows_only_errors() -> None:
     screen, answers, asides = screens(quiet=True)
     screen.thinking("hm")
     screen.text("yes")
@@ -57,14 +57,14 @@ def test_a_quiet_screen_says_faults_alone() -> None:
     assert asides.getvalue() == "broken\n"
 
 
-def test_colours_are_the_only_escape_sequences_and_stand_around_what_came() -> None:
+def test_only_colours_are_escape_sequences() -> None:
     screen, written = terminal(colour=True)
     screen.thinking("a\x1b[2J")
     screen.error("b\x1bc")
     assert written.getvalue() == "\x1b[2ma␛[2J\x1b[0m\n\x1b[31mb␛c\x1b[0m\n"
 
 
-def test_a_call_says_whether_all_of_it_was_shown() -> None:
+def test_showing_a_call_returns_whether_it_was_complete() -> None:
     screen, _ = terminal()
     assert screen.call("short", {"a": 1})
     assert screen.call("longer", {"a": "x" * 60, "b": "y" * 60})
@@ -89,14 +89,14 @@ def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written.getvalue().splitlines() == ["  a     some words that do not fit into...", "  日本  few"]
 
 
-def test_content_in_words() -> None:
+def test_message_content_as_text() -> None:
     blocks = [{"type": "text", "text": "a"}, {"type": "image", "url": "data:image/png;base64,QUJD"}, {"type": "new"}]
     assert text_of(blocks) == "a\n[image image/png, 3 bytes]"
     assert image_name("https://a.example/b.png") == "https://a.example/b.png"
     assert text_of(None) == ""
 
 
-def test_the_json_form_of_a_turn_comes_to_the_same_happenings() -> None:
+def test_the_json_form_of_a_turn_has_the_same_events() -> None:
     messages = [
         {
             "role": "assistant",

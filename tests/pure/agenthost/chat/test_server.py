@@ -25,7 +25,7 @@ from agenthost.chat.server import Server, base_url, check_key, is_unencrypted
         (" agents.example/v3 ", "https://agents.example/v3"),
     ],
 )
-def test_an_address_may_be_written_short(written: str, url: str) -> None:
+def test_short_forms_of_the_url_are_accepted(written: str, url: str) -> None:
     assert base_url(written) == url
 
 
@@ -33,12 +33,12 @@ def test_an_address_may_be_written_short(written: str, url: str) -> None:
     "written",
     ["", "ftp://there", "http://", "http://there:port", "http://there:99999", "https://a:b@there", "http://x/?a=b", "http://[::"],
 )
-def test_what_is_no_address_is_refused(written: str) -> None:
+def test_invalid_urls_are_refused(written: str) -> None:
     with pytest.raises(UsageError):
         base_url(written)
 
 
-def test_a_key_that_crosses_a_network_in_the_open_is_noticed() -> None:
+def test_unencrypted_connections_are_recognized() -> None:
     assert is_unencrypted("http://agents.example/aap/v3")
     assert not is_unencrypted("https://agents.example/aap/v3")
     assert not is_unencrypted("http://127.0.0.1:8000/aap/v3")
@@ -46,18 +46,18 @@ def test_a_key_that_crosses_a_network_in_the_open_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("written", ["", "two words", "line\nbreak", "schlüssel", "ctrl\x07"])
-def test_what_cannot_be_a_key_is_refused_without_being_repeated(written: str) -> None:
+def test_an_invalid_key_is_refused_without_quoting_it(written: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_key(written)
     assert not written or written not in str(refused.value)
 
 
-def test_a_key_is_not_in_what_a_server_says_of_itself() -> None:
+def test_the_key_is_not_in_the_repr_of_a_server() -> None:
     assert check_key(" ah_secret\n") == "ah_secret"
     assert "ah_secret" not in repr(Server("http://x/v3", "ah_secret", on_wait=lambda _seconds, _refused: None, retry_seconds=1))
 
 
-def test_a_refusal_is_told_with_every_fault() -> None:
+def test_a_refusal_shows_every_error() -> None:
     body = {"detail": "Not so.", "errors": [{"pointer": "/a", "detail": "is wrong"}, {"pointer": "", "detail": "is worse"}, 5]}
     refused = errors.refusal(422, "Unprocessable", {}, json.dumps(body).encode())
     assert str(refused) == "The server refused this (422): Not so.\n  /a: is wrong\n  (whole request): is worse"
@@ -67,7 +67,7 @@ def test_a_refusal_is_told_with_every_fault() -> None:
 @pytest.mark.parametrize(
     ("body", "detail"), [(b"", "Bad Gateway"), (b"<html>", "Bad Gateway"), (b'{"title":"Busy"}', "Busy"), (b"[1]", "Bad Gateway")]
 )
-def test_a_refusal_that_is_no_problem_document_is_told_all_the_same(body: bytes, detail: str) -> None:
+def test_a_refusal_that_is_not_a_problem_document_is_shown_too(body: bytes, detail: str) -> None:
     refused = errors.refusal(502, "Bad Gateway", {"X-Request-Id": "req_1"}, body)
     assert (
         str(refused) == f"The server refused this (502): {detail}\n  The reason is in the server's log, under request id req_1."
@@ -78,6 +78,6 @@ def test_a_refusal_that_is_no_problem_document_is_told_all_the_same(body: bytes,
 @pytest.mark.parametrize(
     ("written", "seconds"), [("7", 7.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), (None, None)]
 )
-def test_how_long_to_wait_is_read_in_seconds(written: str | None, seconds: float | None) -> None:
+def test_retry_after_is_read_in_seconds(written: str | None, seconds: float | None) -> None:
     headers = {} if written is None else {"Retry-After": written}
     assert errors.refusal(429, "", headers, b"").retry_after == seconds

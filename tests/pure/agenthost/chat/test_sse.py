@@ -31,21 +31,21 @@ def read(*chunks: bytes) -> list[Event]:
     return [event for chunk in chunks for event in reader.feed(chunk)]
 
 
-def test_every_form_that_the_standard_allows_is_read() -> None:
+def test_every_form_of_the_standard_is_parsed() -> None:
     assert read(STREAM) == EVENTS
 
 
-def test_events_are_the_same_wherever_the_bytes_were_cut() -> None:
+def test_any_single_chunk_boundary_does_not_change_events() -> None:
     assert read(*(STREAM[at : at + 1] for at in range(len(STREAM)))) == EVENTS
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_events_are_the_same_however_the_bytes_were_cut(cuts: list[int]) -> None:
+def test_chunk_boundaries_do_not_change_events(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
     assert read(*(STREAM[start:end] for start, end in itertools.pairwise(places))) == EVENTS
 
 
-def test_a_line_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MOST_CHARACTERS", 100)
     reader = EventReader()
     reader.feed(b"data: " + b"x" * 80)
@@ -53,7 +53,7 @@ def test_a_line_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         reader.feed(b"x" * 80)
 
 
-def test_what_was_read_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_served_messages_are_no_longer_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MOST_CHARACTERS", 100)
     reader = EventReader()
     for _ in range(50):

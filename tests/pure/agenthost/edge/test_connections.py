@@ -7,7 +7,7 @@ from agenthost.edge.connections import RESERVE, Admission, Connections, Limits
 from sessions_app.core.base.byte_budget import ByteBudget
 
 
-def test_slots_are_kept_apart_by_name_and_forgotten_when_given_back() -> None:
+def test_slots_are_counted_per_name_and_released() -> None:
     slots = Slots(lambda: 2)
     assert [slots.take("a"), slots.take("a"), slots.take("a"), slots.take("b")] == [True, True, False, True]
     slots.give_back("a")
@@ -29,13 +29,13 @@ def test_a_slot_is_released_once() -> None:
     assert connections.enter("192.0.2.1")[0] is Admission.ADDRESS_IS_FULL
 
 
-def test_a_full_server_tells_some_and_drops_the_rest() -> None:
+def test_a_full_server_refuses_some_connections_and_drops_the_rest() -> None:
     connections = Connections(Limits(connections=3, per_address=1))
     outcomes = [connections.enter(None)[0] for _ in range(3 + RESERVE + 2)]
     assert outcomes == [Admission.ADMITTED] * 3 + [Admission.SERVER_IS_FULL] * RESERVE + [Admission.DROPPED] * 2
 
 
-def test_one_sender_holds_at_most_half_of_the_bytes_of_bodies() -> None:
+def test_one_sender_gets_at_most_half_of_the_body_budget() -> None:
     bodies = ByteBudget(lambda: 160)
     assert [bodies.take("a", 50), bodies.take("a", 30), bodies.take("a", 1)] == [True, True, False]
     assert [bodies.take("b", 61), bodies.take("b", 60)] == [False, True]
