@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -25,29 +27,40 @@ PROGRAM = [sys.executable, "-m", "agenthost.chat"]
 
 @pytest.fixture(scope="package")
 def hall(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -> Iterator[Server]:
-    """The server of these tests: embedded, for the chat knows it by its protocol alone."""
+    """The server of these tests. The embedded one is enough, because the chat only uses the protocol."""
     directory = tmp_path_factory.mktemp("hall")
     agents_file.write(directory / "agents.toml", _model_server.url)
     demo = registry.BUILTIN_FILE.read_text().split("[[agents]]")[1].partition("# Served only")[0]
     file = directory / "with_demo.toml"
     file.write_text(f"{(directory / 'agents.toml').read_text()}\n[[agents]]{demo.replace('delay = 0.03', 'delay = 0')}")
-    # Nobody dies here, so the leases are the product's: short ones run out by themselves on a machine under pressure.
+    # Default lease times, because no process is killed here and short leases expire on a busy machine.
     variables = {"AGENTHOST_AGENTS_FILE": str(file), "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
     with servers.running("embedded", directory, _model_server.url, environment=variables) as running:
         yield running
 
 
 @dataclass
+class PipedChat:
+    process: subprocess.Popen[bytes]
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+    def read(self, count: int = 100) -> bytes:
+        """The next bytes of stdout."""
+        return os.read(self.stdout.fileno(), count)
+
+
+@dataclass
 class Desk:
-    """Starts chats. The key it gives them must never be seen."""
+    """Starts chats, and checks that none of them shows its key."""
 
     server: Server
     directory: Path
 
     def environment(self, **extra: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+        inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
         return {
-            **kept,
+            **inherited,
             "PYTHONPATH": str(ROOT),
             "PYTHONWARNINGS": "error",
             "TERM": "xterm-256color",
@@ -64,7 +77,7 @@ class Desk:
     def once(
         self, *arguments: str, given: str | None = None, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """The chat as a script runs it: no terminal anywhere."""
+        """Run the chat to its end without a terminal, as a script does."""
         done = subprocess.run(
             [*PROGRAM, *arguments],
             env=self.environment(**(environment or {})),
@@ -79,6 +92,21 @@ class Desk:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
+    @contextlib.contextmanager
+    def piped(self, *arguments: str, **environment: str) -> Iterator[PipedChat]:
+        """The chat as a script runs it, with pipes that the test reads while it runs."""
+        with subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=self.environment(**environment),
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            yield PipedChat(process, process.stdout, process.stderr)
+
 
 @pytest.fixture
 def desk(hall: Server, tmp_path: Path) -> Desk:
@@ -87,7 +115,7 @@ def desk(hall: Server, tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def chat(desk: Desk) -> Iterator[Callable[..., Terminal]]:
-    """Chats at terminals; each must end without a trace of the key, or of Python."""
+    """Starts chats at terminals, and checks that none shows its key or a traceback."""
     started: list[Terminal] = []
 
     def start(*arguments: str, columns: int = 100, **environment: str) -> Terminal:
@@ -104,6 +132,6 @@ def chat(desk: Desk) -> Iterator[Callable[..., Terminal]]:
 
 @pytest.fixture
 def stranger() -> Iterator[ForeignServer]:
-    """A server of the protocol that is none of ours."""
+    """An AAP server that is not Agenthost."""
     with foreign_server() as server:
         yield server

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.chat.conftest import PROGRAM, Desk
+from tests.e2e.chat.conftest import Desk
 from tests.e2e.server import Server
 from tests.e2e.terminal import Terminal
 from tests.fakes import steps
@@ -61,21 +59,13 @@ def test_the_answer_in_a_pipe_is_complete_after_lost_connections(desk: Desk, mod
     words = [f"word{number} " for number in range(40)]
     prompt = model.script([steps.text(*words[:20]), steps.gate("half"), steps.text(*words[20:])])
     proxy.cut_within(b"word23 ")
-    with subprocess.Popen(
-        [*PROGRAM, "echo", "--once", prompt],
-        env=desk.environment(AGENTHOST_URL=proxy.origin),
-        cwd=desk.directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
+    with desk.piped("echo", "--once", prompt, AGENTHOST_URL=proxy.origin) as piped:
         out = b""
         while not out.endswith(b"word19 "):
-            out += os.read(process.stdout.fileno(), 1000)
+            out += piped.read(1000)
         model.open_gate("half")
-        rest, err = process.communicate(timeout=60)
-    assert (process.returncode, (out + rest).decode()) == (0, "".join(words) + "\n")
+        rest, err = piped.process.communicate(timeout=60)
+    assert (piped.process.returncode, (out + rest).decode()) == (0, "".join(words) + "\n")
     assert err.decode().count("Reconnected; nothing was missed.") == 1
     assert len(model.requests_of(prompt)) == 1
 
@@ -122,22 +112,12 @@ def test_a_server_that_stays_down_is_given_up_with_a_message(chat: Start, model:
 def test_a_script_that_loses_its_server_has_an_exit_code_of_its_own(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
     prompt = model.script([steps.text("so far "), steps.gate("gone2"), steps.text("no further")])
     proxy.cut_within(b"no further")
-    command = [*PROGRAM, "echo", "--once", prompt, "--wait", "0.5"]
-    environment = desk.environment(AGENTHOST_URL=proxy.origin)
-    with subprocess.Popen(
-        command,
-        env=environment,
-        cwd=desk.directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert os.read(process.stdout.fileno(), 100) == b"so far "
+    with desk.piped("echo", "--once", prompt, "--wait", "0.5", AGENTHOST_URL=proxy.origin) as piped:
+        assert piped.read() == b"so far "
         proxy.go_away()
         model.open_gate("gone2")
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (3, b"\n")
+        out, err = piped.process.communicate(timeout=60)
+    assert (piped.process.returncode, out) == (3, b"\n")
     assert b"could not be reached for 0.5 s" in err
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -228,20 +227,11 @@ def test_a_turn_already_running_is_reported(desk: Desk, hall: Server, model: Mod
 
 def test_an_interrupted_script_stops_the_turn_at_the_server(desk: Desk, model: ModelServer) -> None:
     prompt = model.script([steps.text("begun"), steps.hang()])
-    command = [*PROGRAM, "echo", "--once", prompt]
-    with subprocess.Popen(
-        command,
-        env=desk.environment(),
-        cwd=desk.directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert os.read(process.stdout.fileno(), 100) == b"begun"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    with desk.piped("echo", "--once", prompt) as piped:
+        assert piped.read() == b"begun"
+        piped.process.send_signal(signal.SIGINT)
+        out, err = piped.process.communicate(timeout=60)
+    assert piped.process.returncode == 130
     assert out == b"\n"
     assert b"Stopped; the request to the model is closed." in err
     assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
@@ -249,22 +239,12 @@ def test_an_interrupted_script_stops_the_turn_at_the_server(desk: Desk, model: M
 
 def test_a_closed_pipe_stops_the_turn(desk: Desk, model: ModelServer) -> None:
     prompt = model.script([steps.text("begun"), steps.gate("reader has left"), steps.text("and on"), steps.hang()])
-    command = [*PROGRAM, "echo", "--once", prompt, "--quiet"]
-    with subprocess.Popen(
-        command,
-        env=desk.environment(),
-        cwd=desk.directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert os.read(process.stdout.fileno(), 100) == b"begun"
-        process.stdout.close()
+    with desk.piped("echo", "--once", prompt, "--quiet") as piped:
+        assert piped.read() == b"begun"
+        piped.stdout.close()
         model.open_gate("reader has left")
-        assert process.wait(60) == 141
-        assert process.stderr.read() == b""
+        assert piped.process.wait(60) == 141
+        assert piped.stderr.read() == b""
     assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"
 
 

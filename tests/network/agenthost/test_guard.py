@@ -470,25 +470,32 @@ def test_a_body_is_not_counted_any_more_while_its_answer_streams(settings: Setti
             may_end.set()
 
 
-@pytest.mark.parametrize("authorization", [None, "Bearer ah_short", BEARER])
-def test_many_refusals_of_one_address_are_delayed_and_other_requests_are_not(
-    behind: Recorder, settings: Settings, monkeypatch: pytest.MonkeyPatch, authorization: str | None
-) -> None:
+@pytest.fixture
+def delays(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry per delayed request; each address has three requests without a delay."""
     settings.ALLOWED_HOSTS = ["*"]
-    delayed: list[float] = []
+    delayed: list[int] = []
 
-    async def sleep() -> None:
+    async def slow_down() -> None:
         delayed.append(1)
 
-    monkeypatch.setattr(admission, "_slow_down", sleep)
-    monkeypatch.setattr(admission, "_refusals", Buckets(lambda: Bucket(0.001, 3), 10))
+    monkeypatch.setattr(admission, "_slow_down", slow_down)
+    for name in ("_refusals", "_health"):
+        monkeypatch.setattr(admission, name, Buckets(lambda: Bucket(0.001, 3), 10))
+    return delayed
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer ah_short", BEARER])
+def test_many_refusals_of_one_address_are_delayed_and_other_requests_are_not(
+    behind: Recorder, delays: list[int], authorization: str | None
+) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
     with serving(Guard(behind, nobody)) as port, Connection(port) as client:
         assert [client.ask("GET", "/aap/v3/meta", **headers).status for _ in range(5)] == [401] * 5
-        assert len(delayed) == 2
+        assert len(delays) == 2
     with serving(Guard(behind, anybody)) as port, Connection(port) as client:
         assert client.ask("GET", "/aap/v3/meta", authorization=BEARER).status == 200
-        assert len(delayed) == 2
+        assert len(delays) == 2
 
 
 @pytest.mark.parametrize(
@@ -496,20 +503,11 @@ def test_many_refusals_of_one_address_are_delayed_and_other_requests_are_not(
     [("OPTIONS", "/aap/v3/meta", 204), ("GET", "/ahp", 426), ("GET", "/healthz", 200), ("GET", "/readyz", 200)],
 )
 def test_frequent_requests_without_a_key_are_delayed_per_address(
-    behind: Recorder, settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str, path: str, status: int
+    behind: Recorder, delays: list[int], method: str, path: str, status: int
 ) -> None:
-    settings.ALLOWED_HOSTS = ["*"]
-    delayed: list[float] = []
-
-    async def sleep() -> None:
-        delayed.append(1)
-
-    monkeypatch.setattr(admission, "_slow_down", sleep)
-    for name in ("_refusals", "_health"):
-        monkeypatch.setattr(admission, name, Buckets(lambda: Bucket(0.001, 3), 10))
     with serving(Guard(behind, nobody)) as port, Connection(port) as client:
         assert [client.ask(method, path).status for _ in range(5)] == [status] * 5
-        assert len(delayed) == 2
-        # Refusals delay no question about health, and these no refusal.
+        assert len(delays) == 2
+        # Refusals and health checks are counted separately.
         assert client.ask("GET", "/ahp" if path in HEALTH_PATHS else "/healthz").status in (200, 426)
-        assert len(delayed) == 2
+        assert len(delays) == 2

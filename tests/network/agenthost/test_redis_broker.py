@@ -1,26 +1,15 @@
-"""The broker in Redis: a channel keeps its client, and gets over a Redis that was away."""
+"""The Redis broker: a channel reuses its client and recovers from an outage of Redis."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from kombu import Connection, Producer, Queue
 from kombu.transport import redis as stock
 
 from agenthost import redis_broker
-from ops.services import Redis, folder
+from ops.services import Redis
 
 QUEUE = Queue("wakes", routing_key="wakes", no_ack=True)
-
-
-@pytest.fixture
-def server() -> Iterator[Redis]:
-    with folder() as home:
-        server = Redis(home)
-        server.start()
-        yield server
-        server.stop()
 
 
 @pytest.fixture
@@ -50,21 +39,21 @@ def _taken(connection: Connection, count: int) -> list[object]:
         return [queue.get(timeout=30).payload for _ in range(count)]
 
 
-def test_all_messages_of_a_channel_go_through_one_client(server: Redis, made: list[object]) -> None:
-    with Connection(server.url()) as connection:
+def test_all_messages_of_a_channel_go_through_one_client(own_redis: Redis, made: list[object]) -> None:
+    with Connection(own_redis.url()) as connection:
         assert isinstance(connection.default_channel, redis_broker.Channel)
         _publish(connection, "a", "b", "c")
         assert len(made) == 1
         assert _taken(connection, 3) == ["a", "b", "c"]
 
 
-def test_tasks_sent_after_a_restart_of_redis_arrive(server: Redis) -> None:
-    with Connection(server.url()) as connection:
+def test_tasks_sent_after_a_restart_of_redis_arrive(own_redis: Redis) -> None:
+    with Connection(own_redis.url()) as connection:
         _publish(connection, "before")
-        server.kill()
+        own_redis.kill()
         with pytest.raises(connection.recoverable_connection_errors):
             _publish(connection, "lost")
-        server.start()
+        own_redis.start()
         _publish(connection, "after")
-    with Connection(server.url()) as another:
+    with Connection(own_redis.url()) as another:
         assert _taken(another, 1) == ["after"]

@@ -151,8 +151,8 @@ def test_an_exception_is_the_result_and_only_the_user_sees_its_location() -> Non
     with asyncio.Runner() as runner:
         ran = local_tools.run(describe(failing), {}, runner)
     assert ran.content == "Tool execution failed: ValueError: not today"
-    assert "test_toolbox.py:" in ran.error
-    assert "test_toolbox.py" not in ran.content
+    assert "test_local_tools.py:" in ran.error
+    assert "test_local_tools.py" not in ran.content
 
 
 def test_a_coroutine_is_awaited() -> None:
