@@ -106,13 +106,13 @@ async def test_frames_are_counted_for_their_tenant_until_they_are_answered(
 ) -> None:
     settings.AGENTHOST_BODIES_BYTES = 100_000
     owners = set()
-    take = bodies.OF_PROCESS.take
+    take = bodies.BUDGET.take
 
     def taken(owner: Hashable, size: int) -> bool:
         owners.add(owner)
         return take(owner, size)
 
-    monkeypatch.setattr(bodies.OF_PROCESS, "take", taken)
+    monkeypatch.setattr(bodies.BUDGET, "take", taken)
     client = Client(host, cast.alice.key, "talkative")
     await client.open()
     await client.initialize()

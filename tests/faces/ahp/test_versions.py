@@ -19,7 +19,7 @@ from sessions_app.core.base import database
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import session_changes
 from tests.cast import Cast, make_session
-from tests.e2e.ahp_scenes import starting
+from tests.e2e.ahp_steps import starting
 from tests.e2e.ahp_watcher import Watcher, without_clock
 from tests.faces.ahp import toy_version
 from tests.faces.ahp.toy_version import uri_of
