@@ -14,9 +14,9 @@ import pytest
 from tests.paths import ROOT
 
 TESTS = ROOT / "tests"
-SHARED = TESTS.parent.parent / "shared"
+RULES = ROOT / "docs" / "rules"
 PROTOCOLS = {"aap": r"\*\*(A\d+)\.", "ahp": r"\*\*(R\d+)\*\*"}
-"""Each protocol, and how the page of its rules (where that is beside this checkout) writes a rule's number."""
+"""Each protocol, and the pattern of a rule's number in its page in ``docs/rules``."""
 
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
@@ -87,10 +87,8 @@ def test_every_entry_has_a_title_and_a_known_status(protocol: str) -> None:
 
 @every_protocol
 def test_the_manifest_lists_exactly_the_rules_of_the_page(protocol: str) -> None:
-    page = SHARED / protocol / "RULES.md"
-    if not page.exists():
-        pytest.skip("the page of the rules is not beside this checkout")
-    numbers = set(re.findall(PROTOCOLS[protocol], page.read_text()))
+    numbers = re.findall(PROTOCOLS[protocol], (RULES / f"{protocol}.md").read_text())
+    assert len(numbers) == len(set(numbers)), "a rule's number is used twice"
     assert list(manifest(protocol)) == sorted(numbers, key=lambda rule: int(rule[1:]))
 
 
