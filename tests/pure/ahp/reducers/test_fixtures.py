@@ -1,4 +1,4 @@
-"""The protocol's own cases for reducers, where they lie beside this checkout."""
+"""The protocol's own cases for reducers; skipped where these files are not available."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REDUCERS: dict[str, tuple[Any, Shape[Any]]] = {
     "terminal": (v0_1.reduce_terminal, Shape(terminals.TerminalState)),
 }
 
-pytestmark = pytest.mark.skipif(not FIXTURES.exists(), reason="the protocol's fixtures are not beside this checkout")
+pytestmark = pytest.mark.skipif(not FIXTURES.exists(), reason=f"needs the protocol's reducer fixtures in {FIXTURES}")
 
 
 def without_nulls(value: Any) -> Any:

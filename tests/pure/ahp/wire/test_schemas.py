@@ -1,4 +1,4 @@
-"""Our declarations against the protocol's own schemas, where those lie beside this checkout.
+"""Our declarations against the protocol's own schemas; skipped where these files are not available.
 
 Both are brought into one plain notation and compared, so no definition, member, demand or word is forgotten. Where they differ on
 purpose, the difference and its reason stand here.
@@ -22,7 +22,7 @@ from tests.paths import ROOT
 SCHEMAS = ROOT.parent / "shared" / "ahp" / "schema"
 FILES = ("state", "actions", "commands", "notifications", "errors")
 
-pytestmark = pytest.mark.skipif(not SCHEMAS.exists(), reason="the protocol's schemas are not beside this checkout")
+pytestmark = pytest.mark.skipif(not SCHEMAS.exists(), reason=f"needs the protocol's JSON Schemas in {SCHEMAS}")
 
 MODULES = [
     importlib.import_module(f"sessions_app.ahp.versions.v0_1.wire.{name}")

@@ -1,0 +1,1 @@
+"""The documentation compared with the code."""
