@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents_app import options
-from agents_app.spec import AgentSpec, OptionSpec
+from agents_app.spec import OPTION_TYPES, AgentSpec, OptionSpec
+from sessions_app.aap.versions import v3
 
 AGENT = AgentSpec(
     "a",
@@ -18,6 +19,21 @@ AGENT = AgentSpec(
         OptionSpec("secret", "key", default="sk-own"),
     ),
 )
+
+
+def test_the_agent_of_this_file_has_options_of_every_type() -> None:
+    assert {option.type for option in AGENT.options} == set(OPTION_TYPES)
+
+
+def test_the_default_of_every_type_is_a_value_that_clients_may_set() -> None:
+    assert options.faults(AGENT, {option.name: option.default for option in AGENT.options}) == []
+
+
+@pytest.mark.rule("A21")
+def test_every_type_is_shown_over_aap_as_one_of_the_protocols_types() -> None:
+    (agent,) = v3.meta([AGENT])["agents"]
+    assert {option["type"] for option in agent["options"]} <= {"text", "select", "secret"}
+    assert [option["name"] for option in agent["options"]] == [option.name for option in AGENT.options]
 
 
 @pytest.mark.rule("A26")
