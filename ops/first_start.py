@@ -28,7 +28,7 @@ def say(text: str) -> None:
 def stay_embedded(port: int) -> None:
     set_elsewhere = [name for name in ELSEWHERE for name in (name, f"{name}_FILE") if os.environ.pop(name, "")]
     if set_elsewhere:
-        say(f"Not using {', '.join(set_elsewhere)}: the quickstart is one process on SQLite. For those see README, Production.")
+        say(f"Not using {', '.join(set_elsewhere)}: the quickstart is one process on SQLite. For those see docs/production.md.")
     os.environ.update(AGENTHOST_ROLE="embedded", AGENTHOST_PORT=str(port), DJANGO_SETTINGS_MODULE="agenthost.settings")
     os.environ.pop("AGENTHOST_PORT_FILE", None)
 

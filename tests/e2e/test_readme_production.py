@@ -1,4 +1,4 @@
-"""README's Production section, followed to the letter: from an empty Postgres to a signed-in operator and a first turn."""
+"""docs/production.md, followed to the letter: from an empty Postgres to a signed-in operator and a first turn."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ops import surroundings
 from ops.services import Postgres, Redis, folder, free_port
 from tests.paths import ROOT
 
-README = (ROOT / "README.md").read_text()
-PRODUCTION = README.partition("\n## Production\n")[2].partition("\n## ")[0]
+PAGE = (ROOT / "docs" / "production.md").read_text()
 NAME = "agents.example.org"
 PASSWORD = "a-long-password-of-an-operator"
 WITHIN_SECONDS = 120.0
@@ -28,12 +27,12 @@ pytestmark = pytest.mark.slow
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PRODUCTION, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @dataclass
 class Walk:
-    """An operator's shell, with this machine's addresses in the places of the README's."""
+    """An operator's shell, with this machine's addresses in the places of the page's."""
 
     directory: Path
     replaced: dict[str, str]
@@ -59,7 +58,7 @@ class Walk:
 
     @property
     def environment(self) -> dict[str, str]:
-        # What the README leaves to its reader: where data goes, and the password that createsuperuser asks for.
+        # What the page leaves to its reader: where data goes, and the password that createsuperuser asks for.
         own = {"AGENTHOST_VAR_DIR": str(self.directory / "var"), "DJANGO_SUPERUSER_PASSWORD": PASSWORD}
         return {**surroundings.inherited(), **own, "AGENTHOST_PORT": self.replaced["8000"]}
 
@@ -155,5 +154,5 @@ def test_the_readme_steps_lead_to_a_signed_in_operator_and_a_working_key(walk: W
 
 
 def test_the_documented_proxy_configuration_exists() -> None:
-    (named,) = re.findall(r"`(ops/nginx/[^`]+)`", PRODUCTION)
+    (named,) = re.findall(r"`(ops/nginx/[^`]+)`", PAGE)
     assert (ROOT / named).is_file()
