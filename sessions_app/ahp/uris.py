@@ -1,4 +1,4 @@
-"""Addresses of resources: which URIs a client may choose for one (R60)."""
+"""The syntax of URIs that clients may choose (R60)."""
 
 from __future__ import annotations
 

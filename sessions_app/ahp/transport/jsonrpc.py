@@ -1,10 +1,10 @@
 """JSON-RPC 2.0 as AHP uses it: text frames to messages and back (R20-R29).
 
-Pure. ``parse`` answers what a frame is; it never raises. Answers are text, ready to be sent. What a method takes, and who may
-call it when, is not known here.
+Pure. ``parse`` returns the message in a frame; it never raises. Answers are text, ready to be sent. Methods and their params are
+not known here.
 
-A frame that nobody can answer is an ``Invalid``: send ``error_response(invalid.id, invalid.error)`` and go on, nothing else is
-disturbed (R31). Numbers keep the way they were written, ids included.
+For an ``Invalid`` frame, send ``error_response(invalid.id, invalid.error)`` and go on (R31). Numbers, also in ids, keep their
+spelling.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 MAX_LEVELS = 100
-"""How deep a frame may be nested: as deep as the other protocol's bodies, and far from where an interpreter gives up."""
+"""The depth to which a frame may be nested, as in bodies of AAP; far below the interpreter's own limit."""
 
 Id = int | float | LongNumber | str
 
 
 class RPCError(Exception):
-    """The answer to a request that cannot be done: ``{code, message, data?}`` (R29).
+    """The error of a request: ``{code, message, data?}`` (R29).
 
-    ``message`` is shown to people at the other end; it tells nothing of this host's insides (R28).
+    ``message`` is shown to users of the client; it contains no internals of this host (R28).
     """
 
     def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
-        assert message, "an error says what is wrong"
+        assert message, "an error has a message"
         self.code, self.message, self.data = code, message, data
         super().__init__(f"{code} {message}")
 
@@ -49,7 +49,7 @@ class RPCError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """To be answered once, with this id. ``params`` are as they came, None if there are none; nothing is checked about them."""
+    """To be answered once, with this id. ``params``: as received, not validated; None if there are none."""
 
     id: Id
     method: str
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Never answered, whatever is wrong with it (R22)."""
+    """Never answered, not even if it is invalid (R22)."""
 
     method: str
     params: Any
@@ -66,7 +66,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A peer's answer: ``error`` None means ``result`` holds. ``id`` None: the peer could not read the id of what we sent."""
+    """An answer of the peer. ``error``: None for a success. ``id``: None if the peer could not read the request's id."""
 
     id: Id | None
     result: Any = None
@@ -75,7 +75,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A frame that is no message: the error to answer, and the id to answer it with."""
+    """A frame that is no message, with the error to send and the id for it."""
 
     id: Id | None
     error: RPCError
@@ -110,7 +110,7 @@ def _unreadable(why: str) -> Invalid:
 def _without_depths(message: Message) -> Message:
     if isinstance(message, Request):
         return Invalid(message.id, RPCError(INVALID_PARAMS, f"params are nested more than {MAX_LEVELS} levels deep."))
-    # A notification is never answered: it is one whose params do not fit.
+    # Notifications are never answered: without params it is ignored as invalid.
     return Notification(message.method, None) if isinstance(message, Notification) else message
 
 
@@ -152,7 +152,7 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int | float | LongNumber | str) and not isinstance(value, bool)
 
 
-# --- errors that the framing itself knows ---
+# --- errors of JSON-RPC itself ---
 
 
 def _invalid(message: str) -> RPCError:
@@ -160,7 +160,7 @@ def _invalid(message: str) -> RPCError:
 
 
 def invalid_request(message: str) -> RPCError:
-    """A message in its wrong place: before the handshake, or a second handshake (R40, R47)."""
+    """A request before the handshake, or a second handshake (R40, R47)."""
     return RPCError(INVALID_REQUEST, message)
 
 
@@ -169,16 +169,16 @@ def method_not_found() -> RPCError:
 
 
 def invalid_params(fault: Misfit | str) -> RPCError:
-    """R27: from the reading of the params, or from a sentence of one's own."""
+    """Params that do not fit their shape or break another rule (R27)."""
     return RPCError(INVALID_PARAMS, fault.describe("params") if isinstance(fault, Misfit) else fault)
 
 
 def internal_error(reference: str = "") -> RPCError:
-    """R28: ``reference`` is what the log can be searched for; nothing else of the failure is told."""
+    """``reference``: to find the failure in the log; the client gets nothing else of it (R28)."""
     return RPCError(INTERNAL_ERROR, f"The host failed; its log has more under {reference}." if reference else "The host failed.")
 
 
-# --- what is sent ---
+# --- frames to send ---
 
 
 def response(id_: Id, result: Any) -> str:
@@ -198,7 +198,7 @@ def notification(method: str, params: dict[str, Any]) -> str:
 
 
 def notification_of(method: str, params: str) -> str:
-    """The same with params that are JSON text already: one encoding serves every connection."""
+    """``params``: JSON text, so that one encoding serves all connections."""
     return f'{{"jsonrpc":"2.0","method":"{method}","params":{params}}}'
 
 
@@ -206,9 +206,9 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode(value: Any) -> str:
-    """JSON text that UTF-8 can carry: half of a pair, which a client may well send in an id, stays an escape."""
+    """JSON text that UTF-8 can encode: lone surrogates, which a client may send in an id, stay escaped."""
     text = exact_json.dumps(value)
     if text.isascii() or _LONE_SURROGATE.search(text) is None:
         return text
-    # Such a character can stand only inside a JSON string, where the escape means the same.
+    # Such a character can only be in a JSON string, where the escape means the same.
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

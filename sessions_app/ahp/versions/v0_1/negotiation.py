@@ -1,4 +1,4 @@
-"""Which version of the protocol a connection speaks (R42, R44)."""
+"""The range of versions that count as AHP 0.1 (R42, R44)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 CURRENT = "0.1.0"
 SUPPORTED: tuple[str, ...] = (CURRENT, "~0.1.0")
-"""What the host tells a client it cannot speak with: its version, and as a SemVer range every 0.1.z."""
+"""For clients that offer no version of the host: 0.1.0, and all 0.1.z as a SemVer range."""
 
-_SPOKEN = re.compile(r"0\.1\.(?:0|[1-9][0-9]*)")
+_PATCH = re.compile(r"0\.1\.(?:0|[1-9][0-9]*)")
 
 
 def choose(offered: Sequence[str]) -> str | None:
-    """The first entry that this host can speak, as it was offered; None if there is none.
+    """The first 0.1.z in the client's order, as it was offered; None if there is none.
 
-    Patch releases are compatible by definition, so any 0.1.z does. Entries of another form (a suffix, a leading zero) are
-    passed over.
+    Patch releases are compatible by definition. Entries of another form (a suffix, a leading zero) are ignored.
     """
-    return next((version for version in offered if _SPOKEN.fullmatch(version)), None)
+    return next((version for version in offered if _PATCH.fullmatch(version)), None)

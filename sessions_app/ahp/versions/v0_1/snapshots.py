@@ -7,7 +7,7 @@ from typing import Any
 
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel, Resource, Snapshot
-from sessions_app.ahp.versions.v0_1.projection.agents import agent_info
+from sessions_app.ahp.versions.v0_1.projection.agent_settings import agent_info
 from sessions_app.ahp.versions.v0_1.projection.sessions import state_of
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base.caller import Caller

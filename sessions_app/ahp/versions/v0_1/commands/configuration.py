@@ -1,4 +1,4 @@
-"""What can be configured, completed, and which tokens are needed (R230-R232, R350-R360)."""
+"""Commands about settings, completions and tokens (R230-R232, R350-R360)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents_app.spec import AgentSpec
 from sessions_app.ahp.transport import jsonrpc
-from sessions_app.ahp.versions.v0_1.projection import agents as words
+from sessions_app.ahp.versions.v0_1.projection import agent_settings
 from sessions_app.core.base.errors import AgentUnknown
 from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import agents
@@ -28,26 +28,26 @@ def _agent(connection: Connection, params: Any) -> AgentSpec:
 
 async def resolve(connection: Connection, params: Any) -> Any:
     spec = _agent(connection, params)
-    return {"schema": words.config_schema(spec), "values": words.resolved(spec, params.get("config", {}))}
+    return {"schema": agent_settings.config_schema(spec), "values": agent_settings.resolved(spec, params.get("config", {}))}
 
 
 async def values(connection: Connection, params: Any) -> Any:
-    """No setting's choices depend on anything that has to be asked for, so there are none to offer."""
+    """Empty: the choices of all settings are in their schemas."""
     spec = _agent(connection, params)
-    if params["property"] not in words.config_schema(spec)["properties"]:
+    if params["property"] not in agent_settings.config_schema(spec)["properties"]:
         raise jsonrpc.invalid_params("params.property is no setting of this agent's sessions")
     return {"items": []}
 
 
 async def completions(connection: Connection, params: Any) -> Any:
-    """No agent has anything to complete a message with, so there is nothing to offer."""
+    """Empty: agents offer no completions of messages."""
     await connection.in_database(addresses.find, connection.caller, params["session"])
     units = len(params["text"].encode("utf-16-le", "surrogatepass")) // 2
     if not 0 <= params["offset"] <= units:
-        raise jsonrpc.invalid_params("params.offset does not lie within params.text")
+        raise jsonrpc.invalid_params("params.offset is not within params.text")
     return {"items": []}
 
 
 async def authenticate(_connection: Connection, _params: Any) -> Any:
-    """No agent needs a client's token; operators give agents their keys."""
+    """Always an error: agents need no tokens of clients, because operators configure their keys."""
     raise jsonrpc.invalid_params("params.resource is no protected resource of this host")

@@ -1,4 +1,4 @@
-"""Sessions: made, disposed of, listed; their turns (R110-R119)."""
+"""Commands about sessions: create, dispose, list, and fetch turns (R110-R119)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sessions_app.ahp import uris
 from sessions_app.ahp.transport import jsonrpc
-from sessions_app.ahp.versions.v0_1.projection import agents as agent_words
-from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.projection import agent_settings, values
 from sessions_app.ahp.versions.v0_1.projection.sessions import summary_of, turn_of
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import content
@@ -25,8 +24,8 @@ _MOST_TURNS = 200
 
 
 async def create(connection: Connection, params: Any) -> None:
-    given = params.get("activeClient")
-    if given is not None and given["clientId"] != connection.client:
+    client = params.get("activeClient")
+    if client is not None and client["clientId"] != connection.client:
         raise jsonrpc.invalid_params("params.activeClient.clientId is not this client's own")
     if faults := content.unstorable(params, ("params",)):
         raise jsonrpc.invalid_params(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
@@ -50,7 +49,7 @@ def _create(caller: Caller, params: Any) -> None:
     model = params.get("model")
     if model is not None and model.get("config"):
         raise jsonrpc.invalid_params("params.model.config: this model takes no configuration")
-    options, approval = agent_words.split(params.get("config", {}))
+    options, approval = agent_settings.split(params.get("config", {}))
     if approval not in (None, "ask", "auto"):
         raise jsonrpc.invalid_params(f"params.config.{values.APPROVAL} must be ask or auto")
     wanted = creating.ClientSessionRequest(
@@ -67,7 +66,7 @@ def _create(caller: Caller, params: Any) -> None:
 
 
 def _agent_named_by(caller: Caller, scheme: str) -> str:
-    """The provider that a URI's scheme names; where there is one alone, that one (R111)."""
+    """The agent that the URI's scheme names, or else the only agent (R111)."""
     names = [spec.name for spec in agents.visible(caller)]
     if scheme in names:
         return scheme
@@ -76,12 +75,12 @@ def _agent_named_by(caller: Caller, scheme: str) -> str:
     raise AgentUnknown(scheme)
 
 
-def entry_of(given: Any) -> clients.Entry | None:
-    """An active client as the core keeps it."""
-    if given is None:
+def entry_of(client: Any) -> clients.Entry | None:
+    """An active client as the core's value."""
+    if client is None:
         return None
-    tools = [values.tool_from(tool) for tool in given["tools"]]
-    return clients.Entry(given["clientId"], given.get("displayName"), tools, given.get("customizations"))
+    tools = [values.tool_from(tool) for tool in client["tools"]]
+    return clients.Entry(client["clientId"], client.get("displayName"), tools, client.get("customizations"))
 
 
 async def dispose(connection: Connection, params: Any) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sessions_app.ahp.versions.v0_1.dispatch.facts import Dispatch
-from sessions_app.ahp.versions.v0_1.dispatch.judging import judge
+from sessions_app.ahp.versions.v0_1.dispatch.handling import handle
+from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 async def take(connection: Connection, params: Any) -> None:
     """The client notification ``dispatchAction``. Returns when the action has taken effect, was rejected or ignored."""
     sender = (connection.caller, connection.client, connection.id, connection.life)
-    await connection.in_database(judge, Dispatch(*sender, params["clientSeq"], params["action"]))
+    await connection.in_database(handle, Dispatch(*sender, params["clientSeq"], params["action"]))

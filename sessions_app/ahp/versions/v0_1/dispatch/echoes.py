@@ -1,7 +1,7 @@
-"""What an accepted action's echo says: the action as it came, without what no state will hold.
+"""The echo of an accepted action: the action as received, without values that the host does not store.
 
-Whoever folds the echo must arrive at the state that the next snapshot shows (R70). So a null for an optional member is
-left out (R36), and of the values that the host keeps in a form of its own only what it keeps is said.
+A client that applies the echo must have the state of the next snapshot (R70). So nulls for optional members are left out (R36),
+and values that the host stores in its own form have only their stored members.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.turns import Outcome
 
 
-def _message(given: Mapping[str, Any]) -> dict[str, Any]:
-    return UserMessage.of(given).document()
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    return UserMessage.of(message).document()
 
 
-def _client(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    entry = entry_of(given)
+def _client(client: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    entry = entry_of(client)
     return None if entry is None else values.active_client(entry.document())
 
 
-def _tools(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [values.tool_definition(values.tool_from(tool)) for tool in given]
+def _tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [values.tool_definition(values.tool_from(tool)) for tool in tools]
 
 
 def outcome_of(result: Mapping[str, Any]) -> Outcome:
-    """A client's account of what its tool did, as the core takes it."""
+    """The result of a client's tool as the core's value."""
     return Outcome(
         success=result["success"],
         message=result["pastTenseMessage"],
@@ -39,16 +39,16 @@ def outcome_of(result: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _result(given: Mapping[str, Any]) -> dict[str, Any]:
-    outcome = outcome_of(given).document()
+def _result(result: Mapping[str, Any]) -> dict[str, Any]:
+    outcome = outcome_of(result).document()
     return values.tool_result("", failed=not outcome["success"], outcome=outcome)
 
 
-def _model(given: Mapping[str, Any]) -> dict[str, Any]:
-    return values.model_selection(given["id"], given.get("config"))
+def _model(model: Mapping[str, Any]) -> dict[str, Any]:
+    return values.model_selection(model["id"], model.get("config"))
 
 
-_KEPT: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+_STORED_FORM: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("session/turnStarted", "userMessage"): _message,
     ("session/pendingMessageSet", "userMessage"): _message,
     ("session/toolCallConfirmed", "userSuggestion"): _message,
@@ -60,10 +60,10 @@ _KEPT: Mapping[tuple[str, str], Callable[[Any], Any]] = {
 
 
 def echo_of(action: Mapping[str, Any]) -> dict[str, Any]:
-    """``action``: as the host understands it."""
-    said = dict(action)
+    """``action``: as read by its shape."""
+    echo = dict(action)
     for member, value in action.items():
-        keep = _KEPT.get((action["type"], member))
-        if keep is not None:
-            said[member] = keep(value)
-    return said
+        stored = _STORED_FORM.get((action["type"], member))
+        if stored is not None:
+            echo[member] = stored(value)
+    return echo

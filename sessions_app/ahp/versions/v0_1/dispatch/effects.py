@@ -1,4 +1,4 @@
-"""What each action of a client does: one core call each."""
+"""The effect of each action of a client: one core call."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 
 from sessions_app.ahp.versions.v0_1.commands.sessions import entry_of
 from sessions_app.ahp.versions.v0_1.dispatch.echoes import outcome_of
-from sessions_app.ahp.versions.v0_1.dispatch.facts import Judged, Refusal
-from sessions_app.ahp.versions.v0_1.projection import agents as words
-from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.dispatch.types import Refusal, ValidAction
+from sessions_app.ahp.versions.v0_1.projection import agent_settings, values
 from sessions_app.core import turns
 from sessions_app.core.base.user_messages import UserMessage, content_of
 from sessions_app.core.records import clients, session_changes
@@ -19,77 +18,77 @@ from sessions_app.core.turns import Decision
 # --- the session ---
 
 
-def _title(judged: Judged) -> None:
-    session_changes.rename(judged.caller, judged.session, judged.action["title"], dispatched=judged.dispatched)
+def _title(valid: ValidAction) -> None:
+    session_changes.rename(valid.caller, valid.session, valid.action["title"], dispatched=valid.dispatched)
 
 
-def _read(judged: Judged) -> None:
-    session_changes.mark_read(judged.caller, judged.session, read=judged.action["isRead"], dispatched=judged.dispatched)
+def _read(valid: ValidAction) -> None:
+    session_changes.mark_read(valid.caller, valid.session, read=valid.action["isRead"], dispatched=valid.dispatched)
 
 
-def _archived(judged: Judged) -> None:
-    session_changes.archive(judged.caller, judged.session, archived=judged.action["isArchived"], dispatched=judged.dispatched)
+def _archived(valid: ValidAction) -> None:
+    session_changes.archive(valid.caller, valid.session, archived=valid.action["isArchived"], dispatched=valid.dispatched)
 
 
-def _model(judged: Judged) -> None:
-    model = judged.action["model"]
-    session_changes.change_model(judged.caller, judged.session, model["id"], model.get("config"), dispatched=judged.dispatched)
+def _model(valid: ValidAction) -> None:
+    model = valid.action["model"]
+    session_changes.change_model(valid.caller, valid.session, model["id"], model.get("config"), dispatched=valid.dispatched)
 
 
-def _config(judged: Judged) -> None:
-    options, approval = words.split(judged.action["config"])
-    if approval not in (None, "ask", "auto") or (approval is None and values.APPROVAL in judged.action["config"]):
+def _config(valid: ValidAction) -> None:
+    options, approval = agent_settings.split(valid.action["config"])
+    if approval not in (None, "ask", "auto") or (approval is None and values.APPROVAL in valid.action["config"]):
         raise Refusal(f"config.{values.APPROVAL}: the value is not one of the choices")
     session_changes.change_settings(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         options=options,
         approval=approval,
-        replace=judged.action.get("replace", False),
-        dispatched=judged.dispatched,
+        replace=valid.action.get("replace", False),
+        dispatched=valid.dispatched,
     )
 
 
-def _customization(judged: Judged) -> None:
-    action = judged.action
+def _customization(valid: ValidAction) -> None:
+    action = valid.action
     session_changes.toggle_customization(
-        judged.caller, judged.session, action["uri"], enabled=action["enabled"], dispatched=judged.dispatched
+        valid.caller, valid.session, action["uri"], enabled=action["enabled"], dispatched=valid.dispatched
     )
 
 
 # --- turns ---
 
 
-def _turn_started(judged: Judged) -> None:
-    action = judged.action
+def _turn_started(valid: ValidAction) -> None:
+    action = valid.action
     if "queuedMessageId" in action:
         raise Refusal("the host alone begins a turn with a queued message")
-    said = UserMessage.of(action["userMessage"])
-    content = content_of(said, agents.for_turn(judged.caller, judged.session).images)
+    message = UserMessage.of(action["userMessage"])
+    content = content_of(message, agents.for_turn(valid.caller, valid.session).images)
     turns.start(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         content=content,
         turn_id=action["turnId"],
-        as_written=said,
+        as_written=message,
         only_if_idle=True,
-        dispatched=judged.dispatched,
+        dispatched=valid.dispatched,
     )
 
 
-def _turn_cancelled(judged: Judged) -> None:
-    turns.cancel_turn(judged.caller, judged.session, judged.action["turnId"], dispatched=judged.dispatched)
+def _turn_cancelled(valid: ValidAction) -> None:
+    turns.cancel_turn(valid.caller, valid.session, valid.action["turnId"], dispatched=valid.dispatched)
 
 
-def _truncated(judged: Judged) -> None:
-    truncating.truncate(judged.caller, judged.session, judged.action.get("turnId"), dispatched=judged.dispatched)
+def _truncated(valid: ValidAction) -> None:
+    truncating.truncate(valid.caller, valid.session, valid.action.get("turnId"), dispatched=valid.dispatched)
 
 
 # --- tool calls ---
 
 
-def _confirmed(judged: Judged) -> None:
-    action = judged.action
+def _confirmed(valid: ValidAction) -> None:
+    action = valid.action
     turn, call = action["turnId"], action["toolCallId"]
     if action["approved"]:
         decision = Decision(
@@ -106,116 +105,116 @@ def _confirmed(judged: Judged) -> None:
             option=action.get("selectedOptionId"),
             how=action["reason"],
             reason=text,
-            # What the words alone do not say: that they are marked up, or that there are none.
+            # The reason as sent, unless it is plain text: Markdown, or empty.
             shown_reason=None if text and reason == text else reason,
             suggestion=None if suggestion is None else UserMessage.of(suggestion).document(),
         )
-    turns.confirm(judged.caller, judged.session, turn, call, decision, dispatched=judged.dispatched)
+    turns.confirm(valid.caller, valid.session, turn, call, decision, dispatched=valid.dispatched)
 
 
-def _completed(judged: Judged) -> None:
-    action = judged.action
+def _completed(valid: ValidAction) -> None:
+    action = valid.action
     turns.complete(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         action["turnId"],
         action["toolCallId"],
         outcome_of(action["result"]),
         reviewed=action.get("requiresResultConfirmation", False),
-        dispatched=judged.dispatched,
+        dispatched=valid.dispatched,
     )
 
 
-def _content_changed(judged: Judged) -> None:
-    action = judged.action
+def _content_changed(valid: ValidAction) -> None:
+    action = valid.action
     turns.show_content(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         action["turnId"],
         action["toolCallId"],
         action["content"],
-        dispatched=judged.dispatched,
+        dispatched=valid.dispatched,
     )
 
 
-def _result_confirmed(judged: Judged) -> None:
-    action = judged.action
+def _result_confirmed(valid: ValidAction) -> None:
+    action = valid.action
     turns.confirm_result(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         action["turnId"],
         action["toolCallId"],
         approved=action["approved"],
-        dispatched=judged.dispatched,
+        dispatched=valid.dispatched,
     )
 
 
-# --- messages that wait ---
+# --- pending messages ---
 
 
-def _pending_set(judged: Judged) -> None:
-    action = judged.action
+def _pending_set(valid: ValidAction) -> None:
+    action = valid.action
     message = UserMessage.of(action["userMessage"])
-    inbox.put(judged.caller, judged.session, action["kind"], action["id"], message, dispatched=judged.dispatched)
+    inbox.put(valid.caller, valid.session, action["kind"], action["id"], message, dispatched=valid.dispatched)
 
 
-def _pending_removed(judged: Judged) -> None:
-    action = judged.action
-    inbox.remove(judged.caller, judged.session, action["kind"], action["id"], dispatched=judged.dispatched)
+def _pending_removed(valid: ValidAction) -> None:
+    action = valid.action
+    inbox.remove(valid.caller, valid.session, action["kind"], action["id"], dispatched=valid.dispatched)
 
 
-def _reordered(judged: Judged) -> None:
-    inbox.reorder(judged.caller, judged.session, judged.action["order"], dispatched=judged.dispatched)
+def _reordered(valid: ValidAction) -> None:
+    inbox.reorder(valid.caller, valid.session, valid.action["order"], dispatched=valid.dispatched)
 
 
 # --- forms ---
 
 
-def _answer_changed(judged: Judged) -> None:
-    action = judged.action
+def _answer_changed(valid: ValidAction) -> None:
+    action = valid.action
     forms.change_answer(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         action["requestId"],
         action["questionId"],
         action.get("answer"),
-        dispatched=judged.dispatched,
+        dispatched=valid.dispatched,
     )
 
 
-def _input_completed(judged: Judged) -> None:
-    action = judged.action
+def _input_completed(valid: ValidAction) -> None:
+    action = valid.action
     forms.complete(
-        judged.caller,
-        judged.session,
+        valid.caller,
+        valid.session,
         action["requestId"],
         action["response"],
         action.get("answers", {}),
-        dispatched=judged.dispatched,
+        dispatched=valid.dispatched,
     )
 
 
 # --- the active client ---
 
 
-def _active_client(judged: Judged) -> None:
-    given = judged.action["activeClient"]
-    if given is None:
-        clients.leave(judged.caller, judged.session, judged.dispatched.client, dispatched=judged.dispatched)
+def _active_client(valid: ValidAction) -> None:
+    client = valid.action["activeClient"]
+    if client is None:
+        clients.leave(valid.caller, valid.session, valid.dispatched.client, dispatched=valid.dispatched)
         return
-    if given["clientId"] != judged.dispatched.client:
+    if client["clientId"] != valid.dispatched.client:
         raise Refusal("activeClient.clientId is not your own")
-    entry = entry_of(given)
+    entry = entry_of(client)
     assert entry is not None
-    clients.join(judged.caller, judged.session, entry, dispatched=judged.dispatched)
+    clients.join(valid.caller, valid.session, entry, dispatched=valid.dispatched)
 
 
-def _client_tools(judged: Judged) -> None:
-    tools = [values.tool_from(tool) for tool in judged.action["tools"]]
-    clients.change_tools(judged.caller, judged.session, tools, dispatched=judged.dispatched)
+def _client_tools(valid: ValidAction) -> None:
+    tools = [values.tool_from(tool) for tool in valid.action["tools"]]
+    clients.change_tools(valid.caller, valid.session, tools, dispatched=valid.dispatched)
 
 
-EFFECTS: Mapping[str, Callable[[Judged], None]] = {
+EFFECTS: Mapping[str, Callable[[ValidAction], None]] = {
     "session/turnStarted": _turn_started,
     "session/turnCancelled": _turn_cancelled,
     "session/truncated": _truncated,

@@ -1,4 +1,4 @@
-"""Why an action is refused, in words for people (R83): one table over the core's errors."""
+"""The reasons of rejections (R83): one table from the core's errors to texts for people."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
 
 
 def of(error: Exception) -> str:
-    tell = TABLE.get(type(error))  # type: ignore[arg-type]  # other classes are not in it
-    return (tell(error) if tell is not None else "") or "this host cannot do that"
+    describe = TABLE.get(type(error))  # type: ignore[arg-type]  # other classes are not in it
+    return (describe(error) if describe is not None else "") or "this host cannot do that"

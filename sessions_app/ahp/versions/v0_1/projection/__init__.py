@@ -1,7 +1,7 @@
-"""AHP 0.1 made of the core's events and states.
+"""The core's events and states in AHP 0.1. Pure: no rows, no clock, no waiting.
 
-``values`` what actions and states share · ``actions`` an event as an action · ``sessions`` a session's state and summary ·
-``agents`` what agents are and can be configured to.
+``actions`` events as actions · ``sessions`` a session's state and summary · ``values`` used by both · ``agent_settings`` agents
+and their settings · ``notifications`` about the list of sessions.
 
-The law that holds between ``actions`` and ``sessions``: a state at N, folded with the actions after N, is the state now.
+``actions`` and ``sessions`` agree: the state at N, with the actions after N applied by the reducers, is the present state.
 """

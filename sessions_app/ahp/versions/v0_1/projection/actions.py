@@ -9,7 +9,7 @@ from agents_app import exact_json
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel
 from sessions_app.ahp.versions.v0_1.projection import values
-from sessions_app.ahp.versions.v0_1.projection.agents import agent_info
+from sessions_app.ahp.versions.v0_1.projection.agent_settings import agent_info
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings

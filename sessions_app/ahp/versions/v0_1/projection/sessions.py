@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from agents_app.spec import AgentSpec
-from sessions_app.ahp.versions.v0_1.projection import agents as words
-from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.projection import agent_settings, values
 from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
 from sessions_app.core.sessions.entries import SessionEntry
 from sessions_app.core.sessions.state import CallView, FormView, Part, SessionState, TurnView
@@ -54,7 +53,7 @@ def summary_of(summary: SessionEntry) -> dict[str, Any]:
 
 
 def state_of(state: SessionState, spec: AgentSpec | None) -> dict[str, Any]:
-    """``spec`` None: the operator has taken the agent away; what was said can still be read."""
+    """``spec`` None: the operator has removed the agent; the session can still be read."""
     shown: dict[str, Any] = {
         "summary": summary_of(state.summary),
         "lifecycle": "ready",
@@ -65,7 +64,7 @@ def state_of(state: SessionState, spec: AgentSpec | None) -> dict[str, Any]:
     if spec is not None:
         options = {name: value for name, value in state.options.items() if name != agents.MODEL or not agents.has_models(spec)}
         shown["config"] = {
-            "schema": words.config_schema(spec),
+            "schema": agent_settings.config_schema(spec),
             "values": values.config_values(options, state.approval or None),
         }
     if state.client is not None:
@@ -125,7 +124,7 @@ def _call(call: CallView) -> dict[str, Any]:
         streaming = {**base, "status": "streaming"}
         return {**streaming, "partialInput": call.input} if call.has_input else streaming
     if call.status == "ended" and not call.has_input:
-        # Given up while the model still wrote it.
+        # The turn ended while the model was still writing the call.
         return {**base, "status": "cancelled", "reason": "skipped", "invocationMessage": ""}
     base = {**base, "invocationMessage": values.invocation(named), "toolInput": call.input}
     chosen = values.selected(call.option)
@@ -148,7 +147,7 @@ def _ending(call: CallView, chosen: Mapping[str, Any]) -> dict[str, Any]:
         shown["reasonMessage"] = call.reason
     if call.suggestion is not None:
         shown["userSuggestion"] = values.user_message(call.suggestion)
-    # What was chosen when it was still to run counts no longer once its turn's end has closed it.
+    # An option that granted the call no longer counts when the end of the turn has closed it.
     if chosen and chosen["selectedOption"]["kind"] == "deny":
         shown |= chosen
     return shown

@@ -1,4 +1,4 @@
-"""The values that AHP 0.1's actions and states share, made of the core's."""
+"""The core's values as actions and states of AHP 0.1 show them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sessions_app.core.turns.call_options import OPTIONS
 
 APPROVAL = "approval"
-"""The session's setting of whether the server's tools ask first (R389)."""
+"""The name of the setting whether the server's tools ask before they run (R389)."""
 
 _ERRORS: Mapping[str, str] = {
     "provider_failed": "The model's provider failed.",
@@ -34,22 +34,22 @@ def error_info(code: str) -> dict[str, Any]:
 
 
 def user_message(message: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A user's message as it was written; ``None``: a turn that began with answers instead of words."""
+    """A user's message as it was sent; ``None``: the turn began with answers instead of a message."""
     if message is None:
         return {"text": ""}
     if "text" in message:
-        said: dict[str, Any] = {"text": message["text"]}
+        shown: dict[str, Any] = {"text": message["text"]}
         if message.get("attachments") is not None:
-            said["attachments"] = message["attachments"]
-        return said
+            shown["attachments"] = message["attachments"]
+        return shown
     content = message["content"]
     if isinstance(content, str):
         return {"text": content}
-    said = {"text": "".join(block["text"] for block in content if block["type"] == "text")}
+    shown = {"text": "".join(block["text"] for block in content if block["type"] == "text")}
     images = [_image(block["url"], index) for index, block in enumerate(content, 1) if block["type"] == "image"]
     if images:
-        said["attachments"] = images
-    return said
+        shown["attachments"] = images
+    return shown
 
 
 def _image(url: str, index: int) -> dict[str, Any]:
@@ -91,12 +91,12 @@ def tool_definition(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    # A tool's arguments are always an object; who left that out meant it.
+    # The arguments of a tool are always an object, also where the schema does not say so.
     return {"type": "object", **schema}
 
 
 def tool_from(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A client's tool as the core keeps it."""
+    """A client's tool as the core stores it."""
     kept: dict[str, Any] = {"name": definition["name"]}
     for theirs, ours in (
         ("title", "title"),
@@ -133,7 +133,7 @@ def customization(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call_base(call: Mapping[str, Any]) -> dict[str, Any]:
-    """What stays with a call in every state. ``call``: ``{call, name, title?, client?}``."""
+    """The members that a call has in every state. ``call``: ``{call, name, title?, client?}``."""
     base = {"toolCallId": call["call"], "toolName": call["name"], "displayName": call.get("title") or call["name"]}
     if call.get("client"):
         base["toolClientId"] = call["client"]
@@ -145,13 +145,13 @@ def invocation(call: Mapping[str, Any]) -> str:
 
 
 def confirmation_of(call: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call that asks shows besides its input."""
+    """The members of a call that waits for a confirmation, besides its input."""
     options = [dict(option) for option in OPTIONS]
     return {"confirmationTitle": f"Run {invocation(call)}?", "editable": True, "options": options}
 
 
 def selected(option: str) -> dict[str, Any]:
-    """The option that was chosen, as a member of its call; nothing if none was."""
+    """The chosen option as a member of its call; empty if none was chosen."""
     found = next((dict(each) for each in OPTIONS if each["id"] == option), None)
     return {} if found is None else {"selectedOption": found}
 
@@ -177,7 +177,7 @@ def _text(content: Any) -> str:
 
 
 def tool_result(content: Any, *, failed: bool, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A call's result: a client's own account, or what a tool of the server gave."""
+    """The result of a call. ``outcome``: as a client reported it; None for tools of the server."""
     if outcome is not None:
         result: dict[str, Any] = {"success": outcome["success"], "pastTenseMessage": outcome["message"]}
         for ours, theirs in (("content", "content"), ("structured", "structuredContent"), ("error", "error")):

@@ -1,16 +1,16 @@
 """The reducers of AHP 0.1: a state and an action give the next state.
 
-Pure and total. They never raise and never change what they are given; an action of an unknown type, or one that lacks what its
-type demands, leaves the state as it is, the very same object. Unchanged parts are shared between the states, so a step costs
-what it changes, not what the session holds. ``now`` is Unix milliseconds, the only clock there is (R70: each side stamps
+Pure and total. They never raise and never change their arguments; an action of an unknown type, or one that lacks a required
+member, returns the same state object. Unchanged parts are shared between the states, so a step costs
+what it changes, whatever the size of the session. ``now`` is Unix milliseconds, the only clock there is (R70: each side stamps
 ``summary.modifiedAt`` with its own).
 
-Reducers believe an action's members: what a client sent has gone through ``wire.v0_1.envelopes.ACTION.read`` first. Whether an
-action is allowed (R90) is not asked here.
+Reducers do not validate the members of actions: ``wire.envelopes.ACTION.read`` does that for actions of clients. Nor do they
+check whether an action is allowed (R90).
 
     reduce_root | reduce_session | reduce_terminal (state, action, now)
     reduce(state, action, now)          picks one by the action's type
-    root_state | session_state | terminal_state    before anything has happened
+    root_state | session_state | terminal_state    initial states
     activity(state)                     the status bits that a session's state makes
 """
 
@@ -62,12 +62,12 @@ def reduce(state: State, action: Mapping[str, object], now: int) -> State:
 
 
 def _step(steps: Steps, state: State, action: Mapping[str, object], now: int) -> State:
-    said: Any = action
+    members: Any = action
     try:
-        step = steps.get(said["type"])
+        step = steps.get(members["type"])
         if step is None:
             return state
-        after: State = step(state, said, now)
+        after: State = step(state, members, now)
     except (LookupError, TypeError, AttributeError, ValueError):
         # A member is missing or of another type. Nothing has happened: steps build copies.
         return state

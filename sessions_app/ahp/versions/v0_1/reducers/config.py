@@ -1,4 +1,4 @@
-"""Configuration values set anew, of a session or of the root (R401, R433)."""
+"""Changes of configuration values, of a session or of the root (R401, R433)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed
 
 
 def overlaid(state: Obj, action: Obj, _now: int) -> Obj:
-    """The schema stays; a state without configuration stays without."""
+    """The schema stays; a state without configuration is not changed."""
     config = state.get("config")
     if config is None:
         return state

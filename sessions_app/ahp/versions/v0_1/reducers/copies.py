@@ -1,4 +1,4 @@
-"""Copies of JSON objects and lists with something changed; what was given stays as it is.
+"""Changed copies of JSON objects and lists; the originals stay as they are.
 
 Unchanged parts are shared, so a copy costs as much as the object has members of its own.
 """
@@ -12,7 +12,7 @@ Obj = dict[str, Any]
 
 
 def changed(whole: Obj, /, **members: Any) -> Obj:
-    """``whole`` with these members; None takes one away, because the host writes no null (R36)."""
+    """``whole`` with these members; None removes one, because the host writes no null (R36)."""
     copy = {**whole, **members}
     for name, value in members.items():
         if value is None:
@@ -20,8 +20,8 @@ def changed(whole: Obj, /, **members: Any) -> Obj:
     return copy
 
 
-def given(source: Obj, /, *names: str) -> Obj:
-    """Those of the named members that ``source`` has; a null counts as none."""
+def picked(source: Obj, /, *names: str) -> Obj:
+    """The named members that ``source`` has and that are not null."""
     return {name: source[name] for name in names if source.get(name) is not None}
 
 
@@ -32,5 +32,5 @@ def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
 
 
 def found(items: list[Any] | None, matches: Callable[[Any], bool]) -> int | None:
-    """The place of the first item that matches."""
+    """The index of the first item that matches."""
     return next((index for index, item in enumerate(items or ()) if matches(item)), None)

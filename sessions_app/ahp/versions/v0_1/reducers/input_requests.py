@@ -1,4 +1,4 @@
-"""Questions to people that are open, with the answers so far (R436-R438)."""
+"""Open input requests, with the answers so far (R436-R438)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def requested(state: Obj, action: Obj, now: int) -> Obj:
     if index is None:
         everything = [*open_, request]
     else:
-        # Somebody may be typing: a request put differently does not throw the answers away.
+        # A user may be typing: an updated request keeps the answers.
         answers = request.get("answers")
         kept = changed(request, answers=open_[index].get("answers") if answers is None else answers)
         everything = replaced(open_, index, kept)

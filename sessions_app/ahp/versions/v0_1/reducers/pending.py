@@ -1,4 +1,4 @@
-"""Messages that wait: one that steers, a queue of them (R439, R440)."""
+"""Pending messages: the steering message and the queue (R439, R440)."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def reordered(state: Obj, action: Obj, _now: int) -> Obj:
     if queue is None:
         return state
     rank = {message_id: place for place, message_id in enumerate(dict.fromkeys(action["order"]))}
-    # Sorting keeps the old order of what is not named.
+    # Sorting keeps the old order of messages that are not named.
     return changed(state, queuedMessages=sorted(queue, key=lambda item: rank.get(item["id"], len(rank))))

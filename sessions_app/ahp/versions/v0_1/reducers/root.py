@@ -1,4 +1,4 @@
-"""What every action makes of the root's state (R400, R401)."""
+"""The reducers of the root's state (R400, R401)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every action makes of a session's state: the table of them, with those of one line's worth (R410, R411, R430-R435)."""
+"""The table of a session's reducers, and the short ones (R410, R411, R430-R435)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from sessions_app.ahp.versions.v0_1.reducers import input_requests, pending, tool_calls, turns
 from sessions_app.ahp.versions.v0_1.reducers.config import overlaid
-from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, found, given, replaced
+from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, found, picked, replaced
 from sessions_app.ahp.versions.v0_1.reducers.status import marked, summarized
 from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
 
 
 def _ready(state: Obj, _action: Obj, _now: int) -> Obj:
-    # Flags go too (R151): a host says this before anybody could have set one.
+    # Flags are cleared too (R151): the action comes before any client can set one.
     return summarized(changed(state, lifecycle="ready"), None, status=int(SessionStatus.IDLE))
 
 
@@ -81,7 +81,7 @@ def _customization_toggled(state: Obj, action: Obj, _now: int) -> Obj:
 def _customization_updated(state: Obj, action: Obj, _now: int) -> Obj:
     entries = state.get("customizations") or []
     index = _place(entries, action["customization"]["uri"])
-    news = {"customization": action["customization"], **given(action, "enabled", "status", "statusMessage")}
+    news = {"customization": action["customization"], **picked(action, "enabled", "status", "statusMessage")}
     if index is None:
         return changed(state, customizations=[*entries, {"enabled": False, **news}])
     return changed(state, customizations=replaced(entries, index, {**entries[index], **news}))

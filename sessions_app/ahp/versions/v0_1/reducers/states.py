@@ -1,4 +1,4 @@
-"""States before anything has happened: what the first action is applied to."""
+"""Initial states, to which the first action is applied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def root_state(agents: Sequence[AgentInfo] = ()) -> RootState:
 def session_state(
     resource: URI, provider: str, *, created_at: int, title: str = "", lifecycle: Literal["creating", "ready"] = "creating"
 ) -> SessionState:
-    """A session nobody has spoken in (R114). ``created_at``: Unix milliseconds. What is optional is added by the caller."""
+    """A session without messages (R114). ``created_at``: Unix milliseconds. Callers add optional members."""
     return {
         "summary": {
             "resource": resource,

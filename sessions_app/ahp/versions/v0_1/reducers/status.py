@@ -1,4 +1,4 @@
-"""A session's status as its state makes it (R150)."""
+"""A session's status, computed from its state (R150)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed
 from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
 
 WAITING = ("pending-confirmation", "pending-result-confirmation")
-"""The states of a call that waits for a person."""
+"""The states of a call that waits for a user."""
 
 
 def activity(state: Obj, *, failed: bool = False) -> SessionStatus:
-    """What the session does; ``failed``: its last turn has just ended in an error."""
+    """The activity bits; ``failed``: the last turn has just ended in an error."""
     if failed:
         return SessionStatus.ERROR
     turn = state.get("activeTurn")
@@ -24,7 +24,7 @@ def _waits(turn: Obj) -> bool:
 
 
 def recomputed(state: Obj, *, failed: bool = False, unread: bool = False, touched: int | None = None) -> Obj:
-    """The state with its activity set anew, its marks kept. ``touched``: the time of a change that counts as one."""
+    """The state with its activity bits recomputed and its flags kept. ``touched``: the new ``modifiedAt``."""
     summary = state["summary"]
     marks = summary["status"] & ~SessionStatus.ACTIVITY
     if unread:

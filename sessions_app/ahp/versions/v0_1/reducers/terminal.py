@@ -1,10 +1,10 @@
-"""What every action makes of a terminal's state (R450-R452)."""
+"""The reducers of a terminal's state (R450-R452)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, given, replaced
+from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, picked, replaced
 
 
 def _data(state: Obj, action: Obj, _now: int) -> Obj:
@@ -20,7 +20,7 @@ def _data(state: Obj, action: Obj, _now: int) -> Obj:
 
 
 def _input(state: Obj, _action: Obj, _now: int) -> Obj:
-    # What is typed shows only as what the shell prints in answer.
+    # Input is not in the state; the shell echoes it as output.
     return state
 
 
@@ -66,7 +66,7 @@ def _command_executed(state: Obj, action: Obj, _now: int) -> Obj:
 
 def _command_finished(state: Obj, action: Obj, _now: int) -> Obj:
     wanted = action["commandId"]
-    outcome = {"exitCode": None, "durationMs": None, **given(action, "exitCode", "durationMs")}
+    outcome = {"exitCode": None, "durationMs": None, **picked(action, "exitCode", "durationMs")}
     content = [
         changed(part, isComplete=True, **outcome) if part["type"] == "command" and part["commandId"] == wanted else part
         for part in state["content"]

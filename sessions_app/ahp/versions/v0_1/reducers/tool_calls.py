@@ -3,15 +3,15 @@
     streaming -> pending-confirmation | running -> (pending-confirmation again)
               -> completed | pending-result-confirmation -> completed | cancelled
 
-Members that a state does not have are left behind at each step. Four of these actions set the session's activity anew even if
-they match nothing: a stray one so ends the showing of an error.
+Each step drops the members that the next state does not have. Four of these actions recompute the session's activity even if
+they match no call: one without a call so clears the status "error".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, given
+from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, picked
 from sessions_app.ahp.versions.v0_1.reducers.status import recomputed
 from sessions_app.ahp.versions.v0_1.reducers.turns import BASE, active
 
@@ -20,7 +20,7 @@ _CHOSEN = "selectedOption"
 
 
 def _stepped(state: Obj, action: Obj, step: Callable[[Obj], Obj | None]) -> Obj:
-    """The state with the action's call in its next state; ``step`` answers None for a call that takes no such step."""
+    """The state with the action's call in its next state; ``step`` returns None if the call is in another state."""
     turn = active(state, action)
     if turn is None:
         return state
@@ -39,7 +39,7 @@ def started(state: Obj, action: Obj, _now: int) -> Obj:
     turn = active(state, action)
     if turn is None:
         return state
-    part = {"kind": "toolCall", "toolCall": {**given(action, *BASE), "status": "streaming"}}
+    part = {"kind": "toolCall", "toolCall": {**picked(action, *BASE), "status": "streaming"}}
     return changed(state, activeTurn=changed(turn, responseParts=[*turn["responseParts"], part]))
 
 
@@ -48,7 +48,7 @@ def delta(state: Obj, action: Obj, _now: int) -> Obj:
         if call["status"] != "streaming":
             return None
         text = (call.get("partialInput") or "") + action["content"]
-        return changed(call, partialInput=text, **given(action, "invocationMessage"))
+        return changed(call, partialInput=text, **picked(action, "invocationMessage"))
 
     return _stepped(state, action, step)
 
@@ -57,10 +57,10 @@ def ready(state: Obj, action: Obj, _now: int) -> Obj:
     def step(call: Obj) -> Obj | None:
         if call["status"] not in ("streaming", "running"):
             return None
-        known = {**given(call, *BASE), **given(action, *_ASKED)}
+        known = {**picked(call, *BASE), **picked(action, *_ASKED)}
         if action.get("confirmed"):
             return {**known, "status": "running", "confirmed": action["confirmed"]}
-        shown = given(action, "confirmationTitle", "edits", "editable", "options")
+        shown = picked(action, "confirmationTitle", "edits", "editable", "options")
         return {**known, "status": "pending-confirmation", **shown}
 
     return recomputed(_stepped(state, action, step))
@@ -70,18 +70,18 @@ def confirmed(state: Obj, action: Obj, _now: int) -> Obj:
     def step(call: Obj) -> Obj | None:
         if call["status"] != "pending-confirmation":
             return None
-        known = given(call, *BASE, *_ASKED)
+        known = picked(call, *BASE, *_ASKED)
         chosen = action.get("selectedOptionId")
         for option in call.get("options") or ():
             if chosen is not None and option["id"] == chosen:
                 known[_CHOSEN] = option
                 break
         if not action["approved"]:
-            return {**known, "status": "cancelled", **given(action, "reason", "reasonMessage", "userSuggestion")}
-        # An empty text is an edit too: the person wants the tool to run with nothing.
+            return {**known, "status": "cancelled", **picked(action, "reason", "reasonMessage", "userSuggestion")}
+        # An empty text is an edit too: the tool runs with an empty input.
         if action.get("editedToolInput") is not None:
             known["toolInput"] = action["editedToolInput"]
-        return {**known, "status": "running", **given(action, "confirmed")}
+        return {**known, "status": "running", **picked(action, "confirmed")}
 
     return recomputed(_stepped(state, action, step))
 
@@ -93,11 +93,11 @@ def completed(state: Obj, action: Obj, _now: int) -> Obj:
         if call["status"] not in ("running", "pending-confirmation"):
             return None
         result = action["result"]
-        known = given(call, *BASE, *_ASKED)
+        known = picked(call, *BASE, *_ASKED)
         known["confirmed"] = "not-needed"
         if call["status"] == "running":
-            known |= given(call, "confirmed", _CHOSEN)
-        return {**given(result, *result), **known, "status": after}
+            known |= picked(call, "confirmed", _CHOSEN)
+        return {**picked(result, *result), **known, "status": after}
 
     return recomputed(_stepped(state, action, step))
 
@@ -108,7 +108,7 @@ def result_confirmed(state: Obj, action: Obj, _now: int) -> Obj:
             return None
         if action["approved"]:
             return changed(call, status="completed")
-        return {**given(call, *BASE, *_ASKED, _CHOSEN), "status": "cancelled", "reason": "result-denied"}
+        return {**picked(call, *BASE, *_ASKED, _CHOSEN), "status": "cancelled", "reason": "result-denied"}
 
     return recomputed(_stepped(state, action, step))
 

@@ -1,17 +1,17 @@
-"""Turns: begun, filled with parts, ended, cut away (R412-R418)."""
+"""Turns: start, parts, end, truncation (R412-R418)."""
 
 from __future__ import annotations
 
-from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, found, given, replaced
+from sessions_app.ahp.versions.v0_1.reducers.copies import Obj, changed, found, picked, replaced
 from sessions_app.ahp.versions.v0_1.reducers.pending import without_queued
 from sessions_app.ahp.versions.v0_1.reducers.status import recomputed
 
 BASE = ("toolCallId", "toolName", "displayName", "toolClientId", "_meta")
-"""The members that a call keeps through all its states."""
+"""The members that a call has in all states."""
 
 
 def active(state: Obj, action: Obj) -> Obj | None:
-    """The active turn, if it is the one that the action is about."""
+    """The active turn, if the action names it."""
     turn: Obj | None = state.get("activeTurn")
     return turn if turn is not None and turn["id"] == action["turnId"] else None
 
@@ -49,7 +49,7 @@ def _appended(state: Obj, action: Obj, kind: str) -> Obj:
         return state
     parts, wanted = turn["responseParts"], action["partId"]
     index = found(parts, lambda item: _id(item) == wanted)
-    # The first part with that id decides: a call or a part of the other kind takes no text.
+    # Only the first part with that id counts: calls and parts of the other kind get no text.
     if index is None or parts[index]["kind"] != kind:
         return state
     longer = changed(parts[index], content=parts[index]["content"] + action["content"])
@@ -85,7 +85,7 @@ def _ended(state: Obj, action: Obj, now: int, how: str, **members: object) -> Ob
         "id": turn["id"],
         "userMessage": turn["userMessage"],
         "responseParts": [_closed(item) for item in turn["responseParts"]],
-        **given(turn, "usage"),
+        **picked(turn, "usage"),
         "state": how,
         **members,
     }
@@ -94,15 +94,15 @@ def _ended(state: Obj, action: Obj, now: int, how: str, **members: object) -> Ob
 
 
 def _closed(item: Obj) -> Obj:
-    """A part of a turn that is over: a call that is still open in it will never run."""
+    """A part of a turn that has ended: a call that is still open will never run."""
     if item["kind"] != "toolCall" or item["toolCall"]["status"] in ("completed", "cancelled"):
         return item
     call = item["toolCall"]
-    # While its arguments streamed a call need not have had words for people, nor its input whole.
-    said = {"invocationMessage": "", **given(call, "invocationMessage")}
+    # A call whose arguments were still streaming may have no invocation message and no complete input.
+    shown = {"invocationMessage": "", **picked(call, "invocationMessage")}
     if call["status"] != "streaming":
-        said |= given(call, "toolInput")
-    return {"kind": "toolCall", "toolCall": {**given(call, *BASE), **said, "status": "cancelled", "reason": "skipped"}}
+        shown |= picked(call, "toolInput")
+    return {"kind": "toolCall", "toolCall": {**picked(call, *BASE), **shown, "status": "cancelled", "reason": "skipped"}}
 
 
 def truncated(state: Obj, action: Obj, now: int) -> Obj:

@@ -1,11 +1,10 @@
-"""Agents as AHP 0.1 shows them, and what a session of theirs can be configured to (R230, R231, R388)."""
+"""Agents and the settings of their sessions in AHP 0.1 (R230, R231, R388)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from agents_app import options as agent_options
 from agents_app.options import UNCHANGED_SECRET
 from agents_app.spec import AgentSpec
 from sessions_app.ahp.versions.v0_1.projection.values import APPROVAL
@@ -23,7 +22,7 @@ _ASK_OR_NOT: Mapping[str, Any] = {
 
 
 def agent_info(card: Mapping[str, Any]) -> dict[str, Any]:
-    """``card``: what the core shows of an agent in a root."""
+    """``card``: the core's description of an agent."""
     return {
         "provider": card["name"],
         "displayName": card["title"],
@@ -38,7 +37,7 @@ def _window(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_schema(spec: AgentSpec) -> dict[str, Any]:
-    """The settings of this agent's sessions; all of them may change at any time."""
+    """The settings of the agent's sessions; clients may change all of them at any time."""
     properties: dict[str, Any] = {APPROVAL: dict(_ASK_OR_NOT)}
     for option in spec.options:
         if option.name == agents.MODEL and agents.has_models(spec):
@@ -54,14 +53,14 @@ def config_schema(spec: AgentSpec) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def resolved(spec: AgentSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with defaults filled in; what does not fit is replaced by its default (R231)."""
+def resolved(spec: AgentSpec, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with defaults for missing and invalid ones (R231)."""
     values: dict[str, Any] = {}
     for name, schema in config_schema(spec)["properties"].items():
-        value = given.get(name)
+        value = config.get(name)
         option = spec.option(name) if name != APPROVAL else None
         if option is not None and option.type == "secret":
-            # Whatever it is, it is not said again (R235).
+            # Secrets are never sent back (R235).
             if isinstance(value, str) and value:
                 values[name] = UNCHANGED_SECRET
         elif isinstance(value, str) and value in schema.get("enum", [value]):
@@ -72,12 +71,12 @@ def resolved(spec: AgentSpec, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split(config: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """A client's configuration as the core takes it: options, and the setting of tools (None: not given)."""
+    """A client's configuration as options and the approval setting (None: not in it)."""
     return {name: value for name, value in config.items() if name != APPROVAL}, config.get(APPROVAL)
 
 
 def masked(spec: AgentSpec | None, config: Any) -> Any:
-    """A configuration without its secrets, to be said again."""
+    """A configuration with placeholders for its secrets, for echoes."""
     if not isinstance(config, Mapping):
         return config
     secret = {option.name for option in spec.options if option.type == "secret"} if spec is not None else None
@@ -85,12 +84,3 @@ def masked(spec: AgentSpec | None, config: Any) -> Any:
         name: UNCHANGED_SECRET if isinstance(value, str) and (secret is None or name in secret) else value
         for name, value in config.items()
     }
-
-
-def property_faults(spec: AgentSpec, config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with values for this agent's settings, in words for people."""
-    options, approval = split(config)
-    found = [f"{name}: {detail}" for name, detail in agent_options.faults(spec, options)]
-    if APPROVAL in config and approval not in _ASK_OR_NOT["enum"]:
-        found.append(f"{APPROVAL}: The value is not one of the choices.")
-    return found

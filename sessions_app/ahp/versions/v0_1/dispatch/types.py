@@ -1,4 +1,4 @@
-"""A dispatched action on its way: as it came, and once it is known to fit."""
+"""A dispatched action: as received, and after validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sessions_app.models import Session
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Who said what, as it came."""
+    """An action as received, with its sender. ``seq``: the client's number."""
 
     caller: Caller
     client: str
@@ -24,8 +24,8 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """An action that fits its shape, about a session that exists. ``action`` is as the host understands it."""
+class ValidAction:
+    """A valid action for a session that exists. ``action``: as read by its shape. ``dispatched``: for the core's events."""
 
     caller: Caller
     session: Session
@@ -34,4 +34,4 @@ class Judged:
 
 
 class Refusal(Exception):
-    """The action cannot be taken; the text is for people."""
+    """The action is rejected; the text is the reason, for people."""

@@ -1,6 +1,6 @@
-"""One dispatched action, in the order of R81: is its resource here, may clients dispatch it, does it fit, is it possible.
+"""Handles one dispatched action, in the order of R81: find its resource, check rights and shape, apply it.
 
-Synchronous: whoever calls is in a thread.
+Synchronous: called in threads.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sessions_app.ahp.shapes import Misfit
 from sessions_app.ahp.versions.v0_1.dispatch import reasons
 from sessions_app.ahp.versions.v0_1.dispatch.echoes import echo_of
 from sessions_app.ahp.versions.v0_1.dispatch.effects import EFFECTS
-from sessions_app.ahp.versions.v0_1.dispatch.facts import Dispatch, Judged, Refusal
-from sessions_app.ahp.versions.v0_1.projection import agents as words
+from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch, Refusal, ValidAction
+from sessions_app.ahp.versions.v0_1.projection import agent_settings
 from sessions_app.ahp.versions.v0_1.projection.actions import PROTOCOL
 from sessions_app.ahp.versions.v0_1.wire import envelopes
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
@@ -31,13 +31,13 @@ from sessions_app.models import Session
 log = logging.getLogger(__name__)
 
 
-def judge(dispatch: Dispatch) -> None:
+def handle(dispatch: Dispatch) -> None:
     uri = envelopes.resource(dispatch.action)
     if uri is None:
         return
     kind = dispatch.action["type"].partition("/")[0]
     if kind == "terminal" or (kind == "session" and uri == ROOT):
-        return  # There is no terminal here, and the root is no session: whatever has that URI is something else.
+        return  # The host has no terminals, and the root is no session.
     session: Session | None = None
     if uri != ROOT:
         try:
@@ -46,20 +46,20 @@ def judge(dispatch: Dispatch) -> None:
             return
     dispatched = _dispatched(dispatch, session)
     try:
-        _take(dispatch, session, dispatched)
+        _apply(dispatch, session, dispatched)
     except DispatchedBefore:
-        return  # The echo is in what the client was replayed.
+        return  # Sent again after a reconnect; the replay contained the echo.
     except SessionNotFound:
-        return  # It went meanwhile, and nobody hears of it any more.
+        return  # Deleted meanwhile: there are no subscribers to answer.
     except NotReady:
         raise
     except (Refusal, DomainError) as error:
         _refuse(dispatch.caller, dispatched, str(error) if isinstance(error, Refusal) else reasons.of(error))
     except Exception as error:
         if database.is_away(error):
-            raise  # Nothing can be stored now, not even a refusal.
+            raise  # Not even a rejection can be stored now.
         reference = f"err_{secrets.token_hex(6)}"
-        log.exception("a dispatched action failed (%s)", reference, exc_info=error)
+        log.exception("dispatch_failed reference=%s", reference, exc_info=error)
         _refuse(dispatch.caller, dispatched, f"the host failed; its log has more under {reference}")
 
 
@@ -70,12 +70,12 @@ def _refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
         return
 
 
-def _take(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) -> None:
+def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) -> None:
     dispatch.caller.require(WRITE)
-    word = dispatch.action["type"]
-    if word not in envelopes.TYPES:
+    type_ = dispatch.action["type"]
+    if type_ not in envelopes.TYPES:
         raise Refusal("there is no action of this type")
-    if word not in envelopes.FROM_CLIENTS:
+    if type_ not in envelopes.FROM_CLIENTS:
         raise Refusal("only the host may dispatch this")
     try:
         action = envelopes.ACTION.read(dict(dispatch.action))
@@ -83,24 +83,24 @@ def _take(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) -
         raise Refusal(misfit.describe("action")) from None
     if faults := content.unstorable(action, ("action",)):
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
-    effect: Callable[[Judged], None] | None = EFFECTS.get(word)
+    effect: Callable[[ValidAction], None] | None = EFFECTS.get(type_)
     if session is None or effect is None:
         raise Refusal("this host has nothing that this action could change")
-    effect(Judged(dispatch.caller, session, action, _accepted(dispatched, action)))
+    effect(ValidAction(dispatch.caller, session, action, _accepted(dispatched, action)))
 
 
 def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
-    """What is said again if the action is taken; a refusal says it just as it came."""
-    said = echo_of(action)
-    if "config" in said:
-        said["config"] = dispatched.said["config"]
-    return replace(dispatched, said=said, came=dispatched.said)
+    """With the echo for an action that is applied; a rejection contains the action as received."""
+    echo = echo_of(action)
+    if "config" in echo:
+        echo["config"] = dispatched.said["config"]
+    return replace(dispatched, said=echo, came=dispatched.said)
 
 
 def _dispatched(dispatch: Dispatch, session: Session | None) -> Dispatched:
-    said: Mapping[str, Any] = dispatch.action
-    if "config" in said:
-        # What may be a secret is not said again, in no echo and in no refusal (R235).
+    action: Mapping[str, Any] = dispatch.action
+    if "config" in action:
+        # Neither echoes nor rejections contain values that may be secret (R235).
         spec = registry.find(session.agent_name) if session is not None else None
-        said = {**said, "config": words.masked(spec, said["config"])}
-    return Dispatched(dispatch.client, dispatch.connection, dispatch.life, dispatch.seq, PROTOCOL, said)
+        action = {**action, "config": agent_settings.masked(spec, action["config"])}
+    return Dispatched(dispatch.client, dispatch.connection, dispatch.life, dispatch.seq, PROTOCOL, action)
