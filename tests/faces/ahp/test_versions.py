@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from agents_app import exact_json
 from sessions_app.ahp import versions
-from sessions_app.ahp.client.client import Client, Disconnected
+from sessions_app.ahp.client.client import Client, Disconnected, Envelope
 from sessions_app.ahp.transport.jsonrpc import Request, RPCError
 from sessions_app.ahp.version import Versions
 from sessions_app.ahp.versions.v0_1.projection import actions as v0_1_actions
@@ -36,7 +37,7 @@ def _both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class ToyClient(Client):
-    """``frames``: the methods of all notifications that came."""
+    """``notified``: method and params of all notifications but actions."""
 
     def __init__(self, url: str, key: str, client_id: str) -> None:
         super().__init__(url, key, client_id, on_frame=self._note, version=toy_version.CLIENT_SIDE)
@@ -54,9 +55,12 @@ async def _opened(client: Client, *subscriptions: str, answered: str) -> None:
     assert result["protocolVersion"] == answered
 
 
+def _of_sessions(client: Client) -> list[Envelope]:
+    return [each for each in client.seen if each["action"]["type"].startswith("session/")]
+
+
 def _numbers(client: Client) -> list[int]:
-    """Of the session's actions."""
-    return [each["serverSeq"] for each in client.seen if each["action"]["type"].startswith("session/")]
+    return [each["serverSeq"] for each in _of_sessions(client)]
 
 
 def _handshake(method: str, **params: Any) -> Request:
@@ -153,6 +157,39 @@ async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cas
     assert toy.notified[0][1]["summary"]["resource"] == uri_of(URI)
     for client in (old, toy):
         await client.close()
+
+
+async def test_a_session_may_have_several_channels_with_their_own_subscribers_and_snapshots(host: str, cast: Cast) -> None:
+    title_uri = uri_of(URI, "toy-title")
+    old = Watcher(host, cast.alice.key, "old")
+    both, toy = ToyClient(host, cast.alice.key, "both"), ToyClient(host, cast.alice.key, "toy")
+    await _opened(old, ROOT, answered="0.1.0")
+    for client in (both, toy):
+        await _opened(client, ROOT, answered="0.2.0")
+    await old.request("createSession", {"session": URI, "provider": "echo"})
+    await both.subscribe(uri_of(URI))
+    # A subscription to one channel does not lose the other's actions around its snapshot.
+    for number in range(5):
+        await old.dispatch({"type": "session/titleChanged", "session": URI, "title": str(number)})
+        await asyncio.gather(both.subscribe(title_uri), toy.subscribe(title_uri))
+    await old.subscribe(URI)
+    await old.echo(await old.dispatch(starting(URI, "hello", "t")))
+    await both.until(lambda: "activeTurn" in both.state(uri_of(URI)))
+    for client, uris in ((both, {uri_of(URI), title_uri}), (toy, {title_uri})):
+        assert {each["action"]["channel"] for each in _of_sessions(client)} == uris
+        assert client.state(title_uri)["summary"]["title"] == "4"
+        assert "activeTurn" not in client.state(title_uri)
+    assert both.state(uri_of(URI))["summary"]["title"] == "4"
+    of_session = [each["action"].get("title") for each in _of_sessions(both) if each["action"]["channel"] == uri_of(URI)]
+    assert of_session == ["0", "1", "2", "3", "4", None]
+
+    # Unsubscribing from one channel leaves the other.
+    await both.unsubscribe(uri_of(URI))
+    await old.echo(await old.dispatch({"type": "session/titleChanged", "session": URI, "title": "last"}))
+    await both.until(lambda: both.state(title_uri)["summary"]["title"] == "last")
+    assert both.seen[-1]["action"]["channel"] == title_uri
+    for each in (old, both, toy):
+        await each.close()
 
 
 async def test_an_event_is_encoded_once_for_each_version_whatever_the_number_of_connections(

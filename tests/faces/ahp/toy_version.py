@@ -1,7 +1,8 @@
 """A version of AHP that exists for tests: AHP 0.1 with other words, as docs/howto/ahp-version.md describes.
 
-``createSession`` is ``session/create``; sessions have URIs of the scheme ``toy-session``; actions have a ``channel`` instead of a
-``session``; an unknown session is error -32901; only subscribers of the root get notifications.
+``createSession`` is ``session/create``; a session has two channels, ``toy-session:…`` with its state and ``toy-title:…`` with its
+summary; actions have a ``channel`` instead of a ``session``; an unknown session is error -32901; only subscribers of the root get
+notifications.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core import turns
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import DomainError, SessionNotFound
+from sessions_app.core.base.events import Kind
 from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import addresses, dispatches, session_changes
@@ -39,30 +41,41 @@ if TYPE_CHECKING:
 NAME = "0.2.0"
 PROTOCOL = "ahp/toy"
 SESSION_NOT_FOUND = -32901
-_SCHEME = "toy-session:"
+_KINDS = {"toy-session": "session", "toy-title": "title"}
 
 
-def uri_of(core_uri: str) -> str:
-    return core_uri if core_uri == ROOT else _SCHEME + core_uri
+def uri_of(core_uri: str, scheme: str = "toy-session") -> str:
+    return f"{scheme}:{core_uri}"
 
 
 def core_uri_of(uri: str) -> str:
-    return uri.removeprefix(_SCHEME)
+    return uri.partition(":")[2] if _kind_of(uri) else ""
+
+
+def _kind_of(uri: str) -> str | None:
+    return _KINDS.get(uri.partition(":")[0])
 
 
 # --- channels and states ---
 
 
 def _find_all(caller: Caller, uris: Sequence[str]) -> tuple[list[Resource], list[str]]:
-    known = [core_uri_of(uri) for uri in uris if uri == ROOT or uri.startswith(_SCHEME)]
-    found, _missing = v0_1_snapshots.find_all(caller, known)
-    resources = [replace(each, channel=replace(each.channel, uri=uri_of(each.channel.uri))) for each in found]
-    there = {resource.channel.uri for resource in resources}
-    return resources, [uri for uri in dict.fromkeys(uris) if uri not in there]
+    found, _missing = v0_1_snapshots.find_all(caller, [ROOT, *filter(None, map(core_uri_of, uris))])
+    of_core = {resource.channel.uri: resource for resource in found}
+    resources: dict[str, Resource] = {}
+    for uri in uris:
+        kind = _kind_of(uri)
+        if uri == ROOT:
+            resources[uri] = of_core[ROOT]
+        elif kind is not None and (resource := of_core.get(core_uri_of(uri))) is not None:
+            resources[uri] = replace(resource, channel=replace(resource.channel, uri=uri, kind=kind))
+    return list(resources.values()), [uri for uri in dict.fromkeys(uris) if uri not in resources]
 
 
 def _read(caller: Caller, resource: Resource) -> Snapshot:
     seq, state = v0_1_snapshots.read_state(caller, resource)
+    if resource.channel.kind == "title":
+        state = {"summary": state["summary"]}
     return Snapshot(seq, jsonrpc.encode({"resource": resource.channel.uri, "state": state, "fromSeq": seq}))
 
 
@@ -72,7 +85,7 @@ def _read(caller: Caller, resource: Resource) -> Snapshot:
 def envelope_of(event: Event, uri: str) -> str | None:
     origin = exact_json.loads(event.data).get("origin")
     if origin is not None and origin["protocol"] == PROTOCOL:
-        action = origin["said"]
+        action = {**origin["said"], "channel": uri}
     else:
         found = v0_1_actions.action_of(event, uri)
         if found is None:
@@ -88,6 +101,8 @@ def _envelope(event: Event, action: Mapping[str, Any], origin: Mapping[str, Any]
 
 def _envelopes(event: Event, channels: Collection[Channel]) -> Iterator[tuple[Channel, str]]:
     for channel in channels:
+        if channel.kind == "title" and event.kind != Kind.TITLE_CHANGED:
+            continue
         if (envelope := envelope_of(event, channel.uri)) is not None:
             yield channel, envelope
 
@@ -162,9 +177,9 @@ def _apply(caller: Caller, action: Mapping[str, Any], dispatched: Dispatched) ->
 
 
 def _recognises(request: Request) -> bool:
-    """A ``reconnect`` to a session of this version."""
+    """A ``reconnect`` to a channel of this version."""
     uris = request.params.get("subscriptions", []) if isinstance(request.params, dict) else []
-    return isinstance(uris, list) and any(isinstance(uri, str) and uri.startswith(_SCHEME) for uri in uris)
+    return isinstance(uris, list) and any(isinstance(uri, str) and _kind_of(uri) for uri in uris)
 
 
 _KEPT = ("initialize", "reconnect", "ping", "listSessions")
