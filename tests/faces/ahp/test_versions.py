@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -12,11 +11,13 @@ from agents_app import exact_json
 from sessions_app.ahp import versions
 from sessions_app.ahp.client.client import Client, Disconnected, Envelope
 from sessions_app.ahp.transport.jsonrpc import Request, RPCError
-from sessions_app.ahp.version import Versions
+from sessions_app.ahp.version import Resource, Versions
+from sessions_app.ahp.versions.v0_1 import snapshots as v0_1_snapshots
 from sessions_app.ahp.versions.v0_1.projection import actions as v0_1_actions
 from sessions_app.ahp.versions.v0_1.version import VERSION as V0_1
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
+from sessions_app.core.base.caller import Caller
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import session_changes
 from tests.cast import Cast, make_session
@@ -159,7 +160,7 @@ async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cas
         await client.close()
 
 
-async def test_a_session_may_have_several_channels_with_their_own_subscribers_and_snapshots(host: str, cast: Cast) -> None:
+async def test_a_session_may_have_several_channels(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     title_uri = uri_of(URI, "toy-title")
     old = Watcher(host, cast.alice.key, "old")
     both, toy = ToyClient(host, cast.alice.key, "both"), ToyClient(host, cast.alice.key, "toy")
@@ -168,11 +169,20 @@ async def test_a_session_may_have_several_channels_with_their_own_subscribers_an
         await _opened(client, ROOT, answered="0.2.0")
     await old.request("createSession", {"session": URI, "provider": "echo"})
     await both.subscribe(uri_of(URI))
-    # A subscription to one channel does not lose the other's actions around its snapshot.
-    for number in range(5):
-        await old.dispatch({"type": "session/titleChanged", "session": URI, "title": str(number)})
-        await asyncio.gather(both.subscribe(title_uri), toy.subscribe(title_uri))
+    # A change just before the snapshot of one channel is in it, and is still sent to the other channel's subscriber.
+    read = v0_1_snapshots.read_state
+
+    def rename_and_read(caller: Caller, resource: Resource) -> tuple[int, dict[str, Any]]:
+        if resource.channel.kind == "title" and resource.session is not None:
+            session_changes.rename(caller, resource.session, "meanwhile", dispatched=None)
+        return read(caller, resource)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(v0_1_snapshots, "read_state", rename_and_read)
+        await both.subscribe(title_uri)
+    await toy.subscribe(title_uri)
     await old.subscribe(URI)
+    await old.echo(await old.dispatch({"type": "session/titleChanged", "session": URI, "title": "4"}))
     await old.echo(await old.dispatch(starting(URI, "hello", "t")))
     await both.until(lambda: "activeTurn" in both.state(uri_of(URI)))
     for client, uris in ((both, {uri_of(URI), title_uri}), (toy, {title_uri})):
@@ -180,8 +190,11 @@ async def test_a_session_may_have_several_channels_with_their_own_subscribers_an
         assert client.state(title_uri)["summary"]["title"] == "4"
         assert "activeTurn" not in client.state(title_uri)
     assert both.state(uri_of(URI))["summary"]["title"] == "4"
-    of_session = [each["action"].get("title") for each in _of_sessions(both) if each["action"]["channel"] == uri_of(URI)]
-    assert of_session == ["0", "1", "2", "3", "4", None]
+    titles = {
+        uri: [each["action"].get("title") for each in _of_sessions(both) if each["action"]["channel"] == uri]
+        for uri in (uri_of(URI), title_uri)
+    }
+    assert titles == {uri_of(URI): ["meanwhile", "4", None], title_uri: ["4"]}
 
     # Unsubscribing from one channel leaves the other.
     await both.unsubscribe(uri_of(URI))
