@@ -1,4 +1,4 @@
-"""What AHP's tests do again and again."""
+"""Steps that several tests of AHP share."""
 
 from __future__ import annotations
 

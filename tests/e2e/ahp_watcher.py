@@ -1,4 +1,4 @@
-"""The product's AHP client, made strict: whatever the host says is held against the protocol, and the law against states.
+"""The project's AHP client with checks: frames against the protocol, folded states against snapshots.
 
 The law: a state at N, folded with the actions after N, is the state now (R65, R70). It is judged each time a resource is
 subscribed to again, because the snapshot then stands at its own place among the actions.

@@ -217,7 +217,7 @@ async def test_initialize_answers_with_the_version_as_offered_and_a_snapshot_of_
 
 @pytest.mark.rule("R44", "R33")
 @pytest.mark.parametrize("offered", [[], ["1.0.0"], ["0.1"], ["0.2.0", "v0.1.0"]])
-async def test_no_version_in_common_is_told_and_the_connection_closed(server: Server, offered: list[str]) -> None:
+async def test_without_a_common_version_the_connection_is_closed_after_an_error(server: Server, offered: list[str]) -> None:
     client = Watcher(url_of(server), server.keys.alice, "old")
     await client.open()
     with pytest.raises(RPCError) as none:
@@ -314,7 +314,7 @@ async def test_a_session_needs_a_uri_of_its_own(server: Server, uri: str) -> Non
 
 
 @pytest.mark.rule("R62")
-async def test_what_is_not_there_cannot_be_subscribed_to(server: Server) -> None:
+async def test_unknown_uris_cannot_be_subscribed_to(server: Server) -> None:
     async with watching(server, server.keys.alice, "nothing") as client:
         for uri, code in (("echo:/nothing", -32001), ("file:/x", -32008), ("shell:/1", -32008)):
             with pytest.raises(RPCError) as missing:

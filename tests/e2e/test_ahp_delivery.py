@@ -1,4 +1,4 @@
-"""AHP 0.1: what is missed comes again, who reads slowly is closed, one tenant hears nothing of another."""
+"""AHP 0.1: replay after a reconnect, slow readers, isolation of tenants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.fakes.model_server import ModelServer
 
 @pytest.mark.rule("R280", "R281", "R282", "R65", "R6")
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 13])
-async def test_a_connection_cut_after_any_envelope_comes_back_by_replay(server: Server, model: ModelServer, after: int) -> None:
+async def test_a_client_cut_off_after_any_envelope_gets_a_replay(server: Server, model: ModelServer, after: int) -> None:
     prompt = model.script(
         [steps.thinking("a", "b"), steps.text(*"cdefgh"), steps.call("tide_table", {"harbour": "Bree"})], [steps.text(*"ijkl")]
     )
@@ -52,7 +52,7 @@ async def test_a_connection_cut_after_any_envelope_comes_back_by_replay(server: 
 
 
 @pytest.mark.rule("R281", "R283", "R284", "R285", "R288")
-async def test_what_cannot_be_replayed_is_told_in_snapshots_and_what_is_gone_by_name(server: Server, model: ModelServer) -> None:
+async def test_a_client_that_missed_too_much_gets_snapshots(server: Server, model: ModelServer) -> None:
     key = server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]
     async with watching(server, key, "host") as host:
         kept, anew, gone = await made(host), await made(host), await made(host)
@@ -87,7 +87,7 @@ async def test_what_cannot_be_replayed_is_told_in_snapshots_and_what_is_gone_by_
 
 
 @pytest.mark.rule("R84", "R286")
-async def test_what_was_dispatched_and_not_heard_of_is_sent_again_and_done_once(server: Server, model: ModelServer) -> None:
+async def test_an_action_that_is_sent_again_after_a_reconnect_is_applied_once(server: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("once")])
     async with watching(server, server.keys.alice, "unsure") as client:
         uri = await made(client)
@@ -148,7 +148,7 @@ async def test_many_sessions_stream_at_once_and_their_numbers_never_fall(server:
 
 
 @pytest.mark.rule("R6", "R385")
-async def test_a_reader_that_does_not_read_is_closed_and_holds_nobody_up(server: Server, model: ModelServer) -> None:
+async def test_a_client_that_does_not_read_is_closed_and_delays_no_other(server: Server, model: ModelServer) -> None:
     async with watching(server, server.keys.alice, "quick") as quick:
         uri = await made(quick)
         deaf = _deaf(server, server.keys.alice)

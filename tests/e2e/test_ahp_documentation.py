@@ -1,4 +1,4 @@
-"""The page for people who write clients: its program runs as it stands there."""
+"""The program in docs/protocols/ahp.md runs as printed there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AHP 0.1: processes that die and clients that go, with servers of their own."""
+"""AHP 0.1: processes that are killed or restarted, and clients that disconnect. Starts its own servers."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ async def test_after_its_grace_a_clients_calls_fail_and_the_turn_goes_on(impatie
 
 
 @pytest.mark.rule("R5")
-async def test_a_peer_that_answers_no_ping_is_dropped_and_one_that_does_is_not(pinging: Server) -> None:
+async def test_a_client_that_answers_no_pings_is_dropped(pinging: Server) -> None:
     own = pinging
     async with watching(own, own.keys.alice, "alive") as alive:
         reader, writer = await asyncio.open_connection("127.0.0.1", own.ports[0])

@@ -1,4 +1,4 @@
-"""AHP 0.1: what is around turns: attachments, customizations, providers, notifications, seeds of another protocol."""
+"""AHP 0.1: attachments, customizations, providers, notifications, and sessions with a seed from AAP."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_notifications_are_not_replayed_and_a_rejection_only_to_its_client
 
 
 @pytest.mark.rule("R41", "R46", "R49", "R350", "R35")
-async def test_what_this_host_has_none_of_is_left_out(server: Server) -> None:
+async def test_members_that_this_host_does_not_use_are_left_out(server: Server) -> None:
     client = Watcher(url_of(server), server.keys.alice, "polite")
     await client.open()
     for wrong in (

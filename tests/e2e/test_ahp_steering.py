@@ -1,4 +1,4 @@
-"""AHP 0.1: messages that wait, forms, going back, forking, another model, results that are looked at."""
+"""AHP 0.1: pending messages, forms, truncating, forking, changes of model, reviewed results."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_a_form_is_void_when_its_turn_ends(server: Server, model: ModelSer
 
 
 @pytest.mark.rule("R167")
-async def test_a_result_that_is_looked_at_first_is_given_or_withheld(server: Server, model: ModelServer) -> None:
+async def test_a_result_that_is_reviewed_is_released_or_withheld(server: Server, model: ModelServer) -> None:
     prompt = model.script(
         [steps.call("order_rope", {"metres": 1}), steps.call("order_rope", {"metres": 2})], [steps.text("done")]
     )

@@ -1,4 +1,4 @@
-"""AHP 0.1: a turn's life, seen by the client that started it and by others."""
+"""AHP 0.1: the lifecycle of a turn, as its client and others see it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_second_turn_and_a_used_turn_id_are_rejected(server: Server, mod
 
 
 @pytest.mark.rule("R81", "R83", "R85", "R86", "R234")
-async def test_what_clients_may_not_dispatch_is_rejected_and_what_is_not_there_is_ignored(server: Server) -> None:
+async def test_forbidden_actions_are_rejected_and_actions_for_unknown_sessions_are_ignored(server: Server) -> None:
     async with watching(server, server.keys.alice, "bold") as client:
         uri = await made(client)
         assert await refused(client, {"type": "session/delta", "session": uri, "turnId": "t", "partId": "p", "content": "x"})
@@ -228,7 +228,7 @@ async def test_calls_are_edited_denied_and_approved_for_good(server: Server, mod
 
 
 @pytest.mark.rule("R70", "R82", "R165")
-async def test_a_denial_without_words_is_shown_as_it_was_said(server: Server, model: ModelServer) -> None:
+async def test_a_denial_with_an_empty_reason_is_shown_as_sent(server: Server, model: ModelServer) -> None:
     prompt = model.script(
         [steps.call("order_rope", {"metres": 2}), steps.call("order_rope", {"metres": 3})], [steps.text("done")]
     )
@@ -405,7 +405,7 @@ async def test_settings_come_from_the_agents_options_and_secrets_stay_hidden(ser
 
 
 @pytest.mark.rule("R21", "R84")
-async def test_what_one_connection_sends_takes_effect_in_the_order_sent(server: Server) -> None:
+async def test_frames_of_a_connection_take_effect_in_the_order_sent(server: Server) -> None:
     async with watching(server, server.keys.alice, "quick") as client:
         uri = await made(client)
         seqs = [

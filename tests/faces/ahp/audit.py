@@ -1,4 +1,4 @@
-"""Listens in on one connection and holds everything the host says against the protocol (R37).
+"""Checks all frames that a host sends on one connection against the protocol (R37).
 
 Give it both directions, as text: ``asked`` for what the client sends, ``heard`` for what the host sends. ``heard`` fails the test
 at the first frame that is out of order, and answers the frame's value otherwise.

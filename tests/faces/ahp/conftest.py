@@ -1,4 +1,4 @@
-"""A host in this very process: the product's sockets over the test's database, without a worker."""
+"""A host in the test's process: AHP over the test's database, without a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values made from the declarations of the wire: ones that fit, and ones that nearly do.
+"""Generated values for shapes: valid ones, and nearly valid ones.
 
 ``fitting(declared)`` draws values that a strict reading accepts; ids come from small pools, so that actions meet what they name.
 ``spoiled(declared)`` draws such a value with a few members changed into something else, left out or added.

@@ -1,4 +1,4 @@
-"""Whatever a client sends, it gets one answer, nothing breaks and the law holds."""
+"""Generated requests and actions, valid and invalid: each gets one answer, and folded states agree with snapshots."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_commands_of_every_shape_get_one_answer_each(host: str, cast: Cast, data
 @pytest.mark.rule("R80", "R81", "R82", "R83", "R31", "R65", "R70")
 @few
 @given(data=st.data())
-def test_actions_of_every_shape_are_echoed_or_refused_or_ignored_and_the_law_holds(
+def test_actions_of_every_shape_are_echoed_rejected_or_ignored_and_states_agree(
     host: str, cast: Cast, data: st.DataObject
 ) -> None:
     said: list[Any] = []

@@ -1,4 +1,4 @@
-"""Delivery in bad weather: announcements lost, late and doubled, connections cut anywhere, and nothing is missed."""
+"""Delivery when announcements are lost, late or doubled and connections are cut: nothing is missed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.rule("R6", "R65", "R67", "R280", "R281", "R282")
 @pytest.mark.parametrize("seed", range(5))
-async def test_two_sessions_in_bad_weather_are_mirrored_without_a_gap(
+async def test_clients_miss_nothing_when_announcements_are_lost_late_or_doubled(
     host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     weather = Weather(chance=random.Random(seed), lost=0.2, twice=0.2, late=0.3)
@@ -70,7 +70,7 @@ async def test_two_sessions_in_bad_weather_are_mirrored_without_a_gap(
 
 
 @pytest.mark.rule("R6", "R64", "R65")
-async def test_a_subscription_asked_for_amid_changes_begins_exactly_at_its_snapshot(host: str, cast: Cast) -> None:
+async def test_a_subscription_during_changes_begins_exactly_at_its_snapshot(host: str, cast: Cast) -> None:
     caller = cast.alice.caller
     session = await database.run(make_session, caller)
     uri = f"echo:/{session.public_id}"
@@ -99,7 +99,7 @@ async def test_a_subscription_asked_for_amid_changes_begins_exactly_at_its_snaps
 
 
 @pytest.mark.rule("R381")
-async def test_a_tenants_numbers_and_counts_say_nothing_of_another(host: str, cast: Cast) -> None:
+async def test_numbers_and_counts_of_a_tenant_do_not_depend_on_another(host: str, cast: Cast) -> None:
     alice, bob = Watcher(host, cast.alice.key, "same"), Watcher(host, cast.bob.key, "same")
     for client in (alice, bob):
         await client.open()

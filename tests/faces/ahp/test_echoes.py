@@ -1,4 +1,4 @@
-"""An echo is the action as it came, and whoever folds it arrives at the state that the host tells."""
+"""Echoes of actions: as sent, and leading to the state of the next snapshot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AS_IT_CAME: list[dict[str, Any]] = [
 
 @pytest.mark.rule("R70", "R82")
 @pytest.mark.parametrize("action", AS_IT_CAME)
-async def test_what_is_empty_is_echoed_and_stays_as_it_came(client: Watcher, action: dict[str, Any]) -> None:
+async def test_empty_values_are_echoed_and_stored_as_sent(client: Watcher, action: dict[str, Any]) -> None:
     said = {**action, "session": URI}
     echo = await client.echo(await client.dispatch(said))
     assert echo["action"] == said
@@ -69,7 +69,7 @@ WITH_MORE: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.rule("R30", "R36", "R70")
 @pytest.mark.parametrize(("action", "echoed"), WITH_MORE)
-async def test_what_no_state_holds_is_not_echoed_within_a_value(
+async def test_members_that_are_not_stored_are_left_out_of_echoes(
     client: Watcher, action: dict[str, Any], echoed: dict[str, Any]
 ) -> None:
     echo = await client.echo(await client.dispatch({**action, "session": URI}))
@@ -80,7 +80,7 @@ async def test_what_no_state_holds_is_not_echoed_within_a_value(
 
 
 @pytest.mark.rule("R83")
-async def test_a_refused_action_comes_back_letter_for_letter(client: Watcher) -> None:
+async def test_a_rejection_contains_the_action_exactly_as_sent(client: Watcher) -> None:
     said = {"type": "session/turnCancelled", "session": URI, "turnId": "none", "unheard": None}
     echo = await client.echo(await client.dispatch(said))
     assert echo["action"] == said
@@ -88,7 +88,7 @@ async def test_a_refused_action_comes_back_letter_for_letter(client: Watcher) ->
 
 
 @pytest.mark.rule("R81")
-async def test_what_has_the_uri_of_something_else_is_not_there(client: Watcher) -> None:
+async def test_actions_for_the_uri_of_another_kind_of_channel_are_ignored(client: Watcher) -> None:
     ignored = [
         await client.dispatch({"type": "terminal/input", "terminal": URI, "data": "x"}),
         await client.dispatch({"type": "terminal/cleared", "terminal": ROOT}),

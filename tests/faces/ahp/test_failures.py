@@ -1,4 +1,4 @@
-"""Something behind a tenant's connections fails: they are closed, come back and miss nothing; nobody waits for ever."""
+"""Failures of the feed or the notifications: connections are closed, and clients reconnect and miss nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.rule("R65", "R281")
 @pytest.mark.parametrize(("of", "name"), [(TenantFeed, "_take"), (Notifications, "_publish_change")])
-async def test_connections_whose_feed_or_notifications_fail_come_back_and_miss_nothing(
+async def test_clients_reconnect_and_miss_nothing_after_feed_or_notifications_fail(
     host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
 ) -> None:
     caller = cast.alice.caller

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.rule("R8")
 @pytest.mark.parametrize("end", [turns.revoke_key, keys.expire])
-async def test_a_key_that_ends_closes_its_connections_with_1008_shaken_hands_or_not(
+async def test_connections_are_closed_with_1008_when_their_key_ends_before_or_after_the_handshake(
     host: str, cast: Cast, end: Callable[..., bool]
 ) -> None:
     ready, silent, other = (
@@ -61,7 +61,7 @@ def _frame(**members: object) -> str:
 
 
 @pytest.mark.rule("R8")
-async def test_what_waits_behind_other_frames_when_the_key_ends_is_not_done(cast: Cast, scripted_agents: None) -> None:
+async def test_frames_that_wait_when_the_key_ends_have_no_effect(cast: Cast, scripted_agents: None) -> None:
     with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
         connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
         connection.opened()
@@ -79,7 +79,7 @@ async def test_what_waits_behind_other_frames_when_the_key_ends_is_not_done(cast
 
 
 @pytest.mark.rule("R8")
-async def test_an_action_that_waits_for_its_turn_when_the_key_ends_is_not_done(
+async def test_an_action_that_waits_for_the_rate_limit_when_the_key_ends_has_no_effect(
     cast: Cast, scripted_agents: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await database.run(make_session, cast.alice.caller)
@@ -100,7 +100,7 @@ async def test_an_action_that_waits_for_its_turn_when_the_key_ends_is_not_done(
 
 
 @pytest.mark.rule("R8")
-async def test_a_new_limit_of_a_keys_requests_holds_for_its_open_connections(host: str, cast: Cast) -> None:
+async def test_a_new_request_size_limit_of_a_key_applies_to_its_open_connections(host: str, cast: Cast) -> None:
     client, other = Client(host, cast.alice.key, "a"), Client(host, cast.bob.key, "b")
     for each in (client, other):
         await each.open()
@@ -120,7 +120,7 @@ async def test_a_new_limit_of_a_keys_requests_holds_for_its_open_connections(hos
 
 
 @pytest.mark.rule("R8")
-async def test_a_peer_that_reads_nothing_does_not_keep_its_connection_when_its_key_has_ended(
+async def test_a_connection_of_an_ended_key_closes_though_its_client_reads_nothing(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "_CLOSING_SECONDS", 0.01)

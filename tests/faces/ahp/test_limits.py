@@ -1,4 +1,4 @@
-"""What a connection may take: places, frames, time."""
+"""Limits of connections, frames, subscriptions, rates and memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _status(host: str, key: str) -> int:
     return refused.value.response.status_code
 
 
-async def test_a_tenant_has_so_many_connections_and_another_its_own(host: str, cast: Cast, settings: Settings) -> None:
+async def test_connections_are_limited_per_tenant(host: str, cast: Cast, settings: Settings) -> None:
     settings.AGENTHOST_AHP_CONNECTIONS = 2
     clients = [Client(host, cast.alice.key, f"client {number}") for number in range(2)]
     for client in clients:
@@ -73,9 +73,7 @@ async def test_a_tenant_has_so_many_connections_and_another_its_own(host: str, c
         await client.close()
 
 
-async def test_a_key_has_so_many_connections_and_its_tenants_other_keys_their_own(
-    host: str, cast: Cast, settings: Settings
-) -> None:
+async def test_connections_are_limited_per_key(host: str, cast: Cast, settings: Settings) -> None:
     settings.AGENTHOST_AHP_CONNECTIONS_PER_KEY = 1
     client, other = Client(host, cast.alice.key, "one"), Client(host, cast.alice.reading_key, "other")
     for each in (client, other):
@@ -86,7 +84,7 @@ async def test_a_key_has_so_many_connections_and_its_tenants_other_keys_their_ow
         await each.close()
 
 
-async def test_a_server_that_goes_away_takes_nobody_new(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_shuts_down_accepts_no_connections(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "begun", lambda: True)
     assert await _status(host, cast.alice.key) == 503
 
@@ -124,7 +122,7 @@ async def test_frames_are_counted_for_their_tenant_until_they_are_answered(
     await client.close()
 
 
-async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -> None:
+async def test_dispatches_above_the_rate_limit_wait_and_are_not_rejected() -> None:
     loop = asyncio.get_running_loop()
     allowance = RateLimit(50)
     began = loop.time()
@@ -140,7 +138,7 @@ async def test_who_dispatches_faster_than_allowed_waits_and_is_never_refused() -
 
 
 @pytest.mark.rule("R385")
-async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(cast: Cast, settings: Settings) -> None:
+async def test_both_protocols_use_one_share_of_threads_per_tenant(cast: Cast, settings: Settings) -> None:
     database.shut_down()
     settings.AGENTHOST_DATABASE_POOL_MAX = 4
     members = (cast.alice.caller, cast.bob.caller)
@@ -169,7 +167,7 @@ async def test_what_one_tenant_asks_over_both_protocols_comes_out_of_one_share(c
 
 @pytest.mark.rule("R188", "R385")
 @pytest.mark.slow
-async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_there(
+async def test_storing_lost_presence_again_does_not_delay_other_renewals(
     host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice, bob = Client(host, cast.alice.key, "alice"), Client(host, cast.bob.key, "bob")
@@ -203,7 +201,7 @@ async def test_who_has_to_be_entered_anew_and_waits_keeps_no_other_from_being_th
 
 
 @pytest.mark.rule("R83", "R90")
-async def test_tools_and_messages_beyond_the_tenants_stored_bytes_are_refused_in_words(host: str, cast: Cast) -> None:
+async def test_tools_and_messages_above_the_stored_bytes_quota_are_rejected_with_a_reason(host: str, cast: Cast) -> None:
     def limit(most: int | None) -> None:
         tenants.set_limits(cast.alice.tenant, Limits(stored_bytes=most), session_retention_days=None, actor="the tests")
 
@@ -248,7 +246,7 @@ async def test_a_handshake_with_too_many_uris_is_refused_and_may_be_tried_again(
 
 
 @pytest.mark.rule("R61")
-async def test_a_connection_has_so_many_subscriptions_at_once(host: str, cast: Cast, settings: Settings) -> None:
+async def test_subscriptions_of_a_connection_are_limited(host: str, cast: Cast, settings: Settings) -> None:
     settings.AGENTHOST_AHP_SUBSCRIPTIONS = 2
     client = Watcher(host, cast.alice.key, "curious")
     await client.open()
@@ -361,7 +359,7 @@ async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
 
 
 @pytest.mark.rule("R6")
-async def test_what_a_tenants_clients_do_not_read_is_bounded_in_all_and_who_reads_is_served_again(
+async def test_unread_frames_of_a_tenant_are_limited_in_total(
     host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTHOST_ANSWERS_BYTES = 30_000_000

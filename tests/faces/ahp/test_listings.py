@@ -1,4 +1,4 @@
-"""Other agents than before: after a restart, on another server, by an operator's hand. Roots and sessions stay true."""
+"""Changes of agents by a restart, another server or an operator: clients get them in the root and in sessions."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _events(member: Member) -> list[Any]:
 
 
 @pytest.mark.rule("R71", "R281", "R282")
-async def test_a_client_that_comes_back_after_a_restart_with_other_agents_is_told_of_them(host: str, cast: Cast) -> None:
+async def test_a_client_that_reconnects_after_a_restart_with_other_agents_gets_them(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)
     assert _names(client) == ["echo", "pilot"]
     await _gone(client)
@@ -146,7 +146,7 @@ async def test_a_client_that_comes_back_after_a_restart_with_other_agents_is_tol
 
 
 @pytest.mark.rule("R71")
-async def test_a_restart_with_the_same_agents_is_no_news(host: str, cast: Cast) -> None:
+async def test_a_restart_with_the_same_agents_sends_nothing(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)
     await _gone(client)
     with registry.use([replace(spec, instructions="Other words, which no client sees.") for spec in _now()]):
@@ -157,7 +157,7 @@ async def test_a_restart_with_the_same_agents_is_no_news(host: str, cast: Cast) 
 
 
 @pytest.mark.rule("R9", "R71")
-async def test_a_limited_key_hears_nothing_of_changes_to_agents_that_it_may_not_use(host: str, cast: Cast) -> None:
+async def test_a_limited_key_gets_no_changes_of_agents_that_it_may_not_use(host: str, cast: Cast) -> None:
     issued = await database.run(
         lambda: keys.issue(
             cast.alice.tenant, name="limited", scopes=["*"], expires_at=None, allowed_agents=["echo"], actor="the tests"
@@ -182,7 +182,7 @@ async def test_a_limited_key_hears_nothing_of_changes_to_agents_that_it_may_not_
 
 
 @pytest.mark.rule("R71", "R384")
-async def test_what_a_server_that_starts_later_has_is_told_at_every_server_and_once(host: str, cast: Cast) -> None:
+async def test_agents_of_the_server_that_started_last_are_sent_once_by_every_server(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)
     later = Process([*_now(), _other()])
     await database.run(later.show)
@@ -198,7 +198,7 @@ async def test_what_a_server_that_starts_later_has_is_told_at_every_server_and_o
 
 
 @pytest.mark.rule("R71", "R384")
-async def test_what_nobody_serves_any_more_is_replaced_by_what_is_served(host: str, cast: Cast) -> None:
+async def test_agents_that_no_server_has_any_more_are_replaced(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)
     gone = Process([*_now(), _other()])
     await database.run(gone.show, cast.alice)
@@ -216,9 +216,7 @@ async def test_what_nobody_serves_any_more_is_replaced_by_what_is_served(host: s
 
 
 @pytest.mark.rule("R71", "R380")
-async def test_agents_that_an_operator_gives_a_tenant_or_takes_from_it_come_and_go_in_its_root_alone(
-    host: str, cast: Cast
-) -> None:
+async def test_granting_and_removing_agents_of_a_tenant_changes_its_root_only(host: str, cast: Cast) -> None:
     client, other = await _opened(host, cast.alice.key), await _opened(host, cast.bob.key)
     tenant = cast.alice.tenant
     await database.run(lambda: tenants.change(tenant, title="", allowed_agents=["echo"], actor="the tests"))
@@ -234,7 +232,7 @@ async def test_agents_that_an_operator_gives_a_tenant_or_takes_from_it_come_and_
 
 
 @pytest.mark.rule("R71", "R381")
-async def test_a_change_of_agents_that_a_tenant_may_not_use_says_nothing_to_it(host: str, cast: Cast) -> None:
+async def test_a_tenant_gets_no_changes_of_agents_that_it_may_not_use(host: str, cast: Cast) -> None:
     tenant = cast.alice.tenant
     await database.run(lambda: tenants.change(tenant, title="", allowed_agents=["echo"], actor="the tests"))
     client = await _opened(host, cast.alice.key)
@@ -248,7 +246,7 @@ async def test_a_change_of_agents_that_a_tenant_may_not_use_says_nothing_to_it(h
 
 
 @pytest.mark.rule("R71")
-async def test_a_key_that_may_use_some_agents_is_told_of_those_alone(host: str, cast: Cast) -> None:
+async def test_a_limited_key_gets_its_agents_only(host: str, cast: Cast) -> None:
     def issue() -> str:
         return keys.issue(
             cast.alice.tenant, name="some", scopes=["*"], expires_at=None, allowed_agents=["pilot", "extra"], actor="the tests"
@@ -273,7 +271,7 @@ async def test_a_key_that_may_use_some_agents_is_told_of_those_alone(host: str, 
 
 
 @pytest.mark.rule("R70", "R283")
-async def test_sessions_whose_agent_has_other_settings_are_looked_at_anew(host: str, cast: Cast) -> None:
+async def test_subscribers_of_sessions_whose_agent_changed_reconnect_and_get_snapshots(host: str, cast: Cast) -> None:
     caller = cast.alice.caller
     changed, same = await database.run(make_session, caller, "pilot"), await database.run(make_session, caller)
     uri, uri_of_same = f"pilot:/{changed.public_id}", f"echo:/{same.public_id}"
@@ -298,7 +296,7 @@ async def test_sessions_whose_agent_has_other_settings_are_looked_at_anew(host: 
 
 
 @pytest.mark.rule("R70", "R283")
-async def test_a_client_that_was_away_while_its_sessions_agent_changed_gets_snapshots(host: str, cast: Cast) -> None:
+async def test_a_client_that_was_disconnected_while_its_sessions_agent_changed_gets_snapshots(host: str, cast: Cast) -> None:
     session = await database.run(make_session, cast.alice.caller, "pilot")
     uri = f"pilot:/{session.public_id}"
     client = await _opened(host, cast.alice.key, uri)
@@ -324,7 +322,7 @@ async def test_a_session_looks_the_same_at_servers_that_have_loaded_different_ag
 
 
 @pytest.mark.rule("R262")
-async def test_a_list_of_sessions_is_told_of_the_model_that_they_use_now(host: str, cast: Cast) -> None:
+async def test_notifications_name_the_new_default_model_of_sessions(host: str, cast: Cast) -> None:
     session = await database.run(make_session, cast.alice.caller)
     client = await _opened(host, cast.alice.key)
     echo, pilot = _now()
@@ -359,9 +357,7 @@ async def _shown_all_but(tenant: int, *tenants: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_tenant_whose_listing_is_locked_keeps_no_other_from_being_shown_other_agents(
-    cast: Cast, on_postgres: bool
-) -> None:
+async def test_a_tenant_whose_listing_is_locked_does_not_delay_others(cast: Cast, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has one writer")
     alice, bob = cast.alice.tenant.pk, cast.bob.tenant.pk
@@ -381,7 +377,7 @@ async def test_a_tenant_whose_listing_is_locked_keeps_no_other_from_being_shown_
         await asyncio.gather(*showing)
 
 
-async def test_many_looks_at_once_make_one_event(host: str, cast: Cast) -> None:
+async def test_concurrent_updates_of_the_agents_make_one_event(host: str, cast: Cast) -> None:
     client = await _opened(host, cast.alice.key)
     with registry.use([*_now(), _other()]):
         await asyncio.gather(*(database.run(agent_listings.show, cast.alice.tenant.pk) for _ in range(8)))
@@ -391,7 +387,7 @@ async def test_many_looks_at_once_make_one_event(host: str, cast: Cast) -> None:
 
 
 @pytest.mark.parametrize("broken", ["presence", "listings"])
-async def test_presence_and_listings_are_looked_after_though_the_other_fails(
+async def test_presence_and_listings_are_renewed_though_the_other_fails(
     host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     caplog.set_level("INFO")

@@ -1,4 +1,4 @@
-"""What a key may do over AHP: its scopes and its agents decide, the protocol does not."""
+"""Rights of keys over AHP: scopes and allowed agents."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happe
 
 
 @pytest.mark.rule("R9")
-async def test_of_all_commands_those_that_change_something_need_the_right_to_write(host: str, cast: Cast) -> None:
+async def test_only_commands_that_change_something_need_the_write_scope(host: str, cast: Cast) -> None:
     assert set(commands.COMMANDS) == CHANGING | WATCHING
     reader = await opened(host, cast.alice.reading_key, "reader")
     for method in sorted(CHANGING | WATCHING):
@@ -140,7 +140,7 @@ async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: 
 
 
 @pytest.mark.rule("R9", "R188")
-async def test_a_reading_key_takes_and_keeps_no_clients_place(host: str, cast: Cast) -> None:
+async def test_a_reading_key_has_no_presence(host: str, cast: Cast) -> None:
     writer = await opened(host, cast.alice.key, "me")
     await made(writer, activeClient={"clientId": "me", "tools": []})
     reader = await opened(host, cast.alice.reading_key, "me")
@@ -201,7 +201,7 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
 
 
 @pytest.mark.rule("R9", "R71", "R113", "R117", "R260")
-async def test_a_limited_key_lists_counts_and_hears_of_the_sessions_of_its_agents_alone(host: str, cast: Cast) -> None:
+async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_only(host: str, cast: Cast) -> None:
     key = await _limited_key(cast, "echo", scopes=("sessions:read",))
     whole = await opened(host, cast.alice.key, "whole", ROOT)
     first, hidden = await made(whole, "echo"), await made(whole, "pilot")
@@ -229,7 +229,7 @@ async def test_a_limited_key_lists_counts_and_hears_of_the_sessions_of_its_agent
 
 
 @pytest.mark.rule("R9", "R281", "R287")
-async def test_a_limited_key_that_comes_back_is_told_of_what_it_may_see(host: str, cast: Cast) -> None:
+async def test_the_replay_of_a_limited_key_has_its_agents_only(host: str, cast: Cast) -> None:
     key = await _limited_key(cast, "echo")
     whole = await opened(host, cast.alice.key, "me", ROOT)
     uri, hidden = await made(whole, "echo"), await made(whole, "pilot")

@@ -1,4 +1,4 @@
-"""The listener that the other tests trust."""
+"""The check of a host's frames that other tests use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def audit() -> Audit:
         jsonrpc.request(1, "resourceRequest", {"uri": "file:///a"}),
     ],
 )
-def test_what_a_host_may_say_passes(audit: Audit, text: str) -> None:
+def test_valid_frames_of_a_host_pass(audit: Audit, text: str) -> None:
     assert audit.heard(text) == exact_json.loads(text)
 
 
@@ -63,7 +63,7 @@ def test_what_a_host_may_say_passes(audit: Audit, text: str) -> None:
         jsonrpc.request(1, "createSession", {}),
     ],
 )
-def test_what_a_host_may_not_say_fails(audit: Audit, text: str) -> None:
+def test_invalid_frames_of_a_host_fail(audit: Audit, text: str) -> None:
     with pytest.raises(AssertionError):
         audit.heard(text)
 

@@ -1,4 +1,4 @@
-"""Every error of the core has words in AHP, as an answer and as a reason."""
+"""Domain errors as error codes of commands and as reasons of rejections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _all(base: type[errors.DomainError]) -> set[type[errors.DomainError]]:
 
 
 @pytest.mark.rule("R32")
-def test_every_domain_error_has_a_code_or_is_another_faces() -> None:
+def test_every_domain_error_has_a_code_or_is_never_raised_by_commands() -> None:
     ours = {error for error in _all(errors.DomainError) if error.__module__.startswith("sessions_app.")}
     assert ours == set(face.TABLE) | face.NOT_IN_COMMANDS
     assert not set(face.TABLE) & face.NOT_IN_COMMANDS
@@ -34,7 +34,7 @@ def test_every_domain_error_of_a_dispatch_has_a_reason() -> None:
 
 
 @pytest.mark.rule("R28")
-def test_what_was_not_foreseen_is_in_the_log_and_told_briefly(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_exceptions_are_logged_and_answered_with_a_reference(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         error = error_for(ValueError("select secret from /srv"), face.TABLE)
     assert error.code == jsonrpc.INTERNAL_ERROR
@@ -45,7 +45,7 @@ def test_what_was_not_foreseen_is_in_the_log_and_told_briefly(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("error", [OperationalError("connection to 10.0.0.1 refused"), read_only()])
-def test_a_database_that_is_away_is_no_bug(error: Exception) -> None:
+def test_an_unavailable_database_is_answered_with_try_again(error: Exception) -> None:
     error = error_for(error, face.TABLE)
     assert error.code == jsonrpc.INTERNAL_ERROR
     assert "10.0" not in error.message
@@ -53,7 +53,7 @@ def test_a_database_that_is_away_is_no_bug(error: Exception) -> None:
 
 
 @pytest.mark.rule("R27", "R29")
-def test_faults_of_an_input_name_their_places() -> None:
+def test_faults_of_an_input_name_their_paths() -> None:
     fault = errors.Fault(("tools", 0, "name"), "is taken")
     error = error_for(errors.InvalidInput([fault]), face.TABLE)
     assert (error.code, error.message) == (-32602, "tools.0.name: is taken")

@@ -1,4 +1,4 @@
-"""Frames: what a text is, what is answered to one that is no message, how answers are written."""
+"""JSON-RPC frames: parsing, errors for invalid ones, encoding of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of a connection."""
+"""The versions that count as AHP 0.1."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_the_first_version_that_the_host_speaks_is_chosen_as_offered(offered: li
 
 @pytest.mark.rule("R42", "R44")
 @pytest.mark.parametrize("offered", [[], ["0.2.0"], ["1.0.0"], ["0.0.1"], ["0.1"], ["0.1.x"], ["0.1.٣"]])
-def test_nothing_is_chosen_where_nothing_is_spoken(offered: list[str]) -> None:
+def test_no_version_is_chosen_if_none_is_in_range(offered: list[str]) -> None:
     assert negotiation.choose(offered) is None
 
 
 @pytest.mark.rule("R33", "R44")
-def test_a_client_that_cannot_be_spoken_with_is_told_the_versions() -> None:
+def test_the_error_for_unsupported_versions_lists_the_supported_ones() -> None:
     error = errors.unsupported_protocol_version(negotiation.SUPPORTED)
     assert error.code == -32005
     assert error.data == {"supportedVersions": ["0.1.0", "~0.1.0"]}

@@ -1,4 +1,4 @@
-"""What is sent to one connection: in order, bounded, a snapshot at its own place."""
+"""The outbox of a connection: order, limits, and the position of snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _taken(outbox: Outbox) -> list[str]:
 
 
 @pytest.mark.rule("R65")
-def test_a_snapshot_stands_at_its_number_among_the_actions_that_were_held() -> None:
+def test_a_snapshot_is_sent_at_its_position_among_delayed_actions() -> None:
     outbox = _outbox()
     outbox.put_action(1, 7, "one")
     outbox.hold()
@@ -46,7 +46,7 @@ def test_a_snapshot_stands_at_its_number_among_the_actions_that_were_held() -> N
 
 
 @pytest.mark.rule("R64", "R65")
-def test_a_snapshot_of_what_was_followed_already_comes_after_the_actions_it_holds() -> None:
+def test_a_snapshot_of_a_subscribed_channel_comes_after_the_actions_that_it_includes() -> None:
     outbox = _outbox()
     outbox.hold()
     outbox.put_action(2, 7, "two")
@@ -72,7 +72,7 @@ def test_several_snapshots_in_one_answer_have_each_its_own_number() -> None:
 
 
 @pytest.mark.rule("R64", "R83")
-def test_a_rejection_is_in_no_snapshot_and_goes_out_with_it() -> None:
+def test_a_rejection_is_in_no_snapshot_and_is_sent_before_it() -> None:
     outbox = _outbox()
     outbox.hold()
     outbox.put_action(2, 7, "two")
@@ -82,7 +82,7 @@ def test_a_rejection_is_in_no_snapshot_and_goes_out_with_it() -> None:
     assert _taken(outbox) == ["rejection", "snapshot at 3", "later rejection"]
 
 
-def test_an_error_lets_everything_go_that_was_held() -> None:
+def test_an_error_releases_all_delayed_actions() -> None:
     outbox = _outbox()
     outbox.hold()
     outbox.put_action(2, 7, "two")
@@ -122,7 +122,7 @@ def test_notifications_that_nobody_reads_overflow_it_too() -> None:
     st.integers(0, 40),
     st.integers(0, 40),
 )
-def test_numbers_never_fall_and_nothing_is_lost_or_told_twice(
+def test_numbers_never_fall_and_nothing_is_lost_or_sent_twice(
     events: list[tuple[int | None, bool]], held_from: int, fresh: int
 ) -> None:
     """Whatever is held and wherever the snapshot of resource 3 stands."""

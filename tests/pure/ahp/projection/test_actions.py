@@ -149,22 +149,22 @@ def test_an_event_is_one_action_that_fits(kind: Kind, payload: dict[str, Any], w
 
 
 @pytest.mark.parametrize(("kind", "payload"), SILENT, ids=lambda value: str(value)[:40])
-def test_what_this_version_has_no_word_for_is_silent(kind: Kind, payload: dict[str, Any]) -> None:
+def test_events_without_an_action_in_this_version_have_no_envelope(kind: Kind, payload: dict[str, Any]) -> None:
     assert actions.envelope_of(_event(kind, payload), URI) is None
 
 
-def test_a_kind_of_a_newer_release_is_passed_over() -> None:
+def test_unknown_kinds_of_events_are_ignored() -> None:
     assert actions.envelope_of(_event("of_tomorrow", {}), URI) is None
 
 
-def test_every_kind_of_event_is_looked_at_here() -> None:
+def test_every_kind_of_event_has_a_case_here() -> None:
     here = {kind for kind, _, _ in EVENTS} | {kind for kind, _ in SILENT}
     of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
     assert here | of_tenant == set(Kind)
 
 
 @pytest.mark.rule("R82", "R83", "R68")
-def test_an_echo_says_the_action_as_it_came_with_its_origin() -> None:
+def test_an_echo_has_the_action_as_sent_and_its_origin() -> None:
     said = {"type": "session/titleChanged", "session": URI, "title": "Log", "unknown": [1]}
     origin = {"client": "me", "seq": 4, "protocol": actions.PROTOCOL, "said": said}
     text = actions.envelope_of(_event(Kind.TITLE_CHANGED, {"title": "Log", "origin": origin}), URI)
@@ -173,7 +173,7 @@ def test_an_echo_says_the_action_as_it_came_with_its_origin() -> None:
     assert envelope == {"action": said, "serverSeq": 12, "origin": {"clientId": "me", "clientSeq": 4}}
 
 
-def test_an_action_of_another_version_is_said_in_our_own_words() -> None:
+def test_an_action_dispatched_in_another_version_is_encoded_in_this_one() -> None:
     origin = {"client": "me", "seq": 4, "protocol": "ahp/1.0", "said": {"kind": "rename"}}
     text = actions.envelope_of(_event(Kind.TITLE_CHANGED, {"title": "Log", "origin": origin}), URI)
     assert text is not None
@@ -194,7 +194,7 @@ def test_a_rejection_has_the_action_as_it_was_sent_and_the_reason() -> None:
 
 
 @pytest.mark.rule("R71")
-def test_the_root_hears_how_many_sessions_there_are() -> None:
+def test_the_root_gets_the_number_of_sessions() -> None:
     text = actions.root_envelope(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1), None)
     assert text is not None
     envelope = exact_json.loads(text)
@@ -203,7 +203,7 @@ def test_the_root_hears_how_many_sessions_there_are() -> None:
 
 
 @pytest.mark.rule("R71", "R74")
-def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() -> None:
+def test_the_root_gets_the_agents_that_a_key_may_use() -> None:
     card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
     payload = {"agents": [card, {**card, "name": "b", "context_tokens": None}], "changed": ["b"]}
     event = _event(Kind.AGENTS_CHANGED, payload, session=-1)
@@ -223,7 +223,7 @@ def test_the_root_hears_which_agents_there_are_as_far_as_a_key_may_use_them() ->
     ("reshown", "key_agents", "hears"),
     [(["b"], None, True), (["b"], {"b"}, True), (["b"], {"a"}, False), ([], {"a"}, False), (["a", "b"], {"a"}, True)],
 )
-def test_a_limited_key_hears_of_the_agents_it_may_use_alone(reshown: list[str], key_agents: set[str] | None, hears: bool) -> None:
+def test_a_limited_key_gets_changes_of_its_agents_only(reshown: list[str], key_agents: set[str] | None, hears: bool) -> None:
     card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
     payload = {"agents": [card, {**card, "name": "b"}], "changed": ["b"], "reshown": reshown}
     text = actions.root_envelope(_event(Kind.AGENTS_CHANGED, payload, session=-1), key_agents)

@@ -15,7 +15,7 @@ from sessions_app.core.base.caller import Caller
 CALLER = Caller(tenant=1, key=1, key_prefix="", scopes=frozenset(), key_agents=frozenset({"echo"}))
 
 
-async def test_what_happens_while_the_count_is_read_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_during_the_reading_of_the_count_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def run(_tenant: int, _fn: Callable[..., Any], *_args: Any) -> tuple[int, int]:
