@@ -189,9 +189,9 @@ class Connection:
         if command is None or not command.anytime:
             is_handshake = command is not None and command.is_handshake
             if is_handshake and self.is_open:
-                raise jsonrpc.invalid_request("This connection is set up already.")
+                raise jsonrpc.invalid_request("The handshake is already done; initialize and reconnect come once per connection.")
             if not is_handshake and not self.is_open:
-                raise jsonrpc.invalid_request("The first request is initialize or reconnect.")
+                raise jsonrpc.invalid_request("The first request must be initialize or reconnect.")
         if command is None:
             raise jsonrpc.method_not_found()
         return command

@@ -104,7 +104,7 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, version
         raise Refused(429, f"{error}.".capitalize(), (b"retry-after", b"%d" % error.retry_after)) from None
     except QuotaExceeded as full:
         whose = "key" if full.of_key else "tenant"
-        detail = f"This {whose} may have {full.limit} connections open at once, not more."
+        detail = f"This {whose} has {full.limit} open connections, which is the limit."
         raise Refused(429, detail, (b"retry-after", b"%d" % full.retry_after)) from None
     except (DatabaseError, NotReady, TimeoutError) as error:
         if not isinstance(error, TimeoutError) and not database.is_away(error):

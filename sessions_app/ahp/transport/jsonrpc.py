@@ -94,7 +94,7 @@ def parse(text: str) -> Message:
         value = exact_json.loads(text)
     except exact_json.NotJSON as error:
         deep = isinstance(error.__cause__, RecursionError)
-        return _unreadable("The frame is nested too deep to be read." if deep else "The frame is not JSON.")
+        return _unreadable("The frame is nested too deep to be parsed." if deep else "The frame is not JSON.")
     if isinstance(value, list):
         return Invalid(None, _invalid("A frame is one message, not an array of them."))
     if not isinstance(value, dict):
@@ -103,8 +103,8 @@ def parse(text: str) -> Message:
     return message if excess is None else _without_depths(message)
 
 
-def _unreadable(why: str) -> Invalid:
-    return Invalid(None, RPCError(PARSE_ERROR, why))
+def _unreadable(message: str) -> Invalid:
+    return Invalid(None, RPCError(PARSE_ERROR, message))
 
 
 def _without_depths(message: Message) -> Message:
@@ -175,7 +175,7 @@ def invalid_params(fault: Misfit | str) -> RPCError:
 
 def internal_error(reference: str = "") -> RPCError:
     """``reference``: to find the failure in the log; the client gets nothing else of it (R28)."""
-    return RPCError(INTERNAL_ERROR, f"The host failed; its log has more under {reference}." if reference else "The host failed.")
+    return RPCError(INTERNAL_ERROR, f"The host failed; reference for its log: {reference}." if reference else "The host failed.")
 
 
 # --- frames to send ---

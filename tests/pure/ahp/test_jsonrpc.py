@@ -211,7 +211,7 @@ def test_an_error_about_params_names_every_place_and_no_value() -> None:
 def test_an_internal_error_tells_a_reference_and_nothing_else() -> None:
     assert jsonrpc.internal_error("req_1").to_json() == {
         "code": -32603,
-        "message": "The host failed; its log has more under req_1.",
+        "message": "The host failed; reference for its log: req_1.",
     }
 
 

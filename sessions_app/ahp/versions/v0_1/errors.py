@@ -17,7 +17,7 @@ def session_not_found(_error: object = None) -> RPCError:
 
 
 def not_found(_error: object = None) -> RPCError:
-    return RPCError(Code.NOT_FOUND, "There is nothing at this URI.")
+    return RPCError(Code.NOT_FOUND, "There is no resource with this URI.")
 
 
 def provider_not_found(_error: object = None) -> RPCError:
@@ -44,15 +44,15 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.TurnAlreadyRunning: _always(Code.TURN_IN_PROGRESS, "A turn is running in this session."),
     errors.AgentGone: provider_not_found,
     errors.AgentUnknown: provider_not_found,
-    errors.AddressTaken: _always(Code.SESSION_ALREADY_EXISTS, "A session with this URI exists."),
+    errors.AddressTaken: _always(Code.SESSION_ALREADY_EXISTS, "A session with this URI already exists."),
     errors.TurnUnknown: _always(jsonrpc.INVALID_PARAMS, "The session has no such turn."),
     errors.NotPossible: lambda error: jsonrpc.invalid_params(error.reason),
     errors.QuotaExceeded: _quota,
     errors.SessionFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}."),
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, TRY_AGAIN),
     errors.AnswersFull: _always(jsonrpc.INTERNAL_ERROR, "Other answers to this tenant have not been read yet; try again."),
-    errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is not valid any more."),
-    errors.ScopeMissing: _always(Code.PERMISSION_DENIED, "The key of this connection may not do this."),
+    errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is no longer valid."),
+    errors.ScopeMissing: _always(Code.PERMISSION_DENIED, "The key of this connection lacks the scope for this."),
 }
 """Every error that the core calls of commands raise."""
 

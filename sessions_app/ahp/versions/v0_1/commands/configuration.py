@@ -35,7 +35,7 @@ async def values(connection: Connection, params: Any) -> Any:
     """Empty: the choices of all settings are in their schemas."""
     spec = _agent(connection, params)
     if params["property"] not in agent_settings.config_schema(spec)["properties"]:
-        raise jsonrpc.invalid_params("params.property is no setting of this agent's sessions")
+        raise jsonrpc.invalid_params("params.property: this agent's sessions have no such setting")
     return {"items": []}
 
 
@@ -44,10 +44,10 @@ async def completions(connection: Connection, params: Any) -> Any:
     await connection.in_database(addresses.find, connection.caller, params["session"])
     units = len(params["text"].encode("utf-16-le", "surrogatepass")) // 2
     if not 0 <= params["offset"] <= units:
-        raise jsonrpc.invalid_params("params.offset is not within params.text")
+        raise jsonrpc.invalid_params("params.offset must be within params.text")
     return {"items": []}
 
 
 async def authenticate(_connection: Connection, _params: Any) -> Any:
     """Always an error: agents need no tokens of clients, because operators configure their keys."""
-    raise jsonrpc.invalid_params("params.resource is no protected resource of this host")
+    raise jsonrpc.invalid_params("params.resource: this host has no protected resources")

@@ -26,7 +26,7 @@ _MOST_TURNS = 200
 async def create(connection: Connection, params: Any) -> None:
     client = params.get("activeClient")
     if client is not None and client["clientId"] != connection.client:
-        raise jsonrpc.invalid_params("params.activeClient.clientId is not this client's own")
+        raise jsonrpc.invalid_params("params.activeClient.clientId must be this client's own id")
     if faults := content.unstorable(params, ("params",)):
         raise jsonrpc.invalid_params(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
     await connection.in_database(_create, connection.caller, params)
@@ -36,10 +36,10 @@ def _create(caller: Caller, params: Any) -> None:
     uri: str = params["session"]
     scheme = uris.scheme(uri)
     if scheme is None or uri == ROOT:
-        raise jsonrpc.invalid_params("params.session is not a URI with a scheme and a path that a session can have")
+        raise jsonrpc.invalid_params("params.session must be a URI with a scheme and a path, and not the root's")
     directory = params.get("workingDirectory")
     if directory is not None and uris.scheme(directory) is None:
-        raise jsonrpc.invalid_params("params.workingDirectory is not a URI with a scheme and a path")
+        raise jsonrpc.invalid_params("params.workingDirectory must be a URI with a scheme and a path")
     fork = None
     if (source := params.get("fork")) is not None:
         fork = creating.Fork(addresses.find(caller, source["session"]), source["turnId"])
@@ -48,7 +48,7 @@ def _create(caller: Caller, params: Any) -> None:
         agent = _agent_named_by(caller, scheme)
     model = params.get("model")
     if model is not None and model.get("config"):
-        raise jsonrpc.invalid_params("params.model.config: this model takes no configuration")
+        raise jsonrpc.invalid_params("params.model.config must be empty: this model has no configuration")
     options, approval = agent_settings.split(params.get("config", {}))
     if approval not in (None, "ask", "auto"):
         raise jsonrpc.invalid_params(f"params.config.{values.APPROVAL} must be ask or auto")

@@ -62,7 +62,7 @@ def _customization(valid: ValidAction) -> None:
 def _turn_started(valid: ValidAction) -> None:
     action = valid.action
     if "queuedMessageId" in action:
-        raise Refusal("the host alone begins a turn with a queued message")
+        raise Refusal("queuedMessageId: only the host starts turns with queued messages")
     message = UserMessage.of(action["userMessage"])
     content = content_of(message, agents.for_turn(valid.caller, valid.session).images)
     turns.start(
@@ -203,7 +203,7 @@ def _active_client(valid: ValidAction) -> None:
         clients.leave(valid.caller, valid.session, valid.dispatched.client, dispatched=valid.dispatched)
         return
     if client["clientId"] != valid.dispatched.client:
-        raise Refusal("activeClient.clientId is not your own")
+        raise Refusal("activeClient.clientId must be your own client id")
     entry = entry_of(client)
     assert entry is not None
     clients.join(valid.caller, valid.session, entry, dispatched=valid.dispatched)

@@ -60,7 +60,7 @@ def handle(dispatch: Dispatch) -> None:
             raise  # Not even a rejection can be stored now.
         reference = f"err_{secrets.token_hex(6)}"
         log.exception("dispatch_failed reference=%s", reference, exc_info=error)
-        _refuse(dispatch.caller, dispatched, f"the host failed; its log has more under {reference}")
+        _refuse(dispatch.caller, dispatched, f"the host failed; reference for its log: {reference}")
 
 
 def _refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
@@ -74,9 +74,9 @@ def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) 
     dispatch.caller.require(WRITE)
     type_ = dispatch.action["type"]
     if type_ not in envelopes.TYPES:
-        raise Refusal("there is no action of this type")
+        raise Refusal("unknown type of action")
     if type_ not in envelopes.FROM_CLIENTS:
-        raise Refusal("only the host may dispatch this")
+        raise Refusal("only the host may dispatch actions of this type")
     try:
         action = envelopes.ACTION.read(dict(dispatch.action))
     except Misfit as misfit:
@@ -85,7 +85,7 @@ def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) 
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
     effect: Callable[[ValidAction], None] | None = EFFECTS.get(type_)
     if session is None or effect is None:
-        raise Refusal("this host has nothing that this action could change")
+        raise Refusal("this host does not support actions of this type")
     effect(ValidAction(dispatch.caller, session, action, _accepted(dispatched, action)))
 
 

@@ -39,4 +39,4 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
 
 def of(error: Exception) -> str:
     describe = TABLE.get(type(error))  # type: ignore[arg-type]  # other classes are not in it
-    return (describe(error) if describe is not None else "") or "this host cannot do that"
+    return (describe(error) if describe is not None else "") or "this host does not support this"
