@@ -95,7 +95,7 @@ def test_an_agent_asks_its_user_and_goes_on_with_the_answers(
 
 
 @pytest.mark.rule("R205")
-def test_of_two_clients_that_close_a_form_the_first_is_heard(
+def test_if_two_clients_close_a_form_the_first_one_counts(
     alice: World, asking: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -112,7 +112,7 @@ def test_of_two_clients_that_close_a_form_the_first_is_heard(
 
 
 @pytest.mark.rule("R206")
-def test_a_turns_end_voids_what_it_asked(alice: World, asking: AgentSpec, start_worker: Any, model: ModelServer) -> None:
+def test_a_turns_end_closes_its_open_forms(alice: World, asking: AgentSpec, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([call("ask_user", {"questions": QUESTIONS})], [text("ok")]))
@@ -126,7 +126,7 @@ def test_a_turns_end_voids_what_it_asked(alice: World, asking: AgentSpec, start_
 
 
 @pytest.mark.rule("R387")
-def test_over_aap_a_question_to_the_user_is_a_call_that_takes_a_result(
+def test_over_aap_a_question_to_the_user_is_a_client_call(
     alice: World, asking: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -142,7 +142,7 @@ def test_over_aap_a_question_to_the_user_is_a_call_that_takes_a_result(
     assert [(each["response"], each["answers"]) for each in closed] == [("accept", {})]
 
 
-def test_questions_that_make_no_form_are_told_to_the_model(
+def test_invalid_questions_are_reported_to_the_model(
     alice: World, asking: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()

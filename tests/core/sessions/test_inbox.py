@@ -62,7 +62,7 @@ def test_the_first_queued_message_starts_when_the_turn_ends(alice: World, start_
 
 
 @pytest.mark.rule("R143")
-def test_an_end_that_something_follows_comes_after_all_that_was_said(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_turns_end_with_a_follower_comes_after_all_its_deltas(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     connections.connected(alice.caller, "c1", "w1", resumed=False)
     session = make(alice)
@@ -92,7 +92,7 @@ def test_a_message_queued_while_nothing_runs_starts_at_once(alice: World) -> Non
 
 
 @pytest.mark.rule("R212")
-def test_the_queue_rests_after_a_cancel_until_a_client_acts(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_the_queue_is_paused_after_a_cancel_until_a_client_acts(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([text("one"), gate("hold")]))
@@ -110,7 +110,7 @@ def test_the_queue_rests_after_a_cancel_until_a_client_acts(alice: World, start_
 
 
 @pytest.mark.rule("R212")
-def test_the_queue_goes_on_after_a_turn_that_aap_started(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_the_queue_continues_after_a_turn_that_was_started_over_aap(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([text("one"), gate("hold")]))
@@ -165,7 +165,7 @@ def test_a_cancel_at_the_end_of_a_turn_comes_before_it_or_too_late(
 
 
 @pytest.mark.rule("R148")
-def test_a_turn_that_a_client_starts_and_the_queues_next_never_live_together(
+def test_a_clients_turn_and_the_queues_next_turn_are_never_live_together(
     alice: World, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -189,7 +189,7 @@ def test_a_turn_that_a_client_starts_and_the_queues_next_never_live_together(
 
 
 @pytest.mark.rule("R211")
-def test_a_steering_message_goes_in_between_two_model_calls(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_steering_message_is_added_between_two_model_calls(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice, approval="auto")
     start(alice, session, model.script([call("block", {"n": 1})], [text("never asked")]))
@@ -207,7 +207,9 @@ def test_a_steering_message_goes_in_between_two_model_calls(alice: World, start_
 
 
 @pytest.mark.rule("R211")
-def test_a_steering_message_without_a_chance_waits_for_the_next_turn(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_steering_message_that_comes_too_late_waits_for_the_next_turn(
+    alice: World, start_worker: Any, model: ModelServer
+) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([text("one"), gate("hold")]))
@@ -225,7 +227,7 @@ def test_a_steering_message_without_a_chance_waits_for_the_next_turn(alice: Worl
 
 
 @pytest.mark.rule("R222")
-def test_another_model_chosen_during_a_turn_counts_from_its_end(
+def test_a_model_change_during_a_turn_takes_effect_at_its_end(
     alice: World, agents: Callable[..., AgentSpec], start_worker: Any, model: ModelServer
 ) -> None:
     options = (OptionSpec("select", "model", default="small", options=("small", "large")), OptionSpec("secret", "key"))

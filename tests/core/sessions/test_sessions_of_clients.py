@@ -106,7 +106,7 @@ def test_model_settings_and_client_are_there_from_the_start(alice: World, with_m
 
 
 @pytest.mark.rule("R110")
-def test_what_does_not_fit_makes_no_session(alice: World, with_models: AgentSpec) -> None:
+def test_a_creation_with_a_fault_creates_no_session(alice: World, with_models: AgentSpec) -> None:
     with pytest.raises(AgentUnknown):
         make(alice, agent="nobody")
     for wrong in ({"model": "huge"}, {"options": {"tune": "x"}}, {"options": {"model": "small"}}):
@@ -133,7 +133,7 @@ def test_the_list_has_the_last_used_first_and_archived_ones_last(alice: World, b
 
 
 @pytest.mark.rule("R82")
-def test_an_accepted_action_is_in_its_event_as_it_was_said(alice: World) -> None:
+def test_an_accepted_action_is_in_its_event_as_it_was_sent(alice: World) -> None:
     session = make(alice)
     sent = action("session/titleChanged", title="Hi", _meta={"b": 1, "a": 2})
     session_changes.rename(alice.caller, session, "Hi", dispatched=sent)
@@ -182,7 +182,7 @@ def test_an_action_sent_again_after_a_reconnect_is_handled_once(alice: World) ->
     assert len(events(session, "title_changed")) == 4
 
 
-def test_what_fails_leaves_no_record_of_its_action(alice: World) -> None:
+def test_a_failed_action_leaves_no_dispatch_record(alice: World) -> None:
     session = make(alice)
     with pytest.raises(InvalidInput):
         session_changes.change_settings(alice.caller, session, options={"tune": "x"}, dispatched=action())
@@ -190,7 +190,7 @@ def test_what_fails_leaves_no_record_of_its_action(alice: World) -> None:
 
 
 @pytest.mark.rule("R222")
-def test_another_model_is_taken_at_once_while_nothing_runs(alice: World, with_models: AgentSpec) -> None:
+def test_a_model_change_takes_effect_at_once_while_no_turn_runs(alice: World, with_models: AgentSpec) -> None:
     session = make(alice)
     session_changes.change_model(alice.caller, session, "large", dispatched=action())
     assert events(session, "model_changed") == [("model_changed", {"model": "large"})]
@@ -203,7 +203,7 @@ def test_another_model_is_taken_at_once_while_nothing_runs(alice: World, with_mo
 
 @pytest.mark.rule("R233")
 @pytest.mark.rule("R235")
-def test_settings_are_merged_or_replaced_and_secrets_are_never_told(alice: World, with_models: AgentSpec) -> None:
+def test_settings_are_merged_or_replaced_and_secrets_are_never_published(alice: World, with_models: AgentSpec) -> None:
     session = make(alice, model="large", options={"tone": "softly", "key": "sk-first"})
     session_changes.change_settings(alice.caller, session, options={"key": "***"}, approval="auto", dispatched=action())
     assert listing.facts(session).options == {"tone": "softly", "key": "***", "model": "large"}
@@ -238,7 +238,7 @@ def test_one_client_is_active_and_may_change_its_entry(alice: World) -> None:
 
 
 @pytest.mark.rule("R189")
-def test_a_client_that_left_is_the_only_one_that_may_come_back_in_its_grace(alice: World) -> None:
+def test_only_the_client_that_left_may_return_in_its_grace_period(alice: World) -> None:
     session = make(alice)
     with pytest.raises(NotPossible):
         clients.change_tools(alice.caller, session, [], dispatched=action())
@@ -256,7 +256,7 @@ def test_a_client_that_left_is_the_only_one_that_may_come_back_in_its_grace(alic
 
 
 @pytest.mark.rule("R181", "R182")
-def test_a_client_brings_no_tools_to_an_agent_that_takes_none(agents: Callable[..., AgentSpec], alice: World) -> None:
+def test_a_client_cannot_add_tools_to_an_agent_without_client_tools(agents: Callable[..., AgentSpec], alice: World) -> None:
     with registry.use([agents(client_tools=False)]):
         session = make(alice)
         entry = clients.Entry("c1", None, [{"name": "open_file"}])
@@ -272,7 +272,7 @@ def test_a_client_brings_no_tools_to_an_agent_that_takes_none(agents: Callable[.
 
 
 @pytest.mark.rule("R181", "R182")
-def test_a_client_brings_no_more_tools_than_model_requests_can_carry(alice: World) -> None:
+def test_a_client_cannot_add_more_tools_than_model_requests_allow(alice: World) -> None:
     session = make(alice)
     tools = [{"name": f"t{number}", "result_schema": {"description": "x" * 50_000}} for number in range(11)]
     with pytest.raises(InvalidInput) as refused:
@@ -291,7 +291,7 @@ def test_a_client_brings_no_more_tools_than_model_requests_can_carry(alice: Worl
 
 
 @pytest.mark.rule("R182")
-def test_a_client_cannot_bring_a_tool_whose_name_is_taken(alice: World) -> None:
+def test_a_client_cannot_add_a_tool_whose_name_is_taken(alice: World) -> None:
     session = make(alice)
     for name in ("add_one", "hidden", "two words"):
         with pytest.raises(InvalidInput):

@@ -62,7 +62,7 @@ def running(world: World, session: Session, model: ModelServer) -> None:
     turns.start(world.caller, session, content=prompt, turn_id="t1", dispatched=action())
 
 
-def test_a_message_that_waits_takes_room_and_gives_it_back(alice: World, model: ModelServer) -> None:
+def test_a_pending_message_counts_as_stored_bytes_until_it_is_removed(alice: World, model: ModelServer) -> None:
     session = made(alice)
     running(alice, session, model)
     before = used(alice)
@@ -78,7 +78,7 @@ def test_a_message_that_waits_takes_room_and_gives_it_back(alice: World, model: 
     assert used(alice) == before
 
 
-def test_a_message_beyond_the_room_is_refused_and_one_that_makes_it_smaller_is_not(alice: World, model: ModelServer) -> None:
+def test_a_message_over_the_byte_limit_is_refused_and_a_smaller_replacement_is_not(alice: World, model: ModelServer) -> None:
     session = made(alice)
     running(alice, session, model)
     put(alice, session, "x" * 1000)
@@ -94,7 +94,9 @@ def test_a_message_beyond_the_room_is_refused_and_one_that_makes_it_smaller_is_n
     inbox.remove(alice.caller, session, "queued", "q1", dispatched=action())
 
 
-def test_messages_that_are_taken_are_counted_once(alice: World, model: ModelServer, start_worker: Callable[[], Worker]) -> None:
+def test_a_queued_message_that_starts_a_turn_is_counted_once(
+    alice: World, model: ModelServer, start_worker: Callable[[], Worker]
+) -> None:
     session = made(alice)
     prompt = model.script([text("going"), gate("go")], [text("steered")])
     turns.start(alice.caller, session, content=prompt, turn_id="t1", dispatched=action())
@@ -106,7 +108,7 @@ def test_messages_that_are_taken_are_counted_once(alice: World, model: ModelServ
     wait_for(lambda: Turn.objects.filter(session=session, state="done").count() == 2, "both turns")
 
 
-def test_a_clients_tools_take_room_until_it_is_let_go(alice: World, settings: Settings) -> None:
+def test_a_clients_tools_count_as_stored_bytes_until_it_is_removed(alice: World, settings: Settings) -> None:
     session = made(alice)
     before = used(alice)
     clients.join(alice.caller, session, Entry("me", "Me", [TOOL], [GUIDE]), dispatched=action())
@@ -122,7 +124,7 @@ def test_a_clients_tools_take_room_until_it_is_let_go(alice: World, settings: Se
     assert used(alice) == before
 
 
-def test_tools_beyond_the_room_are_refused_however_they_come(alice: World) -> None:
+def test_tools_over_the_byte_limit_are_refused_on_every_way(alice: World) -> None:
     session = made(alice)
     limited(alice, 200)
     before = used(alice)
@@ -138,7 +140,7 @@ def test_tools_beyond_the_room_are_refused_however_they_come(alice: World) -> No
     assert Session.objects.count() == 1
 
 
-def test_a_session_that_is_deleted_gives_back_what_its_clients_left(alice: World, model: ModelServer) -> None:
+def test_deleting_a_session_releases_the_bytes_of_its_clients(alice: World, model: ModelServer) -> None:
     empty = used(alice)
     session = made(alice, Entry("me", "Me", [TOOL], [GUIDE]))
     running(alice, session, model)

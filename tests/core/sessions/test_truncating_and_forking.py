@@ -68,7 +68,7 @@ def answers(session: Session) -> list[Any]:
 
 
 @pytest.mark.rule("R220")
-def test_what_was_cut_leaves_every_history_and_the_model(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_cut_turns_leave_every_history_and_the_models_input(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = talked(alice, model)
     for through in (1, 6):
@@ -90,7 +90,7 @@ def test_what_was_cut_leaves_every_history_and_the_model(alice: World, start_wor
 
 
 @pytest.mark.rule("R220")
-def test_without_a_turn_nothing_is_left_but_the_system_messages(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_cutting_all_turns_keeps_only_the_system_messages(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = alice.session(seed=SEED)
     truncating.truncate(alice.caller, session, None, dispatched=action())
@@ -99,7 +99,7 @@ def test_without_a_turn_nothing_is_left_but_the_system_messages(alice: World, st
 
 
 @pytest.mark.rule("R90")
-def test_an_unknown_turn_cuts_nothing_and_what_runs_goes_on(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_an_unknown_turn_cuts_nothing_and_the_live_turn_continues(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = talked(alice, model, 1)
     start(alice, session, model.script([text("two"), gate("hold")]), "t2")
@@ -113,7 +113,7 @@ def test_an_unknown_turn_cuts_nothing_and_what_runs_goes_on(alice: World, start_
 
 
 @pytest.mark.rule("R220")
-def test_a_running_turn_is_dropped_with_the_rest(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_running_turn_is_cut_too(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = talked(alice, model, 2)
     start(alice, session, model.script([text("half"), gate("hold")]), "t3")
@@ -163,7 +163,9 @@ def fork(world: World, source: Session, turn: str, uri: str = "sailor:/fork", **
 
 
 @pytest.mark.rule("R221")
-def test_a_fork_has_the_turns_up_to_one_and_goes_its_own_way(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_fork_has_the_turns_up_to_one_and_changes_nothing_in_its_source(
+    alice: World, start_worker: Any, model: ModelServer
+) -> None:
     tools.forget()
     start_worker()
     source = make(alice, options={"tone": "softly", "key": "sk-mine"}, approval="auto")
@@ -191,7 +193,7 @@ def test_a_fork_has_the_turns_up_to_one_and_goes_its_own_way(alice: World, start
 
 
 @pytest.mark.rule("R221")
-def test_a_fork_takes_other_options_if_it_is_given_some(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_forks_own_options_replace_those_of_its_source(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     source = talked(alice, model, 1, options={"tone": "softly"})
     copied = fork(alice, source, "t1", options={"tone": "loudly"})
@@ -219,7 +221,7 @@ def test_a_fork_needs_a_turn_that_has_ended(alice: World, start_worker: Any, mod
     ends(source, "t2")
 
 
-def test_forks_during_a_cut_are_whole_or_none(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_fork_during_a_cut_is_complete_or_refused(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     source = talked(alice, model)
     outcomes = errors_of(
@@ -241,7 +243,7 @@ def test_forks_during_a_cut_are_whole_or_none(alice: World, start_worker: Any, m
 
 
 @pytest.mark.rule("R387")
-def test_a_seed_is_shown_as_turns_that_ended(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_seed_is_shown_as_ended_turns(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = alice.session(seed=SEED)
     alice.say(session, model.script([text("third")]))
@@ -265,7 +267,7 @@ def test_a_seed_is_shown_as_turns_that_ended(alice: World, start_worker: Any, mo
 
 
 @pytest.mark.rule("R119")
-def test_turns_are_read_in_pages_from_the_newest_back(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_turns_are_read_in_pages_from_newest_to_oldest(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = alice.session(seed=SEED)
     for number in (1, 2, 3):
@@ -291,7 +293,7 @@ def test_turns_are_read_in_pages_from_the_newest_back(alice: World, start_worker
 
 
 @pytest.mark.rule("R65")
-def test_the_state_has_what_the_model_has_said_so_far_and_its_number(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_the_state_has_the_text_of_the_open_step_and_its_position(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([text("Half ", "an answer"), call("add_one", {"n": 1}), gate("hold")]))
@@ -318,9 +320,7 @@ def test_the_state_has_what_the_model_has_said_so_far_and_its_number(alice: Worl
 
 
 @pytest.mark.rule("R149")
-def test_parts_of_a_dead_run_stay_and_the_next_run_goes_on_beside_them(
-    alice: World, start_worker: Any, model: ModelServer
-) -> None:
+def test_parts_of_a_dead_run_stay_before_those_of_the_next_run(alice: World, start_worker: Any, model: ModelServer) -> None:
     session = make(alice)
     accepted = start(alice, session, model.script([text("said by the second")]))
     claimed = claim_one("the first")
@@ -358,7 +358,7 @@ def test_parts_of_a_dead_run_stay_and_the_next_run_goes_on_beside_them(
     assert [payload["step"] for _, payload in events(session, "step_done")] == [1, 2]
 
 
-def test_of_a_cut_and_a_start_at_once_each_is_whole(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_cut_and_a_start_at_the_same_moment_are_both_complete(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = talked(alice, model, 2)
     outcomes = at_once(

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.mark.rule("R164")
 @pytest.mark.rule("R166")
-def test_a_call_runs_with_the_input_that_a_person_has_edited(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_call_runs_with_the_input_that_a_user_has_edited(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([call("add_one", {"n": 1})], [text("ok")]))
@@ -71,7 +71,7 @@ def test_an_edited_input_that_is_no_object_fails_the_call(alice: World, start_wo
 
 
 @pytest.mark.rule("R165")
-def test_a_denied_call_tells_the_model_why_and_what_instead(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_the_model_gets_the_reason_and_the_suggestion_of_a_denial(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([call("add_one", {"n": 1})], [text("ok")]))
@@ -116,7 +116,7 @@ def test_with_approval_set_to_auto_no_tool_asks(alice: World, start_worker: Any,
 
 
 @pytest.mark.rule("R91")
-def test_of_two_clients_that_confirm_one_call_the_first_is_heard(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_if_two_clients_confirm_a_call_the_first_one_counts(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([call("add_one", {"n": 1})], [text("ok")]))
@@ -153,7 +153,7 @@ def confirming(agents: Callable[..., AgentSpec]) -> AgentSpec:
 
 @pytest.mark.rule("R167")
 @pytest.mark.parametrize("approved", [True, False])
-def test_a_result_waits_for_a_person_where_the_agent_asks_for_it(
+def test_a_result_waits_for_a_permission_if_its_tool_requires_one(
     alice: World, agents: Callable[..., AgentSpec], start_worker: Any, model: ModelServer, approved: bool
 ) -> None:
     confirming(agents)

@@ -117,7 +117,7 @@ def test_without_an_active_client_its_tools_are_not_offered(alice: World, start_
 
 
 @pytest.mark.rule("R181")
-def test_new_tools_of_a_client_count_from_the_next_model_call(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_new_tools_of_a_client_are_offered_from_the_next_model_call(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice, approval="auto")
     connections.connected(alice.caller, "c1", "w1", resumed=False)
@@ -149,7 +149,7 @@ def test_a_client_that_does_not_know_its_tool_fails_the_call(alice: World, start
 
 @pytest.mark.rule("R188")
 @pytest.mark.rule("R190")
-def test_a_clients_calls_fail_when_its_grace_is_over(
+def test_a_clients_calls_fail_when_its_grace_period_is_over(
     alice: World, start_worker: Any, model: ModelServer, settings: Settings
 ) -> None:
     start_worker()
@@ -176,7 +176,9 @@ def test_a_clients_calls_fail_when_its_grace_is_over(
 
 
 @pytest.mark.rule("R189")
-def test_a_client_that_comes_back_in_its_grace_completes_its_call(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_client_that_returns_in_its_grace_period_completes_its_call(
+    alice: World, start_worker: Any, model: ModelServer
+) -> None:
     start_worker()
     life = connections.connected(alice.caller, "c1", "w1", resumed=False)
     session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
@@ -198,7 +200,7 @@ def test_a_client_needs_an_id_that_can_be_stored(alice: World) -> None:
             connections.connected(alice.caller, wrong, "w1", resumed=False)
 
 
-def test_a_client_that_comes_back_goes_on_with_its_life_and_a_new_handshake_begins_another(alice: World) -> None:
+def test_a_resumed_connection_keeps_the_clients_life_and_a_new_handshake_starts_another(alice: World) -> None:
     first = connections.connected(alice.caller, "c1", "w1", resumed=False)
     assert connections.connected(alice.caller, "c1", "w2", resumed=True) == first
     second = connections.connected(alice.caller, "c1", "w3", resumed=False)

@@ -67,18 +67,18 @@ def refused(status: int | None, fault: ProviderFault = "configuration", code: st
         (refused(500, "unavailable"), {"key": "mine", "brain": "y"}, "provider_failed"),
     ],
 )
-def test_only_what_the_client_brought_itself_is_reported_to_it(
+def test_only_failures_of_a_clients_own_values_are_reported_to_it(
     error: ProviderError, set_by_client: dict[str, str], code: str
 ) -> None:
     assert failures.code_of(error, spec(), set_by_client) == code
 
 
-def test_a_key_in_a_header_is_the_clients_too() -> None:
+def test_a_clients_key_in_a_header_counts_as_its_own() -> None:
     own = spec(api_key=None, headers={"X-Key": "{key}"})
     assert failures.code_of(refused(401), own, {"key": "mine"}) == "provider_key_refused"
 
 
-def test_facts_hold_numbers_and_short_codes_alone() -> None:
+def test_facts_contain_only_numbers_and_short_codes() -> None:
     answered = Answered(429, "c" * 5000, float("inf"), attempts=3, after_output=True)
     found = failures.facts(ProviderError("unavailable", "free text", answered), "openai-chat:gpt")
     assert found == {
@@ -98,7 +98,7 @@ def failure_of(turn: Turn) -> Any:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.rule("A84", "R147")
-def test_a_refused_key_of_the_client_is_named_to_it_and_kept_as_facts(
+def test_a_clients_refused_key_is_reported_to_it_and_stored_as_facts(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -125,7 +125,7 @@ def test_a_refused_key_of_the_client_is_named_to_it_and_kept_as_facts(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.rule("A85")
-def test_an_answer_that_breaks_off_and_one_that_was_retried_are_told_apart(
+def test_a_broken_answer_and_a_retried_one_have_different_facts(
     alice: World, agents: Callable[..., AgentSpec], start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -143,7 +143,7 @@ def test_an_answer_that_breaks_off_and_one_that_was_retried_are_told_apart(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failure_inside_the_server_keeps_its_class_alone(
+def test_an_internal_failure_stores_only_its_class(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

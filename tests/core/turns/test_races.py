@@ -53,7 +53,7 @@ class Held:
 
 
 @pytest.mark.parametrize("answer", ["grant", "deny", "result"])
-def test_an_answer_just_before_waiting_is_not_overlooked(
+def test_an_answer_just_before_the_turn_waits_is_not_missed(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     tools.forget()
@@ -94,7 +94,7 @@ def test_a_grant_runs_its_tool_while_another_still_runs(
     wait_for_state(accepted, "done")
 
 
-def test_a_message_that_waits_for_a_run_to_pause_closes_the_calls_that_it_made(alice: World, on_postgres: bool) -> None:
+def test_a_message_that_waits_for_a_pausing_run_closes_the_calls_of_that_run(alice: World, on_postgres: bool) -> None:
     """Without a result for each call the vendor would refuse the session from then on."""
     if not on_postgres:
         pytest.skip("SQLite has one writer: nothing can come in between")
@@ -137,7 +137,7 @@ def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable
     assert tools.runs == [("add_one", 1)]
 
 
-def test_deltas_that_come_while_a_cancel_is_written_are_kept(
+def test_deltas_that_are_stored_while_a_cancel_is_written_are_in_the_history(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
 ) -> None:
     if not on_postgres:
@@ -179,7 +179,7 @@ def test_nothing_of_a_cancelled_run_is_stored_afterwards(
     assert full(session)[-1] == ("assistant", "seen")
 
 
-def test_a_cancel_names_its_turn_and_never_hits_the_next(alice: World) -> None:
+def test_a_cancel_stops_its_turn_and_never_the_next(alice: World) -> None:
     session = alice.session()
     first = alice.say(session, "one")
     assert turns.stop(first.turn_id, Stop(cause="client", reason="end_turn")) is not None
@@ -230,7 +230,7 @@ def counter_held(world: World) -> AbstractContextManager[None]:
     return locked(lambda: journal.lock_counter(world.caller.tenant))
 
 
-def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
+def test_a_locked_counter_of_one_tenant_delays_no_other_tenants_claims(alice: World, bob: World, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has one writer")
     of_alice = alice.say(alice.session(), "x")
@@ -242,7 +242,7 @@ def test_a_tenant_whose_counter_is_held_stands_in_no_other_tenants_way(alice: Wo
     assert [one.turn_id for one in turns.claim("w", 4).runs] == [of_alice.turn_id]
 
 
-def test_an_agent_first_used_by_a_tenant_whose_counter_is_held_can_be_used_by_others(
+def test_an_agent_first_used_by_a_tenant_with_a_locked_counter_can_be_used_by_others(
     alice: World, bob: World, on_postgres: bool
 ) -> None:
     if not on_postgres:
@@ -257,7 +257,7 @@ def test_an_agent_first_used_by_a_tenant_whose_counter_is_held_can_be_used_by_ot
     assert Turn.objects.filter(session=of_alice).exists()
 
 
-def test_an_agent_first_used_by_a_queued_message_whose_tenants_counter_is_held_can_be_used_by_others(
+def test_an_agent_first_used_by_a_queued_message_of_a_tenant_with_a_locked_counter_can_be_used_by_others(
     alice: World, bob: World, agents: Callable[..., AgentSpec], on_postgres: bool
 ) -> None:
     if not on_postgres:
@@ -281,9 +281,7 @@ def test_an_agent_first_used_by_a_queued_message_whose_tenants_counter_is_held_c
     assert Turn.objects.filter(session=of_alice, state="queued").exists()
 
 
-def test_presence_of_one_tenants_client_that_is_held_keeps_no_other_tenants_from_its_renewal(
-    alice: World, bob: World, on_postgres: bool
-) -> None:
+def test_a_locked_presence_row_of_one_tenant_delays_no_other_tenants_renewal(alice: World, bob: World, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has one writer")
     for world, name in ((alice, "a"), (bob, "b")):
@@ -297,7 +295,7 @@ def test_presence_of_one_tenants_client_that_is_held_keeps_no_other_tenants_from
     assert after["conn_b"] > before["conn_b"]
 
 
-def test_a_session_whose_position_is_held_stands_in_no_other_tenants_way(alice: World, bob: World, on_postgres: bool) -> None:
+def test_a_locked_session_tail_of_one_tenant_delays_no_other_tenant(alice: World, bob: World, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has one writer")
     session = alice.session()
@@ -315,7 +313,7 @@ def test_a_session_whose_position_is_held_stands_in_no_other_tenants_way(alice: 
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_runs_from_being_taken_over(
+def test_a_locked_counter_of_one_tenant_delays_no_other_tenants_take_over(
     alice: World, bob: World, settings: Any, on_postgres: bool, said: bool
 ) -> None:
     """``said``: its dead run had begun to speak, so that it is ended, not gone on with."""
@@ -350,9 +348,7 @@ def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_runs_from_being_t
         assert taken.turn_id == of_alice.turn_id
 
 
-def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_deadlines_from_being_met(
-    alice: World, bob: World, on_postgres: bool
-) -> None:
+def test_a_locked_counter_of_one_tenant_delays_no_other_tenants_deadlines(alice: World, bob: World, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has one writer")
     of_alice, of_bob = alice.say(alice.session(), "x"), bob.say(bob.session(), "y")
@@ -365,7 +361,7 @@ def test_a_tenant_whose_counter_is_held_keeps_no_other_tenants_deadlines_from_be
     assert turn_of(of_alice).state == "cancelled"
 
 
-def test_a_turn_whose_session_has_no_tail_holds_up_no_other(alice: World) -> None:
+def test_a_turn_whose_session_has_no_tail_delays_no_other(alice: World) -> None:
     broken, sound = alice.say(alice.session(), "x"), alice.say(alice.session(), "y")
     with connection.cursor() as cursor:
         cursor.execute("delete from session_tail where session_id = %s", [turn_of(broken).session_id])
@@ -449,7 +445,7 @@ def test_a_takeover_and_a_cancel_at_once_do_not_wait_for_each_other(
 # --- death ---
 
 
-def test_a_run_whose_worker_died_before_any_text_is_made_again(
+def test_a_run_whose_worker_died_before_any_text_is_repeated(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     session = alice.session()
@@ -464,7 +460,7 @@ def test_a_run_whose_worker_died_before_any_text_is_made_again(
     assert full(session)[-1] == ("assistant", "here I am")
 
 
-def test_a_run_that_died_in_mid_text_ends_with_error_and_its_text(
+def test_a_run_that_died_while_it_streamed_text_ends_with_an_error_and_keeps_the_text(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     session = alice.session()
@@ -551,7 +547,7 @@ def test_a_turn_is_taken_over_twice_at_most(alice: World, quick: None, settings:
     assert [line.role for line in stored_messages.read(session, "full")] == ["user"]
 
 
-def test_a_run_that_lost_its_turn_ends_nobody_elses(alice: World, settings: Any) -> None:
+def test_a_run_that_lost_its_turn_ends_no_other_runs_turn(alice: World, settings: Any) -> None:
     """An old run's failure is not the new run's; and what waits for its client is over for the run that left it."""
     settings.AGENTHOST_LEASE_SECONDS = 0.0
     accepted = alice.say(alice.session(), "x")

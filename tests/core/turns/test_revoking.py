@@ -43,7 +43,7 @@ def _ended(accepted: turns.Accepted) -> tuple[str, str]:
 
 
 @pytest.mark.rule("A2")
-def test_a_revocation_stops_queued_running_and_waiting_turns_that_the_key_began(
+def test_a_revocation_stops_queued_running_and_waiting_turns_of_the_key(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     other = _with_another_key(alice)
@@ -63,7 +63,7 @@ def test_a_revocation_stops_queued_running_and_waiting_turns_that_the_key_began(
 
 
 @pytest.mark.rule("A2")
-def test_a_turn_belongs_to_the_key_that_began_its_last_run(
+def test_a_turn_belongs_to_the_key_that_started_its_last_run(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     other = _with_another_key(alice)
@@ -107,7 +107,7 @@ def test_a_turn_accepted_while_its_key_is_revoked_never_runs(alice: World) -> No
 
 
 @pytest.mark.parametrize("of_tenant", [False, True])
-def test_what_a_refusal_could_not_stop_is_stopped_by_the_sweep(
+def test_turns_that_a_revocation_could_not_stop_are_stopped_by_the_sweep(
     alice: World, monkeypatch: pytest.MonkeyPatch, of_tenant: bool
 ) -> None:
     accepted, other = alice.say(alice.session(), "x"), alice.say(alice.session(), "y")
@@ -140,7 +140,7 @@ def test_a_key_is_not_revoked_inside_a_transaction(alice: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["command", "key", "tenant"])
-def test_turns_that_are_locked_are_left_to_the_sweep_and_the_operator_learns_how_many(
+def test_locked_turns_are_left_to_the_sweep_and_reported_to_the_operator(
     alice: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, on_postgres: bool, how: str
 ) -> None:
     """Waited for one after the other, a refusal would last as long as the lock."""
@@ -167,7 +167,7 @@ def test_turns_that_are_locked_are_left_to_the_sweep_and_the_operator_learns_how
     assert {_ended(each) for each in (*held, free)} == {("cancelled", "error")}
 
 
-def test_a_turn_that_is_released_within_the_wait_is_stopped_by_the_refusal_itself(
+def test_a_turn_that_is_unlocked_in_time_is_stopped_by_the_revocation_itself(
     alice: World, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
 ) -> None:
     if not on_postgres:

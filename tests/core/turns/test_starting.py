@@ -73,7 +73,7 @@ def test_two_sessions_may_use_the_same_turn_id(alice: World, bob: World) -> None
 
 
 @pytest.mark.rule("R154")
-def test_attachments_reach_the_model_and_are_told_as_they_came(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_attachments_reach_the_model_and_are_shown_as_they_were_sent(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     script = model.script([text("ok")])
@@ -116,7 +116,7 @@ def test_attachments_reach_the_model_and_are_told_as_they_came(alice: World, sta
 
 
 @pytest.mark.rule("R90")
-def test_a_turn_that_lives_is_in_the_way_even_while_it_waits(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_live_turn_prevents_a_new_one_even_while_it_waits(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([call("add_one", {"n": 1})], [text("never")]))
@@ -133,7 +133,7 @@ def test_a_turn_that_lives_is_in_the_way_even_while_it_waits(alice: World, start
 
 
 @pytest.mark.rule("R146")
-def test_a_cancel_names_its_turn_and_is_told_with_its_origin(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_a_cancel_stops_its_turn_and_its_event_has_the_origin(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice)
     start(alice, session, model.script([text("Half"), gate("hold"), text("never")]))
@@ -157,7 +157,7 @@ def test_the_state_has_the_sum_of_the_turns_tokens(alice: World, start_worker: A
 
 
 @pytest.mark.rule("R152")
-def test_what_goes_on_is_told_and_cleared(alice: World, start_worker: Any, model: ModelServer) -> None:
+def test_the_activity_is_published_and_cleared(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice, approval="auto")
     start(alice, session, model.script([call("block", {"n": 1})], [text("never")]))
@@ -169,9 +169,7 @@ def test_what_goes_on_is_told_and_cleared(alice: World, start_worker: Any, model
     assert told == ["Running block", None]
 
 
-def test_several_tools_that_run_beside_each_other_leave_no_activity_behind(
-    alice: World, start_worker: Any, model: ModelServer
-) -> None:
+def test_concurrent_tools_leave_no_activity_behind(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = make(alice, approval="auto")
     both = [call("block", {"n": 1}), *(call("add_one", {"n": number}) for number in range(6))]

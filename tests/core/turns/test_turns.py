@@ -181,7 +181,9 @@ def test_partial_results_leave_the_turn_waiting(alice: World, start_worker: Call
 
 
 @pytest.mark.rule("A76")
-def test_a_user_message_closes_what_waits(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:
+def test_a_user_message_closes_the_calls_of_a_waiting_turn(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
     start_worker()
     session = alice.session(tools=[{"name": "add_one"}], client_tools=[READ_LOG])
     first = alice.say(session, model.script([call("read_log", {}, id="p1"), call("add_one", {"n": 1}, id="p2")]))
@@ -219,7 +221,7 @@ def test_wrong_answers_change_nothing(alice: World, start_worker: Callable[[], W
 
 
 @pytest.mark.rule("A90")
-def test_a_seed_may_leave_calls_open(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:
+def test_a_seed_may_have_open_calls_at_its_end(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:
     start_worker()
     script = model.script([text("never")], [text("Thanks.")])
     blocks = [
@@ -300,7 +302,9 @@ def test_a_turns_size_counts_over_its_runs_and_its_end_says_so(
 
 
 @pytest.mark.rule("A85")
-def test_a_provider_that_drops_leaves_what_was_said(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:
+def test_the_text_before_a_dropped_provider_connection_is_kept(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
     start_worker()
     session = alice.session()
     turn = wait_for_state(alice.say(session, model.script([text("The tide is "), call("hidden", {"n": 1}), drop()])), "error")
@@ -419,7 +423,7 @@ def test_a_removed_agent_runs_no_turn(alice: World, agents: Callable[..., object
 
 
 @pytest.mark.rule("A50", "A82", "A7")
-def test_overrides_hold_on_or_change_nothing(alice: World) -> None:
+def test_overrides_persist_or_change_nothing(alice: World) -> None:
     session = alice.session(client_tools=[{**READ_LOG, "name": "add_one"}])
     for wrong in (
         Overrides(tool_refs=[{"name": "add_one"}]),
@@ -440,7 +444,7 @@ def test_overrides_hold_on_or_change_nothing(alice: World) -> None:
     assert facts.client_tools == []
 
 
-def test_another_tenants_session_is_not_there(alice: World, bob: World) -> None:
+def test_another_tenants_session_does_not_exist_for_a_turn(alice: World, bob: World) -> None:
     session = alice.session()
     for act in (
         lambda: bob.say(session, "hi"),
@@ -471,7 +475,7 @@ def test_a_tool_that_an_operator_named_like_a_clients_takes_its_place(
 
 
 @pytest.mark.rule("A73")
-def test_a_call_nobody_can_serve_takes_no_answer_from_a_client(alice: World) -> None:
+def test_a_call_that_nobody_can_serve_accepts_no_answer_of_a_client(alice: World) -> None:
     """The run that made it is answering it; a second result would stand beside the first."""
     session = alice.session()
     accepted = alice.say(session, "x")
@@ -503,6 +507,6 @@ def test_compaction_leaves_a_call_out_with_its_result_however_far_behind(alice: 
     assert len(full(session)) == 6
 
 
-def test_what_a_client_sends_shows_in_no_repr() -> None:
+def test_a_clients_content_is_in_no_repr() -> None:
     assert "s3cret" not in repr(Overrides(options={"key": "s3cret"}))
     assert "diary" not in repr(ClientResult(0, "c", "my diary"))

@@ -13,7 +13,7 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, pause, text
 
 
-def test_a_run_whose_model_is_silent_is_another_workers_at_once_and_counts_as_no_take_over(
+def test_a_run_whose_model_has_not_answered_goes_to_another_worker_and_counts_as_no_take_over(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     first = start_worker()
@@ -33,7 +33,7 @@ def test_a_run_whose_model_is_silent_is_another_workers_at_once_and_counts_as_no
     assert full(session)[-1] == ("assistant", "said once")
 
 
-def test_an_answer_that_is_being_given_goes_on_to_its_commit_point(
+def test_an_answer_in_progress_continues_to_its_commit_point(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     first = start_worker()
@@ -53,7 +53,7 @@ def test_an_answer_that_is_being_given_goes_on_to_its_commit_point(
     assert full(session)[-1] == ("assistant", "by another")
 
 
-def test_an_answer_longer_than_the_drain_ends_with_what_was_said(
+def test_an_answer_longer_than_the_drain_ends_with_the_text_so_far(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     first = start_worker()
@@ -66,7 +66,7 @@ def test_an_answer_longer_than_the_drain_ends_with_what_was_said(
     assert full(session)[-1] == ("assistant", "too ")
 
 
-def test_a_run_is_given_back_by_nobody_but_its_own_fence(alice: World) -> None:
+def test_a_run_is_given_back_only_under_its_own_fence(alice: World) -> None:
     accepted = alice.say(alice.session(), "hello")
     claimed = claim_one("a worker")
     assert claimed is not None

@@ -51,7 +51,7 @@ def _long_ago(session: Session) -> None:
 
 @pytest.mark.rule("A32", "A92")
 @pytest.mark.parametrize("state", ["queued", "speaking", "in a tool", "waiting", "done"])
-def test_a_session_deleted_in_any_state_leaves_no_word(
+def test_a_session_deleted_in_any_state_leaves_no_content(
     alice: World,
     start_worker: Callable[[], Worker],
     model: ModelServer,
@@ -118,7 +118,7 @@ def test_removing_one_session_leaves_the_next_alone(alice: World, model: ModelSe
     assert [event.kind for event in events] == ["session_created", "turn_started", "title_changed"]
 
 
-def test_one_step_that_fails_keeps_no_other_from_its_work(
+def test_a_failing_step_does_not_stop_the_others(
     alice: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whichever it is, in every round."""
@@ -138,7 +138,7 @@ def test_one_step_that_fails_keeps_no_other_from_its_work(
     assert WORD not in caplog.text
 
 
-def test_a_deleted_session_that_cannot_be_removed_keeps_no_other_and_no_retention(
+def test_a_deleted_session_that_cannot_be_removed_delays_no_other_and_no_retention(
     alice: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, sound, idle = (alice.session() for _ in range(3))
@@ -166,7 +166,9 @@ def test_a_deleted_session_that_cannot_be_removed_keeps_no_other_and_no_retentio
 
 
 @pytest.mark.parametrize("table", ["session", "turn", "message"])
-def test_a_locked_row_of_a_deleted_session_keeps_no_other(alice: World, bob: World, on_postgres: bool, table: str) -> None:
+def test_a_locked_row_of_a_deleted_session_delays_no_other_session(
+    alice: World, bob: World, on_postgres: bool, table: str
+) -> None:
     if not on_postgres:
         pytest.skip("SQLite has no row locks")
     held, free = (world.session(seed=[{"role": "user", "content": WORD}]) for world in (alice, bob))
@@ -187,7 +189,9 @@ def test_a_locked_row_of_a_deleted_session_keeps_no_other(alice: World, bob: Wor
     assert not Session.with_deleted.exists()
 
 
-def test_a_locked_session_keeps_no_other_from_retention(alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_session_does_not_delay_the_retention_of_others(
+    alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not on_postgres:
         pytest.skip("SQLite has no row locks")
     monkeypatch.setattr(retention, "BATCH", 1)
@@ -201,9 +205,7 @@ def test_a_locked_session_keeps_no_other_from_retention(alice: World, on_postgre
     assert retention.enforce(60) == 1
 
 
-def test_locked_rows_are_passed_over_where_many_are_deleted_at_once(
-    alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_rows_are_skipped_by_batch_deletes(alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not on_postgres:
         pytest.skip("SQLite has no row locks")
     monkeypatch.setattr(rounds, "_DELETED_AT_ONCE", 2)

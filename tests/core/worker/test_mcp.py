@@ -82,7 +82,7 @@ def pending(session: Session, name: str, state: str = "pending") -> ToolCall:
 # --- as any other tool ---
 
 
-def test_a_turn_calls_a_servers_tool_and_gives_the_model_what_it_said(
+def test_a_turn_calls_a_servers_tool_and_the_model_gets_its_result(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -96,7 +96,7 @@ def test_a_turn_calls_a_servers_tool_and_gives_the_model_what_it_said(
     assert asked[0]["function"]["parameters"]["required"] == ["path"]
 
 
-def test_a_worker_that_stops_says_goodbye_to_servers_that_keep_sessions(
+def test_a_stopping_worker_closes_its_sessions_with_mcp_servers(
     alice: World, harbour: AgentSpec, server: McpServer, start_worker: Any, model: ModelServer
 ) -> None:
     one = start_worker()
@@ -154,7 +154,7 @@ def test_a_definition_with_a_servers_tools_is_stored_whole_and_without_its_secre
     assert Turn.objects.get(session=session).format == 2
 
 
-def test_a_turn_goes_on_with_the_tools_it_began_with(
+def test_a_turn_keeps_the_tools_it_started_with(
     alice: World, harbour: AgentSpec, server: McpServer, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -173,7 +173,7 @@ def test_a_turn_goes_on_with_the_tools_it_began_with(
 # --- trouble ---
 
 
-def test_a_server_that_is_down_is_a_clear_word_for_the_model(
+def test_the_model_gets_a_clear_error_for_a_server_that_is_down(
     alice: World, harbour: AgentSpec, server: McpServer, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -186,7 +186,7 @@ def test_a_server_that_is_down_is_a_clear_word_for_the_model(
     assert results(session) == ["Tool execution failed: the MCP server harbour cannot be reached"]
 
 
-def test_an_agent_whose_server_nobody_has_ever_seen_works_and_its_model_is_told(
+def test_an_agent_whose_server_was_never_reachable_works_and_its_model_is_informed(
     alice: World, agents: Callable[..., AgentSpec], start_worker: Any, model: ModelServer
 ) -> None:
     gone = McpServer()
@@ -222,7 +222,7 @@ def private(agents: Callable[..., AgentSpec], server: McpServer, alice: World) -
     return agents(mcp=(McpSpec("harbour", server.url, OWN),), tools=(), options=(TOKEN, OptionSpec("secret", "key", default="k")))
 
 
-def test_tools_that_only_a_session_can_see_are_active_and_ask(
+def test_tools_found_with_a_sessions_own_secret_are_active_and_ask(
     alice: World, private: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     assert tool_names() == set()
@@ -240,7 +240,7 @@ def test_tools_that_only_a_session_can_see_are_active_and_ask(
     assert "harbour" not in str(model.requests_of(script)[0].body["messages"])
 
 
-def test_a_tool_of_the_application_keeps_its_name_before_what_only_a_run_can_see(
+def test_an_applications_tool_comes_before_a_found_tool_of_the_same_name(
     alice: World, private: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -274,7 +274,7 @@ def test_two_sessions_are_two_identities_and_share_nothing_at_the_server(
     assert not any("canary" in record.getMessage() for record in caplog.records if not record.name.startswith("mcp.server"))
 
 
-def test_who_is_not_let_in_has_no_tools_and_the_model_knows_why(
+def test_a_session_refused_by_the_server_has_no_tools_and_the_model_gets_the_reason(
     alice: World, private: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -333,7 +333,7 @@ def test_a_servers_question_reaches_the_client_and_its_answer_the_server(
 
 
 @pytest.mark.parametrize("response", ["decline", "cancel"])
-def test_a_question_that_is_refused_is_told_as_it_was(
+def test_a_declined_or_cancelled_question_is_reported_to_the_server_as_such(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer, response: Any
 ) -> None:
     start_worker()
@@ -344,7 +344,7 @@ def test_a_question_that_is_refused_is_told_as_it_was(
     assert results(session) == [f"{response}: None"]
 
 
-def test_where_nobody_attends_a_question_is_declined_at_once(
+def test_a_question_is_declined_at_once_if_no_client_is_present(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -355,7 +355,7 @@ def test_where_nobody_attends_a_question_is_declined_at_once(
     assert not Form.objects.filter(session=session).exists()
 
 
-def test_who_only_started_the_turn_is_asked_as_long_as_they_are_there(
+def test_the_client_that_started_the_turn_is_asked_while_it_is_present(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     start_worker()
@@ -375,9 +375,7 @@ def test_who_only_started_the_turn_is_asked_as_long_as_they_are_there(
     assert results(session) == ["decline: None", "cancel: None"]
 
 
-def test_a_turn_that_is_cancelled_takes_its_question_with_it(
-    alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
-) -> None:
+def test_cancelling_a_turn_closes_its_question(alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer) -> None:
     start_worker()
     session = attended(alice)
     accepted = alice.say(session, model.script([call("ask", {}, id="a")], [text("ok")]))
@@ -389,7 +387,7 @@ def test_a_turn_that_is_cancelled_takes_its_question_with_it(
         forms.complete(alice.caller, session, name, "accept", ANSWERS, dispatched=action())
 
 
-def test_a_question_of_a_worker_that_went_away_is_closed_by_the_next(
+def test_a_question_of_a_dead_workers_run_is_closed_by_the_next_worker(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer
 ) -> None:
     first = start_worker()
@@ -406,7 +404,7 @@ def test_a_question_of_a_worker_that_went_away_is_closed_by_the_next(
         forms.complete(alice.caller, session, name, "accept", ANSWERS, dispatched=action())
 
 
-def test_a_question_is_closed_when_its_calls_time_is_up(
+def test_a_question_is_closed_when_its_call_times_out(
     alice: World, harbour: AgentSpec, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agents_app.mcp.toolset.QUESTION_SECONDS", 4.0)

@@ -81,7 +81,7 @@ def said(steps: list[Any]) -> str:
 
 @pytest.mark.usefixtures("on_a_server")
 @pytest.mark.rule("A78")
-def test_a_turn_outlasts_an_outage_of_several_leases(
+def test_a_turn_survives_a_database_outage_of_several_lease_times(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     """One answer, asked for once, whole; a second worker that waits for dead runs leaves it to its owner."""
@@ -103,7 +103,7 @@ def test_a_turn_outlasts_an_outage_of_several_leases(
 
 @pytest.mark.usefixtures("on_a_server")
 @pytest.mark.rule("A78")
-def test_a_provider_is_held_back_while_the_database_is_away_and_its_time_does_not_run(
+def test_a_provider_is_paused_during_an_outage_and_its_time_limit_too(
     alice: World,
     agents: Callable[..., AgentSpec],
     start_worker: Callable[[], Worker],
@@ -130,7 +130,7 @@ def test_a_provider_is_held_back_while_the_database_is_away_and_its_time_does_no
 
 @pytest.mark.usefixtures("on_a_server")
 @pytest.mark.rule("A78")
-def test_a_step_between_two_model_calls_outlasts_an_outage(
+def test_work_between_two_model_calls_is_repeated_after_an_outage(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     """A tool ends while the database is away: its result is stored later, and the tool runs once."""
@@ -150,7 +150,7 @@ def test_a_step_between_two_model_calls_outlasts_an_outage(
 
 
 @pytest.mark.usefixtures("on_a_server")
-def test_when_an_outage_is_too_long_the_providers_call_is_closed_and_the_turn_ends(
+def test_an_outage_that_is_too_long_closes_the_providers_call_and_ends_the_turn(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
 ) -> None:
     settings.AGENTHOST_DATABASE_OUTAGE_SECONDS = 1.0
@@ -168,7 +168,7 @@ def test_when_an_outage_is_too_long_the_providers_call_is_closed_and_the_turn_en
 
 
 @pytest.mark.usefixtures("on_a_server")
-def test_a_worker_learns_with_its_first_renewal_that_a_run_was_taken_over(
+def test_a_worker_notices_at_its_first_renewal_that_a_run_was_taken_over(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
 ) -> None:
     """Nothing else tells it: it does not sweep, and its run says nothing that could be refused."""
@@ -213,9 +213,7 @@ def _sweeper_beside_a_run_that_is_over(alice: World) -> Sweeper:
     return Sweeper("w", _in_contact_since=float("-inf"))
 
 
-def test_a_sweeper_that_was_cut_off_leaves_runs_to_their_owners_for_one_lease(
-    alice: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweeper_waits_for_one_lease_after_it_lost_contact(alice: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It saw no error: its statement waited in a frozen server, and the database's clock tells."""
     sweeper = _sweeper_beside_a_run_that_is_over(alice)
     sweeper._seen_at = live_workers.database_clock() - timedelta(seconds=20)
@@ -231,14 +229,14 @@ def test_a_sweeper_that_never_lost_contact_takes_over(alice: World) -> None:
     assert sweeper.take_next() is not None
 
 
-def test_a_take_over_that_was_delayed_on_its_way_takes_nothing(alice: World) -> None:
+def test_a_delayed_take_over_statement_takes_nothing_over(alice: World) -> None:
     """The statement was sent before an outage and executed after it, before the owner's renewal."""
     _sweeper_beside_a_run_that_is_over(alice)
     assert turns.take_over("w", until=live_workers.database_clock() - timedelta(seconds=1)) is None
     assert turns.take_over("w", until=live_workers.database_clock() + timedelta(seconds=60)) is not None
 
 
-def test_clients_that_could_not_be_heard_during_an_outage_have_time_to_be_heard_again(alice: World) -> None:
+def test_clients_have_time_to_renew_their_presence_after_an_outage(alice: World) -> None:
     sweeper = Sweeper("w", _in_contact_since=float("-inf"))
     assert sweeper.take_next() is None
     assert sweeper.settled_until(15.0) is not None
@@ -247,7 +245,7 @@ def test_clients_that_could_not_be_heard_during_an_outage_have_time_to_be_heard_
     assert sweeper.settled_until(15.0) is None
 
 
-def test_a_look_for_vanished_clients_that_was_delayed_on_its_way_finds_none(alice: World) -> None:
+def test_a_delayed_query_for_vanished_clients_finds_none(alice: World) -> None:
     """Neither those whose connections were silent, nor those whose grace seems to be over."""
     session = alice.session()
     SessionClient.objects.create(session=session, tenant_id=session.tenant_id, client="c1", joined_at=timezone.now())
@@ -264,7 +262,7 @@ def test_a_look_for_vanished_clients_that_was_delayed_on_its_way_finds_none(alic
 # --- calls that are made again ---
 
 
-def test_a_steering_message_whose_answer_was_lost_is_given_again(alice: World) -> None:
+def test_a_steering_message_is_returned_again_if_the_commits_answer_was_lost(alice: World) -> None:
     session = alice.session()
     accepted = alice.say(session, "hello")
     claimed = claim_one("w")
@@ -284,7 +282,7 @@ def test_a_steering_message_whose_answer_was_lost_is_given_again(alice: World) -
 
 
 @pytest.mark.parametrize("error", [OperationalError, NotReady])
-async def test_a_call_is_made_again_until_the_database_answers(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_is_repeated_until_the_database_answers(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outage, "_FIRST_PAUSE", 0.0)
     failures = [error(), error()]
 
@@ -296,7 +294,7 @@ async def test_a_call_is_made_again_until_the_database_answers(error: type[Excep
     assert await outage.outlast(ask) == "answer"
 
 
-async def test_a_call_that_the_database_refuses_is_not_made_again() -> None:
+async def test_a_call_that_the_database_refuses_is_not_repeated() -> None:
     asked = []
 
     async def ask() -> None:
@@ -319,7 +317,7 @@ async def test_a_call_that_fails_for_longer_than_an_outage_may_last_fails(settin
         await outage.outlast(ask)
 
 
-def test_a_standby_that_is_not_promoted_yet_counts_as_away() -> None:
+def test_a_standby_that_is_not_promoted_yet_counts_as_an_outage() -> None:
     """Django has no class of its own for this refusal."""
     error = InternalError()
     assert not database.is_away(error)

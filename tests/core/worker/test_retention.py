@@ -45,7 +45,7 @@ def there(world: World, session: Session) -> bool:
     return True
 
 
-def test_idle_sessions_go_by_the_policy_and_used_ones_stay(alice: World, bob: World) -> None:
+def test_idle_sessions_are_deleted_by_policy_and_used_ones_stay(alice: World, bob: World) -> None:
     keep(alice, 30)
     old, young = age(alice.session(options={"key": "sk-mine"}), 31), age(alice.session(), 29)
     bobs = age(bob.session(), 1000)
@@ -55,7 +55,7 @@ def test_idle_sessions_go_by_the_policy_and_used_ones_stay(alice: World, bob: Wo
     assert Session.with_deleted.get(pk=old.pk).option_values.count() == 0
 
 
-def test_a_session_that_goes_says_so_as_if_its_client_had_deleted_it(alice: World) -> None:
+def test_retention_publishes_the_same_event_as_a_deletion_by_a_client(alice: World) -> None:
     keep(alice, 1)
     by_client, by_policy = alice.session(), age(alice.session(), 2)
     deleting.delete(alice.caller, by_client)
@@ -92,7 +92,7 @@ def test_a_session_with_a_live_turn_stays_however_old(
     assert [there(alice, each) for each in (waiting, running, queued)] == [True, False, True]
 
 
-def test_a_session_used_between_the_look_and_the_deletion_stays(alice: World) -> None:
+def test_a_session_used_between_the_query_and_the_deletion_stays(alice: World) -> None:
     session = age(alice.session(), 10)
     since = timezone.now() - timedelta(days=5)
     assert deleting.idle_sessions(alice.caller.tenant, since, 10) == [session.pk]
@@ -102,7 +102,7 @@ def test_a_session_used_between_the_look_and_the_deletion_stays(alice: World) ->
     assert turn_of(alice.say(alice.session(), "x")).state == "queued"
 
 
-def test_batches_take_turns_between_tenants_and_say_how_far_they_are(
+def test_tenants_take_turns_by_batches_and_progress_is_logged(
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
@@ -117,7 +117,7 @@ def test_batches_take_turns_between_tenants_and_say_how_far_they_are(
     assert "days=7 count=5" in lines[-1]
 
 
-def test_a_round_without_time_left_leaves_the_rest_to_the_next(alice: World) -> None:
+def test_a_round_without_time_left_leaves_the_rest_to_the_next_round(alice: World) -> None:
     keep(alice, 1)
     age(alice.session(), 2)
     assert retention.enforce(0) == 0
@@ -125,6 +125,6 @@ def test_a_round_without_time_left_leaves_the_rest_to_the_next(alice: World) -> 
 
 
 @pytest.mark.parametrize("days", [0, -1, 36_501])
-def test_a_retention_that_cannot_be_is_refused(alice: World, days: int) -> None:
+def test_an_invalid_retention_is_refused(alice: World, days: int) -> None:
     with pytest.raises(InvalidInput):
         keep(alice, days)

@@ -173,7 +173,7 @@ def test_calls_and_their_results_go_into_a_summary_together(
         assert [message["tool_call_id"] for message in request.messages if message["role"] == "tool"] == asked
 
 
-def test_nobody_who_watches_a_session_hears_of_its_summaries(
+def test_clients_of_a_session_are_not_shown_its_summaries(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -191,7 +191,7 @@ def test_nobody_who_watches_a_session_hears_of_its_summaries(
 # --- what it costs -------------------------------------------------------------------------------
 
 
-def test_a_summarys_tokens_are_its_tenants_and_its_keys_and_are_told_apart(
+def test_a_summarys_tokens_count_for_its_tenant_and_key_with_their_own_purpose(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -234,7 +234,7 @@ def make_tenant_with(slug: str) -> Any:
 
 
 @pytest.mark.rule("A99")
-def test_where_no_summary_is_to_be_had_turns_are_dropped_and_it_is_not_tried_again_and_again(
+def test_if_a_summary_fails_turns_are_dropped_and_it_is_not_retried_at_once(
     alice: World,
     rememberer: AgentSpec,
     start_worker: Callable[[], Worker],
@@ -262,7 +262,7 @@ def test_where_no_summary_is_to_be_had_turns_are_dropped_and_it_is_not_tried_aga
 
 
 @pytest.mark.rule("A99")
-def test_a_former_summary_goes_on_standing_where_the_next_one_fails(
+def test_an_earlier_summary_stays_in_effect_if_the_next_one_fails(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -278,7 +278,7 @@ def test_a_former_summary_goes_on_standing_where_the_next_one_fails(
     assert all(length(request) <= LIMIT for request in of_agent(model))
 
 
-def test_a_summary_that_fails_inside_the_server_holds_up_nothing(
+def test_a_summary_with_an_internal_error_delays_nothing(
     alice: World,
     rememberer: AgentSpec,
     start_worker: Callable[[], Worker],
@@ -306,7 +306,7 @@ def test_a_summary_that_fails_inside_the_server_holds_up_nothing(
 
 
 @pytest.mark.rule("A99")
-def test_a_summarising_model_that_never_answers_holds_a_run_no_longer_than_its_time(
+def test_a_summarising_model_that_never_answers_delays_a_run_no_longer_than_its_limit(
     alice: World,
     rememberer: AgentSpec,
     start_worker: Callable[[], Worker],
@@ -363,7 +363,7 @@ def test_a_summary_of_what_was_cut_meanwhile_is_not_stored(alice: World, remembe
     assert summaries(session) == [(3, "newer")]
 
 
-def test_a_later_truncation_takes_back_the_summary_that_reaches_beyond_it(
+def test_a_later_truncation_removes_the_summary_that_covers_cut_messages(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -496,7 +496,7 @@ def test_a_worker_that_dies_while_a_run_waits_for_its_summary_loses_nothing(
     assert of_agent(model)[-1].messages[2]["content"] == STANDS
 
 
-def test_a_worker_that_goes_away_leaves_its_summaries_to_others(
+def test_a_stopping_worker_leaves_its_summaries_to_others(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
@@ -512,7 +512,7 @@ def test_a_worker_that_goes_away_leaves_its_summaries_to_others(
     assert DueSummary.objects.filter(session=session).count() == 0
 
 
-def test_a_worker_that_goes_away_gives_back_a_run_that_waits_for_its_summary(
+def test_a_stopping_worker_gives_back_a_run_that_waits_for_its_summary(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
@@ -530,7 +530,7 @@ def test_a_worker_that_goes_away_gives_back_a_run_that_waits_for_its_summary(
     assert of_agent(model)[-1].messages[2]["content"] == STANDS
 
 
-def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace_and_begins_no_other(
+def test_a_stopping_worker_lets_a_summary_finish_in_its_grace_time_and_starts_no_other(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
@@ -548,7 +548,7 @@ def test_a_worker_that_goes_away_lets_a_summary_finish_in_its_grace_and_begins_n
     assert len(of_scribe(model)) == 1
 
 
-def test_a_tenant_with_many_long_conversations_does_not_take_all_places(alice: World, bob: World, rememberer: AgentSpec) -> None:
+def test_a_tenant_with_many_long_conversations_does_not_use_all_slots(alice: World, bob: World, rememberer: AgentSpec) -> None:
     for world, count in ((alice, 5), (bob, 1)):
         for _ in range(count):
             due_session(world)
@@ -558,7 +558,7 @@ def test_a_tenant_with_many_long_conversations_does_not_take_all_places(alice: W
     assert summary_queue.claim("one", 4, [alice.caller.tenant]) == []
 
 
-def test_a_fork_takes_a_summary_along_that_covers_only_what_is_copied(
+def test_a_fork_copies_a_summary_that_covers_only_copied_messages(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     start_worker()
@@ -583,7 +583,7 @@ def fork(world: World, source: Session, turn: Turn, uri: str) -> Session:
 # --- how fast ------------------------------------------------------------------------------------
 
 
-def test_a_turn_in_a_long_conversation_reads_only_what_was_not_summarised(alice: World, on_postgres: bool) -> None:
+def test_a_turn_in_a_long_conversation_reads_only_messages_behind_the_summary(alice: World, on_postgres: bool) -> None:
     """Ten thousand messages, a few behind the summary, and two system messages far before it."""
     seed: list[dict[str, Any]] = [{"role": "user", "content": f"{number}"} for number in range(10_000)]
     seed[0] = seed[5_000] = {"role": "system", "content": "Be kind."}

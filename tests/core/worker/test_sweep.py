@@ -105,7 +105,7 @@ def test_a_locked_session_with_a_vanished_client_delays_no_other_tenant(
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.parametrize("row", ["session", "turn", "call", "position", "counter"])
-def test_whatever_row_of_a_tenant_is_locked_other_tenants_turns_are_taken_over_and_deadlines_met(
+def test_no_locked_row_of_one_tenant_delays_other_tenants_take_overs_and_deadlines(
     alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, row: str
 ) -> None:
     """Alice's run is in a tool, so that its end closes a call; Bob's has spoken and ends too."""
@@ -167,7 +167,7 @@ def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_l
     wait_for(lambda: sweeper.take_next() or turn_of(held[-1]).state == "error", "what was locked is taken over afterwards")
 
 
-def test_an_answer_of_many_pieces_is_put_together_in_time_that_grows_with_its_length_alone() -> None:
+def test_joining_an_answer_of_many_pieces_takes_linear_time() -> None:
     def taken(deltas: int) -> float:
         events = [stream(Kind.STEP_STARTED, step=1), stream(Kind.TEXT_OPENED, part="1.0")]
         events += [stream(Kind.TEXT_DELTA, part="1.0", delta="x" * 4000)] * deltas
@@ -208,7 +208,7 @@ def test_tenants_take_turns_when_dead_workers_runs_are_taken_over(
 
 
 @pytest.mark.usefixtures("row_locks")
-def test_more_overdue_turns_of_one_tenant_than_a_round_takes_keep_out_no_other_tenant(
+def test_many_overdue_turns_of_one_tenant_delay_no_other_tenants(
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "_OF_A_TENANT", 2)
@@ -225,7 +225,7 @@ def test_more_overdue_turns_of_one_tenant_than_a_round_takes_keep_out_no_other_t
 
 
 @pytest.mark.usefixtures("row_locks")
-def test_a_locked_total_of_one_tenant_keeps_no_other_tenants_usage_from_being_folded(alice: World, bob: World) -> None:
+def test_a_locked_usage_total_of_one_tenant_delays_no_other_tenants_folding(alice: World, bob: World) -> None:
     for world in (alice, bob):
         world.session()
     while quotas.fold(100):
@@ -242,9 +242,7 @@ def test_a_locked_total_of_one_tenant_keeps_no_other_tenants_usage_from_being_fo
     assert quotas.used(alice.caller.tenant, Measure.SESSIONS) == 2
 
 
-def test_entries_that_cannot_be_added_up_keep_no_other_tenants_usage_from_being_folded(
-    alice: World, bob: World, on_postgres: bool
-) -> None:
+def test_usage_entries_that_cannot_be_added_delay_no_other_tenants_folding(alice: World, bob: World, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite reports it as it reports a database that cannot be used")
     alice.session()
@@ -313,7 +311,7 @@ def test_a_turn_that_cannot_be_taken_over_now_delays_no_other_and_does_not_count
     assert later.turn_id == broken.turn_id
 
 
-async def test_a_duty_says_once_that_it_fails_and_once_that_it_is_well_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_periodic_task_logs_once_that_it_fails_and_once_that_it_recovered(caplog: pytest.LogCaptureFixture) -> None:
     errors: list[Exception | None] = [ValueError("a"), ValueError("b"), OperationalError("c"), None, None, ValueError("d")]
 
     async def do() -> None:
@@ -363,7 +361,7 @@ def test_a_worker_takes_over_no_more_runs_than_it_has_slots_for(
     assert full(Session.objects.get(pk=turn_of(queued).session_id))[-1] == ("assistant", "after them")
 
 
-def test_clients_of_a_deleted_session_hold_up_no_round(alice: World, settings: Any) -> None:
+def test_clients_of_a_deleted_session_delay_no_round(alice: World, settings: Any) -> None:
     session = with_vanished_client(alice)
     Session.objects.filter(pk=session.pk).update(deleted_at=timezone.now())
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0

@@ -29,7 +29,7 @@ from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.steps import call, gate, text
 
 
-def test_a_run_that_finishes_while_its_worker_winds_down_is_left_to_it(
+def test_a_run_that_finishes_while_its_worker_stops_is_not_handed_over(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
 ) -> None:
     """Its leases are renewed until the last run is over, however long the grace is."""
@@ -52,7 +52,7 @@ def test_a_run_that_finishes_while_its_worker_winds_down_is_left_to_it(
     assert full(session)[-1] == ("assistant", "to the end")
 
 
-def test_a_worker_that_goes_away_gives_its_run_back_between_two_steps(
+def test_a_stopping_worker_hands_its_run_over_between_two_steps(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
     tools.forget()
@@ -90,7 +90,7 @@ def test_a_stopped_worker_leaves_no_task_and_no_caller_behind(
     assert wait_for_state(accepted, "error").error == "interrupted"
 
 
-def test_a_run_that_does_not_heed_its_stop_keeps_no_lease(
+def test_the_lease_of_a_run_that_ignores_its_stop_is_not_renewed(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was told to stop is no longer driven, so whoever sweeps may have it."""
@@ -116,7 +116,7 @@ def test_a_run_that_does_not_heed_its_stop_keeps_no_lease(
         go.set()
 
 
-def test_a_worker_that_takes_over_its_own_run_drives_it_once(
+def test_a_worker_that_takes_over_its_own_run_runs_it_once(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
 ) -> None:
     """The stale writes of the run before say nothing about the one that goes on."""
@@ -135,7 +135,7 @@ def test_a_worker_that_takes_over_its_own_run_drives_it_once(
     assert (turn.state, turn.takeovers) == ("done", 1)
 
 
-def test_old_runs_word_about_its_provider_is_not_taken_for_the_new_ones(alice: World) -> None:
+def test_an_old_runs_closed_provider_call_is_not_recorded_for_the_new_run(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
     old = claim_one("one")
     assert old is not None
@@ -151,7 +151,7 @@ def test_old_runs_word_about_its_provider_is_not_taken_for_the_new_ones(alice: W
     assert turn_of(accepted).provider_closed_at is not None
 
 
-def test_what_goes_wrong_inside_is_logged_without_its_words(
+def test_an_internal_error_is_logged_without_its_message(
     alice: World,
     start_worker: Callable[[], Worker],
     model: ModelServer,
@@ -171,7 +171,7 @@ def test_what_goes_wrong_inside_is_logged_without_its_words(
     assert "diary" not in caplog.text
 
 
-def test_one_turn_that_cannot_be_taken_over_holds_up_no_other(
+def test_one_turn_that_cannot_be_taken_over_delays_no_other(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, good = alice.say(alice.session(), "x"), alice.say(alice.session(), model.script([text("well")]))
@@ -193,7 +193,7 @@ def test_one_turn_that_cannot_be_taken_over_holds_up_no_other(
     wait_for_state(later, "done")
 
 
-def test_a_turn_that_somebody_has_locked_keeps_no_other_from_its_renewal(
+def test_a_locked_turn_delays_no_other_turns_lease_renewal(
     alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, on_postgres: bool
 ) -> None:
     if not on_postgres:
@@ -223,7 +223,7 @@ def test_a_turn_that_somebody_has_locked_keeps_no_other_from_its_renewal(
         stopping.cancel_tenant(world.caller.tenant)
 
 
-def test_a_turn_that_somebody_has_locked_keeps_no_other_from_being_free_when_its_worker_goes_away(
+def test_a_locked_turn_delays_no_other_turns_release_when_its_worker_stops(
     alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, on_postgres: bool
 ) -> None:
     if not on_postgres:
@@ -296,7 +296,7 @@ def test_long_histories_of_one_tenant_that_are_read_for_long_delay_no_other_tena
         assert full(session)[-1] == ("assistant", "read")
 
 
-def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_to_the_disk(
+def test_a_run_asks_its_model_but_stores_nothing_before_its_claim_is_durable(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_disk, wants_to_store, stored = threading.Event(), threading.Event(), list[str]()
@@ -329,7 +329,7 @@ def test_a_run_asks_its_model_and_stores_nothing_while_its_claim_is_on_its_way_t
     assert full(session)[-1] == ("assistant", "said early, stored late")
 
 
-def test_a_run_whose_claim_a_crash_may_have_taken_is_dropped_with_its_call_to_the_model(
+def test_a_run_whose_claim_may_be_lost_in_a_crash_is_dropped_with_its_model_call(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashes = [True]
@@ -376,7 +376,7 @@ class SlowClaims:
                 self.ended += 1
 
 
-def test_the_sweeps_claims_and_the_wake_ups_take_no_more_places_than_there_are(
+def test_claims_of_the_sweep_and_of_wake_ups_together_use_no_more_slots_than_there_are(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both look when all four places are free, and each would take three: one is kept for other tenants."""
