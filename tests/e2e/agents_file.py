@@ -1,4 +1,4 @@
-"""The agents of the black-box suite, as an operator's file that points at the scripted model server."""
+"""The agents file of the end-to-end tests; its agents use the scripted model server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DEFAULT_KEY = "sk-operators-canary-0b5e"
-"""The operator's default for the secret option: it may be seen by the model server alone."""
+"""The default of the secret option. Only the model server may ever receive it."""
 HEADER_SECRET = "hdr-operators-canary-77aa"
 
 FULL = """
@@ -174,7 +174,7 @@ api_key = "sk-unreachable"
 
 
 def write(path: Path, model_url: str, *, without: str | None = None, replaced: Mapping[str, str] | None = None) -> Path:
-    """Write the file; ``without`` leaves one agent out, ``replaced`` exchanges texts, both for files that change."""
+    """Write the file. ``without`` omits one agent and ``replaced`` replaces texts, for tests that change the file."""
     agents = FILE.format(model=model_url, full=FULL.strip(), default_key=DEFAULT_KEY, header=HEADER_SECRET).split("[[agents]]\n")
     kept = [agent for agent in agents if without is None or f'name = "{without}"\n' not in agent.split("[[", 1)[0]]
     text = "[[agents]]\n".join(kept)

@@ -1,4 +1,4 @@
-"""Steps that several tests of AHP share."""
+"""Steps that many AHP tests share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def new_uri(agent: str = "echo") -> str:
 
 
 async def made(client: Watcher, agent: str = "echo", uri: str | None = None, **params: Any) -> str:
-    """A session this client has made and is subscribed to: both asked for at once (R21)."""
+    """Create a session and subscribe to it, both requests at once (R21); returns its URI."""
     uri = uri or new_uri(agent)
     answers = (
         client.ask("createSession", {"session": uri, "provider": agent, **params}),
@@ -33,7 +33,7 @@ def starting(uri: str, text: str, turn: str | None = None, **members: Any) -> di
 
 
 async def started(client: Watcher, uri: str, text: str) -> str:
-    """A turn that the host has accepted; its id."""
+    """Start a turn and wait until the host has accepted it; returns its id."""
     action = starting(uri, text)
     echo = await client.echo(await client.dispatch(action))
     assert "rejectionReason" not in echo, echo
@@ -41,7 +41,7 @@ async def started(client: Watcher, uri: str, text: str) -> str:
 
 
 async def over(client: Watcher, uri: str, turn: str) -> dict[str, Any]:
-    """The turn, once it has ended."""
+    """Wait for the end of the turn; returns it."""
 
     def found() -> dict[str, Any] | None:
         turns = client.state(uri)["turns"]
@@ -52,12 +52,12 @@ async def over(client: Watcher, uri: str, turn: str) -> dict[str, Any]:
 
 
 async def said(client: Watcher, uri: str, text: str) -> dict[str, Any]:
-    """A whole turn."""
+    """Run a turn to its end; returns it."""
     return await over(client, uri, await started(client, uri, text))
 
 
 async def refused(client: Watcher, action: dict[str, Any]) -> str:
-    """Why the host refuses this action."""
+    """Dispatch an action that the host rejects; returns the reason."""
     echo = await client.echo(await client.dispatch(action))
     assert echo["action"] == action
     return str(echo["rejectionReason"])
@@ -76,7 +76,7 @@ def call_of(client: Watcher, uri: str, name: str) -> dict[str, Any] | None:
 
 
 async def call_in(client: Watcher, uri: str, name: str, status: str) -> dict[str, Any]:
-    """The call, once it is in this state."""
+    """Wait until the call is in this state; returns it."""
 
     def found() -> dict[str, Any] | None:
         call = call_of(client, uri, name)

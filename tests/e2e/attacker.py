@@ -1,4 +1,4 @@
-"""Somebody without a key, in a process of its own: ``python -m tests.e2e.attacker KIND PORT``. Ends when it is killed.
+"""An attacker without a key, in a separate process: ``python -m tests.e2e.attacker KIND PORT``. Runs until it is killed.
 
 It uses its connections as hard as a probe would, and comes back when one is closed.
 """
@@ -18,7 +18,7 @@ def wrong_key() -> str:
 
 
 async def hold_back(port: int) -> None:
-    """A request with a well-formed key and all of its body but the last byte; then silence."""
+    """Send a request with a well-formed key and its body except for the last byte, then nothing."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         head = f"POST /aap/v3/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wrong_key()}\r\n"
@@ -45,7 +45,7 @@ async def endless_headers(port: int) -> None:
 
 
 async def silence(port: int) -> None:
-    """A connection that says nothing, or not enough."""
+    """Open a connection and send nothing, or only a part of the headers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(secrets.choice([b"", b"GET / HTTP/1.1\r\nHost:"]))
@@ -67,7 +67,7 @@ async def preflights(port: int) -> None:
 
 
 async def early_frames(port: int) -> None:
-    """A WebSocket's handshake with a wrong key, and at once a frame that is as large as one may be."""
+    """Send a WebSocket handshake with a wrong key, followed at once by a frame of the largest size."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         lines = [
@@ -80,7 +80,7 @@ async def early_frames(port: int) -> None:
         lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "", ""]
         writer.write("\r\n".join(lines).encode())
         await writer.drain()
-        # What comes together with the handshake is refused anyway.
+        # Frames sent together with the handshake would be refused anyway.
         await asyncio.sleep(0.02)
         writer.write(b"\x81\xff" + BODY_BYTES.to_bytes(8, "big") + bytes(4))
         for _ in range(BODY_BYTES // 65536 - 1):
@@ -92,7 +92,7 @@ async def early_frames(port: int) -> None:
 
 
 async def keep_asking(port: int, key: Callable[[], str], method: str = "GET") -> None:
-    """One bad key after the other, each as soon as the last one is answered."""
+    """Send requests with wrong keys, one after the other."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while True:

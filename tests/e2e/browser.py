@@ -1,4 +1,4 @@
-"""A real browser without a window, driven over its own debugging protocol.
+"""A headless browser, controlled over its debugging protocol.
 
 Needs a Chromium on the PATH (Debian: `apt-get install chromium`); no driver and no library beside it.
 """
@@ -26,7 +26,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 MISSING = "no browser on the PATH; Debian, Ubuntu: apt-get install chromium"
 START_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
-# It must reach nothing but this machine, and nobody is asked anything.
+# No network access except to this machine, and no dialogs.
 OPTIONS = (
     "--headless=new",
     "--remote-debugging-port=0",
@@ -49,19 +49,19 @@ def find() -> str | None:
 
 
 class ScriptError(Exception):
-    """What a page's script threw."""
+    """An exception in a script of a page."""
 
 
 class Page:
-    """A tab: what it runs, and what happened in it since it was opened."""
+    """A tab, with its requests and errors since it was opened."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._numbers = itertools.count(1)
         self.asked: list[str] = []
-        """Every address that the page asked for."""
+        """The URLs that the page requested."""
         self.complaints: list[str] = []
-        """Errors, uncaught exceptions, violations of its policy."""
+        """Console errors, uncaught exceptions and violations of the content security policy."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
@@ -78,19 +78,19 @@ class Page:
             self._note(message)
 
     def open(self, address: str) -> None:
-        """Goes there, and returns when the page and what it loads at once are there."""
+        """Open the URL and wait for the load event."""
         self.call("Page.navigate", url=address)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression, which may be a promise."""
+        """Evaluate an expression, which may be a promise."""
         done = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True)
         if "exceptionDetails" in done:
             raise ScriptError(done["exceptionDetails"].get("exception", {}).get("description", done["exceptionDetails"]["text"]))
         return done["result"].get("value")
 
     def wait_for(self, condition: str) -> Any:
-        """The value of an expression, as soon as it is true of the page."""
+        """Wait until an expression is true; returns its value."""
         return self.run(
             "new Promise((found, failed) => {"
             f" const until = Date.now() + {int(ANSWER_SECONDS * 500)};"
@@ -102,7 +102,7 @@ class Page:
         )
 
     def picture(self, path: Path) -> None:
-        """For a person who wants to see it."""
+        """Save a screenshot, for debugging."""
         import base64
 
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
@@ -124,7 +124,7 @@ class Browser:
         self._stack = contextlib.ExitStack()
         self._home = home
         log = self._stack.enter_context((home / "browser.log").open("wb"))
-        # A sandbox in a sandbox needs rights that root in a container lacks; the pages are our own.
+        # The sandbox does not work for root in a container. The pages are our own.
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         command = [path, *OPTIONS, *sandbox, f"--user-data-dir={home / 'profile'}", "about:blank"]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -140,7 +140,7 @@ class Browser:
 
     @contextlib.contextmanager
     def page(self) -> Iterator[Page]:
-        """A tab that shares nothing with the others."""
+        """Open a tab in a browser context of its own."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         try:
             with self._connect("/devtools/page/", target) as connection:
@@ -161,7 +161,7 @@ class Browser:
         return connect(f"ws://127.0.0.1:{port}{place}{name}", max_size=None, proxy=None, open_timeout=ANSWER_SECONDS)
 
     def _port_and_path(self) -> tuple[str, str]:
-        """It writes down where it listens as soon as it does."""
+        """The port that the browser listens on, from the file that it writes."""
         written = self._home / "profile" / "DevToolsActivePort"
         until = time.monotonic() + START_SECONDS
         while True:
@@ -184,7 +184,7 @@ class Browser:
 
 @contextlib.contextmanager
 def running(path: str) -> Iterator[Browser]:
-    # Its helpers write on for a moment after it has ended.
+    # Helper processes may still write files for a moment.
     with tempfile.TemporaryDirectory(prefix="agenthost-browser-", ignore_cleanup_errors=True) as home:
         browser = Browser(path, Path(home))
         try:
@@ -203,12 +203,12 @@ class _Blank(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Nobody reads it."""
+        """No access log."""
 
 
 @contextlib.contextmanager
 def blank_page() -> Iterator[str]:
-    """An origin of its own with an empty page; gives the origin."""
+    """Serve an empty page on another origin; yields the origin."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Blank)
     thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.05), daemon=True)
     thread.start()

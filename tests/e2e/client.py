@@ -1,4 +1,4 @@
-"""A client of AAP version 3 as an application would write one, strict about what it gets.
+"""A strict client of AAP version 3, written as an application would write one.
 
 Clients of older versions derive from it and say what differs (client_v2.py, client_v1.py).
 """
@@ -21,7 +21,7 @@ TIMEOUT = httpx.Timeout(90.0, connect=30.0)
 
 @dataclass
 class Outcome:
-    """A turn as its client saw it, whatever the form."""
+    """A turn as received by the client, in any stream mode."""
 
     stop: str
     messages: list[dict[str, Any]]
@@ -77,14 +77,14 @@ class Stream:
         return event
 
     def until(self, name: str) -> SseEvent:
-        """Read on up to the next event of this name."""
+        """Read up to the next event with this name."""
         while (event := self.next()) is not None:
             if event.name == name:
                 return event
         raise AssertionError(f"the stream ended before {name}: {[event.name for event in self.seen]}")
 
     def until_comment(self) -> None:
-        """Read until the server says that it is still there; events that come meanwhile are kept for later."""
+        """Read up to the next keep-alive comment; events before it are buffered."""
         before = self._parser.comments
         while self._parser.comments == before:
             self._ready += self._parser.feed(next(self._chunks))
@@ -115,13 +115,13 @@ def client_tool(name: str, **properties: Any) -> dict[str, Any]:
 
 
 class Client:
-    """One key on one server."""
+    """A client with one key at one server."""
 
     base = "/aap/v3"
     one = "/sessions"
-    """Below it stands one session."""
+    """The path below which sessions are addressed."""
     turns = "/turns"
-    """Below a session, where its turns are sent."""
+    """The path below a session to which turns are sent."""
 
     def __init__(self, origin: str, key: str | None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
@@ -133,7 +133,7 @@ class Client:
         self.http.close()
 
     def request(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
-        """Any request; an answer of 400 or above is checked for the form of A6."""
+        """Send a request. Responses of 400 or above must be problem documents (A6)."""
         if body is not None:
             options["json"] = body
         response = self.http.request(method, path, **options)
@@ -180,7 +180,7 @@ class Client:
         return messages
 
     def turn(self, session_id: str, *messages: Any, stream: str | None = None, **body: Any) -> Outcome:
-        """A turn to its end. A plain string is a user message."""
+        """Run a turn to its end. A plain string is a user message."""
         request = turn_body(*messages, stream=stream, **body)
         response = self.request("POST", self.at(session_id, self.turns), request)
         assert response.status_code == 200, f"{response.status_code} {response.text[:500]}"
@@ -200,7 +200,7 @@ class Client:
         return Outcome(answer["stopReason"], answer["messages"], turn_id)
 
     def refused(self, session_id: str, *messages: Any, status: int = 422, **body: Any) -> dict[str, Any]:
-        """A turn that must be refused; the problem."""
+        """Send a turn that must be refused; returns the problem document."""
         response = self.request("POST", self.at(session_id, self.turns), turn_body(*messages, **body))
         assert response.status_code == status, f"{response.status_code} {response.text[:500]}"
         problem: dict[str, Any] = response.json()
@@ -240,7 +240,7 @@ class Client:
         return answer
 
     def all_sessions(self) -> list[dict[str, Any]]:
-        """Every page of the list."""
+        """All pages of the list."""
         sessions, after = [], None
         while True:
             page = self.ok("GET", "/sessions", params={} if after is None else {"after": after})

@@ -1,4 +1,4 @@
-"""Servers for the black-box suite: one of each shape for a whole run."""
+"""Servers for the end-to-end tests: one of each shape per run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.fakes.model_server import ModelServer
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
-    """The server that the tests share; each makes its own sessions, and its own tenant if it looks at lists."""
-    # Nobody dies here, so these times are the product's: short leases run out on a machine under pressure, and frequent
-    # sweeps of servers that wait for their tests take a fifth of it.
+    """The server that tests share. Each test uses its own sessions, and its own tenant if it checks lists."""
+    # Default times, because no process is killed here. Short leases expire on a busy machine, and frequent sweeps of idle
+    # servers would use a fifth of the CPU.
     leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", "AGENTHOST_SWEEP_SECONDS": ""}
     directory = tmp_path_factory.mktemp(request.param)
     with servers.running(request.param, directory, _model_server.url, webs=1, environment=leases) as running:

@@ -1,4 +1,4 @@
-"""A page of the documentation, read aloud to a real server: its commands in sh, and what they show."""
+"""Runs the commands of a documentation page against a real server and compares their output."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PATIENCE = 60.0
 MASKS = (
     (re.compile(r"\b(sess|call|turn|req|ah)_[A-Za-z0-9_-]{16,}"), r"(\1)"),
     (re.compile(r"^id: [0-9a-f]{28}$", re.MULTILINE), "id: (position)"),
-    # How many words come as one delta is a matter of luck.
+    # The number of words per delta varies.
     (re.compile(r'^data: \{"delta":".*"\}$', re.MULTILINE), 'data: {"delta":"(words)"}'),
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    """Commands, and the answer that the page shows right below them."""
+    """A block of commands, and the output that the page shows below it."""
 
     line: int
     commands: str
@@ -65,7 +65,7 @@ def masked(text: str) -> str:
 
 
 def lines_fit(shown: str, said: str) -> bool:
-    """Line by line; a line ``…`` stands for any lines, ``…`` inside one for any words."""
+    """Compare line by line. A line ``…`` matches any lines, and ``…`` in a line matches any text."""
     pattern = "".join(
         r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"
         for line in masked(shown).strip("\n").split("\n")
@@ -74,7 +74,7 @@ def lines_fit(shown: str, said: str) -> bool:
 
 
 def value_fits(shown: Any, said: Any) -> bool:
-    """``…`` as a key stands for any members, as an element for any elements, inside a text for any words."""
+    """``…`` matches any members as a key, any elements as an element, and any text in a string."""
     match shown, said:
         case str(), str():
             return lines_fit(shown.replace("\n", "\\n"), said.replace("\n", "\\n"))
@@ -102,7 +102,7 @@ def fits(block: Block, said: str) -> bool:
 
 
 class Reader:
-    """Who follows the page: a shell, and a terminal where the server runs.
+    """A reader who follows the page: a shell, and a terminal in which the server runs.
 
     ``at`` is where the shell stands, ``more`` what its environment has beyond the usual (``{port}`` is the server's).
     """
@@ -134,7 +134,7 @@ class Reader:
             )
 
     def follow(self, block: Block) -> str:
-        """Does what the block says; what it printed."""
+        """Run the block; returns its output."""
         if block.commands.rstrip().endswith(START):
             return self.serve(block.commands.rstrip())
         commands = block.commands.replace(PORT_ON_THE_PAGE, f"127.0.0.1:{self.port}")
@@ -163,7 +163,7 @@ class Reader:
         return text.removesuffix(f"\n{end}: 0\n")
 
     def serve(self, command: str) -> str:
-        """Stops the server if there is one, starts it as the page says; what it says until it serves."""
+        """Restart the server with the page's commands; returns its output until it serves."""
         self.stop_server()
         before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:

@@ -1,4 +1,4 @@
-"""Generators of client packages, installed by name into a folder of the test run; their versions are pinned here."""
+"""Generators of client packages with pinned versions, installed into a folder of the test run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INSTALL_SECONDS = 240
 
 
 class PythonPackages:
-    """openapi-python-client in an environment of its own, which also has what its packages need."""
+    """openapi-python-client in its own virtual environment, with the dependencies of generated packages."""
 
     def __init__(self, folder: Path) -> None:
         self._bin = folder / "environment" / "bin"
@@ -28,8 +28,8 @@ class PythonPackages:
         _install([str(self._bin / "python"), "-m", "pip", "install", "--quiet", PYTHON], folder, PYTHON)
 
     def generate(self, document: Path, package: str) -> None:
-        """Raises with what the generator says, if it is not content with the whole document."""
-        # It formats what it has made with a tool of its own environment.
+        """Generate a client. Raises with the generator's output if it reports a problem in the document."""
+        # It formats the generated code with a tool from its environment.
         path = {"PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}"}
         command = [str(self._bin / "openapi-python-client"), "generate", "--path", str(document), "--meta", "none"]
         run([*command, "--output-path", str(self._packages / package), "--fail-on-warning"], self._packages, **path)
@@ -40,7 +40,7 @@ class PythonPackages:
 
 
 class NodePackages:
-    """openapi-typescript, the client library that goes with it, and the compiler."""
+    """openapi-typescript with its client library and the TypeScript compiler."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -52,7 +52,7 @@ class NodePackages:
         run(["npx", "--no-install", "openapi-typescript", str(document), "--output", str(types)], self._folder)
 
     def use(self, version: int, base_url: str, key: str) -> None:
-        """What does not fit the types is an error of the compiler's."""
+        """Compile a program against the generated types; type errors raise."""
         name = f"use_v{version}"
         self._folder.joinpath(f"{name}.ts").write_text((USES / f"{name}.ts").read_text())
         options = ["--strict", "--module", "nodenext", "--target", "es2022", "--outDir", "compiled"]
@@ -69,7 +69,7 @@ def _install(command: list[str], folder: Path, what: str) -> None:
 
 
 def run(command: list[str], folder: Path, **environment: str) -> None:
-    """Raises with what the command has written, if it fails."""
+    """Run a command; raises with its output if it fails."""
     variables: Mapping[str, str] = {**os.environ, **environment}
     done = subprocess.run(
         command, cwd=folder, env=variables, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False

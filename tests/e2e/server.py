@@ -1,4 +1,4 @@
-"""Agenthost as it runs for real: processes of ``ops/entrypoint``, embedded or in the production shape."""
+"""Real Agenthost servers: processes of ``ops/entrypoint``, embedded or in production mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.paths import ROOT
 
 START_SECONDS = 120.0
 SHORT_TIMES = {
-    # Long enough that a machine under pressure renews in time.
+    # Long enough for renewals in time on a busy machine.
     "AGENTHOST_LEASE_SECONDS": "5",
     "AGENTHOST_RENEW_SECONDS": "0.5",
     "AGENTHOST_SWEEP_SECONDS": "0.25",
@@ -58,7 +58,7 @@ for line in sys.stdin:
         connection.close_pool()
     print(*made, flush=True)
 """
-"""One process for all keys of a server: each start of Python with Django takes a second."""
+"""Creates all keys of a server in one process, because each start of Django takes a second."""
 CAST = (
     "alice/all/*/",
     "bob/all/*/",
@@ -71,7 +71,7 @@ CAST = (
 
 @dataclass
 class Keys:
-    """The cast: two tenants with every right, and keys of the first one with fewer."""
+    """Keys of two tenants with all scopes, and keys of the first one with fewer."""
 
     alice: str
     bob: str
@@ -82,7 +82,7 @@ class Keys:
 
 
 class Process:
-    """One role, with its log in a file."""
+    """A process of one role, which logs to a file."""
 
     def __init__(self, role: str, environment: Mapping[str, str], log: Path) -> None:
         self.role = role
@@ -95,7 +95,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # A group of its own: kill -9 takes the role's children along, as a machine that dies does.
+                # A process group, so that SIGKILL also ends the children, as a machine failure would.
                 start_new_session=True,
             )
 
@@ -104,13 +104,13 @@ class Process:
         return self.popen.poll() is None
 
     def kill(self) -> None:
-        """kill -9, and gone when this returns."""
+        """Kill the process with SIGKILL and wait for its end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait(10)
 
     def terminate(self) -> None:
-        """Ask it to drain; does not wait."""
+        """Send SIGTERM, so that it drains; does not wait for its end."""
         with contextlib.suppress(ProcessLookupError):
             self.popen.terminate()
 
@@ -138,19 +138,19 @@ class Server:
     workers: list[Process] = field(default_factory=list)
     redis: Redis | None = None
     owner: dict[str, str] = field(default_factory=dict)
-    """Production: what ``migrate`` gets instead of the other processes' address of the database."""
+    """In production: the database URL for ``migrate``, which uses another role than the other processes."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _clients: list[Client] = field(default_factory=list)
     _key_maker: subprocess.Popen[str] | None = None
 
-    # --- its processes ---
+    # --- processes ---
 
     def _start(self, role: str, **extra: str) -> Process:
         log = self.directory / f"{role}-{next(self._numbers)}.log"
         return Process(role, {**self.environment, **extra}, log)
 
     def start_web(self, index: int | None = None) -> Process:
-        """A web process (embedded: the one process); ``index`` starts one again on its old port."""
+        """Start a web process (embedded: the only process). ``index`` restarts one on its old port."""
         role = "embedded" if self.shape == "embedded" else "web"
         if index is None:
             self.ports.append(free_port())
@@ -168,7 +168,7 @@ class Server:
         return process
 
     def start(self, *, webs: int = 1, workers: int = 1) -> None:
-        """Everything, from nothing or after ``stop``; returns when it is ready."""
+        """Start all processes and wait until they are ready."""
         old = len(self.ports)
         for index in range(max(old, webs)):
             self.start_web(index if index < old else None)
@@ -190,7 +190,7 @@ class Server:
             time.sleep(0.05)
 
     def kill_workers(self) -> None:
-        """kill -9 to whatever runs turns: the workers, or the whole embedded process."""
+        """Kill the processes that run turns (the workers, or the embedded process) with SIGKILL."""
         for process in self.workers if self.shape == "production" else self.webs:
             process.kill()
         self.workers.clear()
@@ -214,7 +214,7 @@ class Server:
         self.stop()
         self.stop_making_keys()
 
-    # --- talking to it ---
+    # --- clients ---
 
     def origin(self, index: int = 0) -> str:
         return f"http://127.0.0.1:{self.ports[index]}"
@@ -228,10 +228,10 @@ class Server:
     def alice(self) -> Client:
         return self.client(self.keys.alice)
 
-    # --- what operators do ---
+    # --- operator commands ---
 
     def manage(self, *arguments: str, code: str | None = None) -> str:
-        """A management command, or ``code`` run with Django's settings; its stdout."""
+        """Run a management command, or ``code`` with Django's settings; returns stdout."""
         command = [sys.executable, "-c", code, *arguments] if code else [sys.executable, "manage.py", *arguments]
         environment = {**self.environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"}
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
@@ -239,7 +239,7 @@ class Server:
         return done.stdout
 
     def make_keys(self, *wanted: str) -> list[str]:
-        """Keys, each wanted as tenant/name/scopes/agents; makes the tenants too."""
+        """Create keys, each given as tenant/name/scopes/agents, and their tenants."""
         if self._key_maker is None or self._key_maker.poll() is not None:
             self.stop_making_keys()
             with (self.directory / "keys.log").open("ab") as log:
@@ -269,14 +269,14 @@ class Server:
             self._key_maker = None
 
     def new_tenant(self) -> Client:
-        """Somebody whose list is empty."""
+        """A client of a new tenant, which has no sessions."""
         return self.client(self.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0])
 
     def log_text(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.directory.glob("*.log")))
 
     def database(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Postgres, beside the server's own connections."""
+        """A separate connection to the server's Postgres."""
         return psycopg.connect(self.owner["DATABASE_URL"], autocommit=True, application_name="the test")
 
 
@@ -300,7 +300,7 @@ def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
 
 
 RUNNING: list[Server] = []
-"""What runs now, so that a failed test can show what its server said."""
+"""The running servers, so that a failed test can show their logs."""
 
 
 @contextlib.contextmanager
@@ -314,7 +314,7 @@ def running(
     environment: Mapping[str, str] | None = None,
     database_url: str | None = None,
 ) -> Iterator[Server]:
-    """A fresh installation with its own database, the agents of the suite and the cast's keys."""
+    """A new installation with its own database, the agents of the tests and the keys."""
     directory.mkdir(parents=True, exist_ok=True)
     tools = ToolBox(directory / "tools")
     agents_file.write(directory / "agents.toml", model_url)
@@ -334,11 +334,11 @@ def running(
 
 
 _KINDS_OF_DATA = frozenset({"AGENTHOST_VAR_DIR", "AGENTHOST_SECRET_KEY", "AGENTHOST_KEY_RING", "DATABASE_URL"})
-"""Variables with which a server cannot start on a copy of another one's data."""
+"""With one of these variables a server needs its own data instead of a copy of the template."""
 
 
 def install(server: Server) -> None:
-    """Migrate the server's database, and make the cast's tenants and keys."""
+    """Migrate the server's database, and create tenants and keys."""
     migrated = subprocess.run(
         [str(ROOT / "ops" / "entrypoint"), "migrate"],
         env={**server.environment, **server.owner},
@@ -362,11 +362,11 @@ def installation_secrets() -> dict[str, str]:
 
 @contextlib.contextmanager
 def own_services(server: Server, given: str) -> Iterator[dict[str, str]]:
-    """A database of its own on the given Postgres, and a Redis of its own: two clusters must not hear each other."""
+    """A new database on the given Postgres, and a separate Redis, so that two clusters do not share events."""
     with own_role(given) as role, own_database(given) as url, own_redis(server):
         server.owner = {"DATABASE_URL": url, "AGENTHOST_RUNTIME_ROLE": role}
         assert server.redis is not None
-        # As in production, the processes run as another role than the one that owns the tables.
+        # As in production, the processes use another role than the one that owns the tables.
         yield {"DATABASE_URL": as_role(url, role), "REDIS_URL": server.redis.url(), **installation_secrets()}
 
 
@@ -380,7 +380,7 @@ def own_redis(server: Server) -> Iterator[None]:
         server.redis.stop()
 
 
-# --- templates: an installation that was migrated once, with the cast's keys, and is copied for each server ---
+# --- templates: an installation that is migrated once, with tenants and keys, and copied for each server ---
 
 _TEMPLATES: dict[str, Server] = {}
 _made = contextlib.ExitStack()
@@ -388,7 +388,7 @@ _made = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def from_template(server: Server) -> Iterator[None]:
-    """The server's data as a copy of its shape's template."""
+    """Copy the data of the template with the same shape to the server."""
     template = _template(server.shape)
     server.keys = template.keys
     if server.shape == "embedded":
@@ -422,14 +422,14 @@ def _template(shape: str) -> Server:
 
 
 def forget_templates() -> None:
-    """At the end of a run of tests."""
+    """Called at the end of a test run."""
     _TEMPLATES.clear()
     _made.close()
 
 
 @contextlib.contextmanager
 def own_database(given: str, template: str = "template1") -> Iterator[str]:
-    """The address of a new database on the given Postgres; dropped at the end."""
+    """Create a database on the given Postgres and drop it at the end; yields its URL."""
     name = f"test_agenthost_e2e_{secrets.token_hex(6)}"
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
@@ -446,7 +446,7 @@ ROLE_PASSWORD = "only-for-tests"
 
 @contextlib.contextmanager
 def own_role(given: str) -> Iterator[str]:
-    """A role that owns nothing; dropped at the end, when its database is gone."""
+    """Create a role that owns nothing and drop it at the end, after its database."""
     name = f"test_agenthost_{secrets.token_hex(6)}"
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD '{ROLE_PASSWORD}'")
@@ -463,6 +463,6 @@ def as_role(url: str, role: str) -> str:
 
 
 def shapes() -> Sequence[str]:
-    """Production only where a Postgres is given, as ops/test does."""
+    """``production`` is included if a Postgres is configured, as by ops/test."""
     given = os.environ.get("DATABASE_URL", "").startswith("postgres")
     return ["embedded", "production"] if given else ["embedded"]

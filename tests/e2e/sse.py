@@ -1,4 +1,4 @@
-"""A strict reader of server-sent events: what A54 and A55 do not allow is an assertion error."""
+"""A strict parser of server-sent events: violations of A54 and A55 are assertion errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS: dict[str, set[str]] = {
     "tool_result": {"toolCallId", "content"},
     "turn_stop": {"stopReason"},
 }
-"""What every stream may hold, with the members of its data."""
+"""The allowed events, with the members of their data."""
 STOP_REASONS = {"end_turn", "tool_use", "max_tokens", "refusal", "error"}
 
 
@@ -27,11 +27,11 @@ class SseEvent:
     name: str
     data: dict[str, Any]
     written: str
-    """The line of data as it came."""
+    """The data line as received."""
 
 
 class SseParser:
-    """Takes bytes as they arrive, gives events as they are complete."""
+    """Takes bytes and returns complete events."""
 
     def __init__(self, fields: Mapping[str, set[str]] = FIELDS) -> None:
         self._fields = fields
@@ -93,7 +93,7 @@ def _event(lines: list[str], fields: Mapping[str, set[str]]) -> SseEvent:
 
 
 def parse(body: bytes, fields: Mapping[str, set[str]] = FIELDS) -> list[SseEvent]:
-    """All events of a stream that has ended."""
+    """All events of a complete stream."""
     parser = SseParser(fields)
     events = parser.feed(body)
     parser.end()
@@ -101,7 +101,7 @@ def parse(body: bytes, fields: Mapping[str, set[str]] = FIELDS) -> list[SseEvent
 
 
 def check_turn(events: list[SseEvent]) -> None:
-    """The order of one turn's events (A56, A57)."""
+    """Check the order of one turn's events (A56, A57)."""
     names = [event.name for event in events]
     assert names[:1] == ["turn_start"], names
     assert names.count("turn_start") == 1, names
@@ -118,7 +118,7 @@ def check_turn(events: list[SseEvent]) -> None:
 
 
 def rebuilt(events: list[SseEvent]) -> list[dict[str, Any]]:
-    """The messages that a client makes of one turn's events, in the form of A14."""
+    """The messages that a client builds from one turn's events, in the form of A14."""
     messages: list[dict[str, Any]] = []
     thinking, text = "", ""
     calls: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""A program at a pseudo-terminal, as a person sees and drives it."""
+"""Runs a program in a pseudo-terminal, with the input and output of a user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 TIMEOUT = 60.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
-# The terminal becomes the program's own, so that Ctrl-C and getpass find it.
+# Makes the pseudo-terminal the controlling terminal, for Ctrl-C and getpass.
 _LAUNCH = (
     "import fcntl, os, sys, termios\n"
     "fd = os.open(sys.argv[1], os.O_RDWR)\n"
@@ -30,7 +30,7 @@ _LAUNCH = (
 
 
 class Terminal:
-    """What the program wrote so far is ``raw``; ``expect`` goes through it from where the last one ended."""
+    """``raw`` is the whole output. ``expect`` searches it from the end of the last match."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], directory: Path, *, columns: int = 100, rows: int = 40
@@ -52,16 +52,16 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that was written, without colours and with plain line ends."""
+        """The whole output, without colours and with plain line ends."""
         return _ESCAPES.sub("", self.raw.decode("utf-8", "replace")).replace("\r\n", "\n").replace("\r", "")
 
     @property
     def since(self) -> str:
-        """What came after what was expected last."""
+        """The output after the last match."""
         return self.text[self._at :]
 
     def expect(self, wanted: str, timeout: float = TIMEOUT) -> str:
-        """Wait until these words stand there; what came before them since the last ones that were expected."""
+        """Wait for this text; returns the output between the last match and this one."""
         until = time.monotonic() + timeout
         while (found := self.text.find(wanted, self._at)) < 0:
             left = until - time.monotonic()
@@ -72,21 +72,21 @@ class Terminal:
         return before
 
     def type(self, text: str) -> None:
-        """Keys, without Enter."""
+        """Type keys, without Enter."""
         os.write(self._ours, text.encode())
 
     def send(self, line: str) -> None:
         self.type(line + "\n")
 
     def press(self, key: str) -> None:
-        """Ctrl and this key."""
+        """Press Ctrl and this key."""
         os.write(self._ours, bytes([ord(key.upper()) - 64]))
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def ends(self, timeout: float = TIMEOUT) -> int:
-        """Wait for the program's end; what it exits with. Reads what it still says."""
+        """Wait for the program's end while reading its output; returns its exit code."""
         until = time.monotonic() + timeout
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it did not end; there is:\n{self.text}"
@@ -96,7 +96,7 @@ class Terminal:
         return self.process.returncode
 
     def interrupt_until(self, wanted: str, timeout: float = TIMEOUT) -> str:
-        """Press Ctrl-C until these words come. One that hits the moment before a wait for keys is seen with the next key."""
+        """Press Ctrl-C until this text appears. One just before a wait for input takes effect only with the next key."""
         until = time.monotonic() + timeout
         while True:
             self.press("c")
@@ -105,7 +105,7 @@ class Terminal:
             assert time.monotonic() < until, f"{wanted!r} did not come; there is:\n{self.text}"
 
     def interrupted(self, timeout: float = TIMEOUT) -> int:
-        """Press Ctrl-C until it ends."""
+        """Press Ctrl-C until the program ends; returns its exit code."""
         until = time.monotonic() + timeout
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it did not end; there is:\n{self.text}"
@@ -128,7 +128,7 @@ class Terminal:
         self.close()
 
     def _read(self, timeout: float) -> bool:
-        """Take what is there, or comes in time. Nobody's end is an end here: our side of the terminal stays open."""
+        """Read available output, waiting up to the timeout. There is no end of file, because our side stays open."""
         ready, _, _ = select.select([self._ours], [], [], min(timeout, 0.5))
         if ready:
             self.raw += os.read(self._ours, 65536)

@@ -1,4 +1,4 @@
-"""A transcript: what went over the wire, as a text file that is also the script of a play.
+"""Transcripts: text files with requests and responses, which the tests send and compare.
 
     === the model, asked: What floats?
     [{"do": "text", "deltas": ["Wood."]}]          one line for each answer; the steps are tests.fakes.steps'
@@ -42,7 +42,7 @@ _COMMENT = re.compile(r"^:[^\n]*\n\n?", re.MULTILINE)
 
 @dataclass
 class Speech:
-    """What the model says to one message, answer by answer."""
+    """The model's answers to one message."""
 
     prompt: str
     answers: list[str]
@@ -59,7 +59,7 @@ Scene = Speech | Exchange
 
 
 def parse(text: str) -> tuple[str, list[Scene]]:
-    """The words before the first scene, and the scenes. Answers that stand there are not looked at."""
+    """The text before the first scene, and the scenes. Recorded responses are ignored."""
     opening: list[str] = []
     scenes: list[Scene] = []
     listening = True
@@ -86,7 +86,7 @@ def parse(text: str) -> tuple[str, list[Scene]]:
 
 
 class Play:
-    """One performance of a transcript, for one key."""
+    """Runs a transcript with one key."""
 
     def __init__(self, origin: str, key: str, base: str, model: ModelServer, sessions: list[str]) -> None:
         self._http = httpx.Client(
@@ -94,12 +94,12 @@ class Play:
         )
         self._model = model
         self._sessions = sessions
-        """In the order in which they were first seen; numbered from 1."""
+        """Ids in the order of their first appearance, numbered from 1."""
         self._cursors: list[str] = []
         self._gates: list[str] = []
 
     def perform(self, text: str) -> str:
-        """The transcript as it came out this time."""
+        """The transcript of this run."""
         opening, scenes = parse(text)
         written = [opening]
         with self._http:
@@ -118,7 +118,7 @@ class Play:
         with self._http.stream(exchange.method, path, content=body.encode(), headers=headers) as response:
             came = self._read(response)
         head = f"{response.status_code} {response.headers.get('Content-Type', '')}".strip()
-        # Which methods an address takes is told with every answer; here it is read where it says something new.
+        # Every response has this header; it is recorded only where it differs.
         shown = [name for name in _HEADERS if name in response.headers and (name != "Allow" or response.status_code == 405)]
         head += "".join(f", {name}: {response.headers[name]}" for name in shown)
         lines = [f"{_REQUEST}{exchange.method} {exchange.path}", *([exchange.body] if exchange.body else [])]
@@ -139,7 +139,7 @@ class Play:
 
     @staticmethod
     def _wire(response: httpx.Response, came: str) -> str:
-        """The body without what keeps connections alive and, because a file's lines end so, without its last line ends."""
+        """The body without keep-alive comments and white space, and without trailing line ends."""
         if response.headers["Content-Type"].startswith("text/event-stream"):
             came = _COMMENT.sub("", came)
             assert came.endswith("\n\n"), "an event ends with an empty line"
