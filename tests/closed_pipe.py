@@ -1,4 +1,4 @@
-"""Programs whose stdout nobody reads any more, as behind `| head -1`."""
+"""Runs programs whose stdout is closed, as with `| head -1`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run ``command`` with a stdout whose reader has gone before the first line."""
+    """Run ``command`` with a stdout pipe whose reader is already closed."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:

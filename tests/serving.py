@@ -1,4 +1,4 @@
-"""A real uvicorn on a real socket, and a client that decides itself when it sends which byte."""
+"""A real uvicorn on a real socket, and a client that controls when each byte is sent."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class Connection:
         self._socket.close()
 
     def no_delay(self) -> None:
-        """Each piece that is sent is a packet of its own."""
+        """Disable Nagle's algorithm, so that each piece is sent at once."""
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def readable(self, within: float = 0.005) -> bool:
-        """Whether there is something to read soon. With no wait at all a client in the same process starves the server."""
+        """Whether there is something to read, after a short wait. Without it, a client in this process starves the server."""
         return bool(select.select([self._socket], [], [], within)[0])
 
     def dropped(self) -> bool:
-        """Whether the server ended the connection without a word."""
+        """Whether the server closed the connection without a response."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionError:
@@ -69,7 +69,7 @@ class Connection:
         self._socket.sendall(data)
 
     def ask(self, method: str, path: str, body: bytes = b"", /, **headers: str) -> Answer:
-        """A whole request; names of headers are written with underscores."""
+        """Send a whole request; names of headers are written with underscores."""
         self.head(method, path, **({"content_length": str(len(body))} if body else {}), **headers)
         self.send(body)
         return self.answer(method)
@@ -98,7 +98,7 @@ class Connection:
         return Answer(status, headers, body)
 
     def closed(self) -> bool:
-        """Whether the server closes, waiting for it to do so."""
+        """Wait for the server to close the connection; True if it did."""
         return not self._read and self._socket.recv(1) == b""
 
     def _line(self) -> bytes:
@@ -121,7 +121,7 @@ class Connection:
 
 @contextmanager
 def serving(application: Application, *, limits: Limits | None = None, **options: Any) -> Iterator[int]:
-    """Serves in a thread; gives the port."""
+    """Serve in a thread; yields the port."""
     connections = Connections(limits or Limits())
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
@@ -152,7 +152,7 @@ def serving(application: Application, *, limits: Limits | None = None, **options
 
 @dataclass
 class Recorder:
-    """An application that reads the whole body, as Django does, and tells what reached it."""
+    """An ASGI application that reads the whole body, as Django does, and records requests."""
 
     seen: list[tuple[str, str, int]] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)

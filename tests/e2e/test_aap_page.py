@@ -1,4 +1,4 @@
-"""The page for application developers, read aloud to a real server: its commands in sh, and what they show."""
+"""Runs the commands of the documentation for application developers."""
 
 from __future__ import annotations
 

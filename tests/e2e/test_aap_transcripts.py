@@ -1,4 +1,4 @@
-"""The wire of each version in each mode, byte by byte: transcripts/ is played and comes out the same."""
+"""The wire of each AAP version in each stream mode equals transcripts/, byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One store: sessions that clients of version 1 share with those of versions 2 and 3."""
+"""Clients of AAP version 1 share sessions with clients of versions 2 and 3."""
 
 from __future__ import annotations
 

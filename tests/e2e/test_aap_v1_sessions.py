@@ -1,4 +1,4 @@
-"""AAP version 1: bare ids, two names of a cursor, histories inside the session; the rest is version 2's."""
+"""AAP version 1: bare ids, cursor names, histories inside sessions; the rest equals version 2."""
 
 from __future__ import annotations
 

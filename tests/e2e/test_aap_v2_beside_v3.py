@@ -1,4 +1,4 @@
-"""One store: sessions that clients of versions 2 and 3 share."""
+"""Clients of AAP versions 2 and 3 share sessions."""
 
 from __future__ import annotations
 

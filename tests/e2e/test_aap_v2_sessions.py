@@ -1,4 +1,4 @@
-"""AAP version 2: what agents are called, the creation that runs, sessions and lists."""
+"""AAP version 2: names of agents, creation with a first turn, sessions and lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AAP version 2: turns and their tools, streams, and what this server adds, as far as words differ."""
+"""AAP version 2: turns, tools, streams and extensions, where they differ from version 3."""
 
 from __future__ import annotations
 

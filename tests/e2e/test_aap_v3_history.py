@@ -1,4 +1,4 @@
-"""AAP version 3: the two histories, and what is stored unchanged."""
+"""AAP version 3: full and compacted history, and content that is stored unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AAP version 3: what /meta says of the agents."""
+"""AAP version 3: agents in /meta."""
 
 from __future__ import annotations
 

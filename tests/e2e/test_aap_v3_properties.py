@@ -1,4 +1,4 @@
-"""AAP version 3: whatever a client sends, the answer is never a 5xx, and what was taken comes back."""
+"""AAP version 3: no request causes a 5xx, and accepted content is returned unchanged."""
 
 from __future__ import annotations
 

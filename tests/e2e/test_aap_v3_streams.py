@@ -1,4 +1,4 @@
-"""AAP version 3: the stream's form, the three views of a turn, joining a stream, readers that go or dawdle."""
+"""AAP version 3: stream format, the three stream modes, joining, and slow readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AAP version 3: a tenant is a wall, at every endpoint."""
+"""AAP version 3: isolation of tenants at every endpoint."""
 
 from __future__ import annotations
 

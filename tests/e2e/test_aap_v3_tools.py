@@ -1,4 +1,4 @@
-"""AAP version 3: tools of the server and of the client, permissions, denials, partial and odd answers."""
+"""AAP version 3: server and client tools, permissions, denials, partial and invalid answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AAP version 3: what starts a turn, what ends it, and what may go wrong with the model."""
+"""AAP version 3: how turns start and end, and failures of the model."""
 
 from __future__ import annotations
 

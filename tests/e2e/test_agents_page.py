@@ -1,4 +1,4 @@
-"""The page for agents' authors, followed to the letter: files load, programs and tests run, commands do what it shows."""
+"""Runs the files, programs, tests and commands of the documentation for agents' authors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of other origins: what they are told, and what a real browser makes of it.
+"""CORS: responses to pages of other origins, also in a real browser.
 
 The operator has listed one origin. Where there is no browser, what needs one is skipped, and says what to install.
 """

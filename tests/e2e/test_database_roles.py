@@ -1,4 +1,4 @@
-"""The role of the running server: it serves everything, and cannot rewrite the audit."""
+"""The runtime role serves everything and cannot change audit records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API's documentation against a server that runs: every example, and requests made from the schemas.
+"""The API documentation against a running server: every example, and requests generated from the schemas.
 
 The server has the demo agent and nothing else, as after `ops/quickstart`, but one that does not take its time.
 """

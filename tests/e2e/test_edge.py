@@ -1,4 +1,4 @@
-"""The running server's edge, in both shapes: what clients that offer HTTP/2 get, and what keyless ones cannot do."""
+"""The HTTP transport of a running server: HTTP/2 clients, and clients without a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that reads the web: what its operator allows comes back as text, everything else of this machine is refused."""
+"""The fetch tool returns allowed pages as text and refuses other addresses of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key that is revoked takes its streams, connections and runs with it, on every process."""
+"""Revoking a key ends its streams, connections and runs on every process."""
 
 from __future__ import annotations
 

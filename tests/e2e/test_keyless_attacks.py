@@ -1,4 +1,4 @@
-"""What somebody without a key can take from the server: not its memory, and not the time of those who have one."""
+"""Attackers without a key cannot use up the server's memory or other clients' time."""
 
 from __future__ import annotations
 

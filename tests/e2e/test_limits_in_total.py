@@ -1,4 +1,4 @@
-"""Nothing grows without end: requests, answers of models, sessions; against a server that runs."""
+"""Size limits of requests, model answers and sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP servers beside real servers: their tools in /meta, asked for and run; identities; a server that goes and comes back."""
+"""MCP servers with real Agenthost servers: tools in /meta, permissions, identities, outages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy configuration that is shipped, run by a real nginx in front of a real server."""
+"""The nginx configuration of the project in front of a real server."""
 
 from __future__ import annotations
 

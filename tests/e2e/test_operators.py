@@ -1,4 +1,4 @@
-"""What clients see when the operator changes the agents file: agents removed, options and tools changed."""
+"""Changes of the agents file by the operator, as seen by clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database dies and comes back: refused while it is away, nothing lost that was acknowledged."""
+"""A database outage: requests are refused meanwhile, and no acknowledged data is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 at every commit point: the turn goes on or ends with a reason, and tools run at most once."""
+"""SIGKILL at every commit point: the turn continues or ends with a reason, and tools run at most once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/production.md, followed to the letter: from an empty Postgres to a signed-in operator and a first turn."""
+"""The steps of docs/production.md: from an empty Postgres to a signed-in operator and a first turn."""
 
 from __future__ import annotations
 

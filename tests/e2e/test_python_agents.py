@@ -1,4 +1,4 @@
-"""Agents that stand in Python, in real servers: their code is found, stored with their turns, stopped, and outlived."""
+"""Agents written in Python, in real servers: loading, stored state, cancelling, missing code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas as clients meet them, on one process and on two webs that count together."""
+"""Quotas on one process, and on two web processes that count together."""
 
 from __future__ import annotations
 

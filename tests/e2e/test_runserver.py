@@ -1,4 +1,4 @@
-"""``manage.py runserver``, which serves with daphne while one develops: both protocols, in one process."""
+"""``manage.py runserver`` serves both protocols in one process."""
 
 from __future__ import annotations
 

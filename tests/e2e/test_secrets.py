@@ -1,4 +1,4 @@
-"""Secrets hunted: in every answer, in logs, in the database and in what goes through Redis."""
+"""Secrets do not appear in responses, logs, the database or Redis."""
 
 from __future__ import annotations
 

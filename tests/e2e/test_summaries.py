@@ -1,4 +1,4 @@
-"""A long conversation with a model that has little room, from outside: what it is sent, what clients are shown, who may die."""
+"""Summaries of long conversations for models with a small context window."""
 
 from __future__ import annotations
 

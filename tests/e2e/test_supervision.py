@@ -1,4 +1,4 @@
-"""A part of a process that must not end does: the process says why and exits, and its turns are taken over."""
+"""When an essential thread or task ends, the process exits and its turns are taken over."""
 
 from __future__ import annotations
 

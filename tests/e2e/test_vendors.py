@@ -1,4 +1,4 @@
-"""Agents on other vendors' models in a real server: thinking that is signed, tools, waiting, a second turn, over AAP."""
+"""Agents on models of other vendors over AAP: signed thinking, tools, waiting, second turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""manage.py as a person meets it: what they can do something about is one line, without a traceback."""
+"""manage.py reports errors that an operator can fix in one line, without a traceback."""
 
 from __future__ import annotations
 

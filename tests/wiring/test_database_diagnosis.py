@@ -1,4 +1,4 @@
-"""A database that cannot be used is described in one line, with what to do."""
+"""A database that cannot be used is diagnosed in one line, with the fix."""
 
 from __future__ import annotations
 

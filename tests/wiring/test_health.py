@@ -1,4 +1,4 @@
-"""Whether a process is alive, whether it can serve, and why not."""
+"""The health checks /healthz and /readyz."""
 
 from __future__ import annotations
 

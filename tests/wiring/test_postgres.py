@@ -1,4 +1,4 @@
-"""Connections out of the pool: the well ones at once, the dead ones never."""
+"""The Postgres connection pool: dead connections, reconnection, early failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roles as an operator starts them: what they refuse, and how they end."""
+"""Process roles: refused starts, and clean stops."""
 
 from __future__ import annotations
 

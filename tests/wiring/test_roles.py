@@ -1,4 +1,4 @@
-"""Grants to the running role, and roles that migrate refuses."""
+"""Grants to the runtime role, and roles that migrate refuses."""
 
 from __future__ import annotations
 

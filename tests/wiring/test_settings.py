@@ -1,4 +1,4 @@
-"""What the environment makes of the settings, in a process of its own as at every start."""
+"""Settings from the environment, in a separate process as at every start."""
 
 from __future__ import annotations
 

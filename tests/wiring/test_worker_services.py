@@ -1,4 +1,4 @@
-"""What runs turns in a process: started, woken through Celery, stopped, and started again."""
+"""Worker services: start, wake-up through Celery, stop and restart."""
 
 from __future__ import annotations
 

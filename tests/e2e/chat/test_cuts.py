@@ -1,4 +1,4 @@
-"""Connections that are cut, and servers that are not ours."""
+"""The chat with lost connections, and with other AAP servers."""
 
 from __future__ import annotations
 
@@ -177,10 +177,10 @@ def test_a_message_is_not_repeated_to_a_server_without_idempotency_keys(desk: De
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((302, {"Location": "https://elsewhere.example/aap"}, b""), "points to https://elsewhere.example/aap"),
-        ((200, {"Content-Type": "text/html"}, b"<html>"), "not as a server of this protocol (text/html)"),
-        ((201, {"Content-Type": "application/json"}, b"{"), "not the JSON that it says it is"),
-        ((201, {"Content-Type": "application/json"}, b"{}"), "did not say which"),
+        ((302, {"Location": "https://elsewhere.example/aap"}, b""), "redirects to https://elsewhere.example/aap"),
+        ((200, {"Content-Type": "text/html"}, b"<html>"), "does not respond like an AAP server (content type text/html)"),
+        ((201, {"Content-Type": "application/json"}, b"{"), "is not valid JSON"),
+        ((201, {"Content-Type": "application/json"}, b"{}"), "did not return its id"),
     ],
 )
 def test_invalid_responses_of_a_server_are_reported(

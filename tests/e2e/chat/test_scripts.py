@@ -1,4 +1,4 @@
-"""The chat in scripts: one answer on stdout, everything else on stderr, and a code that says how it ended."""
+"""The chat in scripts: the answer on stdout, everything else on stderr, exit codes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_calls_that_nobody_can_approve_are_denied(desk: Desk, hall: Server, mode
     assert (done.returncode, done.stdout) == (0, "then not\n")
     assert "--allow tide_table" in done.stderr
     assert hall.tools.executions("tide_table", harbour="Lonely") == 0
-    assert model.requests_of(prompt)[1].messages[-1]["content"].startswith("Tool call denied: nobody is there")
+    assert model.requests_of(prompt)[1].messages[-1]["content"].startswith("Tool call denied: no user is present")
 
 
 def test_output_of_a_tool_is_not_in_the_answer(desk: Desk, model: ModelServer) -> None:
@@ -257,7 +257,7 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["echo"], "There are several tenants. Choose one with --tenant (alice, bob)"),
+        (["echo"], "There are several tenants. Choose one with --tenant (alice, bob"),
         (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Make it with: python manage.py create_tenant carol"),
         (["echo", "--url", "https://agents.example"], "No key: set AGENTHOST_KEY, or use --key-file"),
     ],

@@ -1,4 +1,4 @@
-"""A person talks to agents in a terminal."""
+"""The interactive chat in a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tenant's crowd and another's first turn: whatever the crowd holds, the other is answered while it is held.
+"""Fairness: while one tenant uses many resources, the first turn of another tenant is served without delay.
 
 Nothing here is told by a clock. The crowd stands at gates and behind a lock that stay closed until the other tenant
 has had its answer.

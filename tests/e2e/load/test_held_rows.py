@@ -1,4 +1,4 @@
-"""Rows of one tenant that a transaction holds for long, and another tenant's turns on the same processes meanwhile.
+"""Long row locks of one tenant do not delay turns of another tenant on the same processes.
 
 Eight runs of alice end while SQL holds all her rows of one kind; each session has an active AHP client, so that the end
 is more than the journal's. Bob's turns are compared with those of a quiet moment in the same run.

@@ -1,4 +1,4 @@
-"""Two hundred streams and runs at once: what they hold of the database while they wait."""
+"""Two hundred concurrent streams and runs: their use of database connections while they wait."""
 
 from __future__ import annotations
 

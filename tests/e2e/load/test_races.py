@@ -1,4 +1,4 @@
-"""Two clients act on one session at the same moment: one outcome, stored once, told the same to all."""
+"""Concurrent requests to one session: one outcome, stored once and reported to all clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided before Django sees a request, on a real socket."""
+"""The ASGI guard before Django, over a real socket."""
 
 from __future__ import annotations
 

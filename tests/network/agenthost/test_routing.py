@@ -1,4 +1,4 @@
-"""The whole application behind a real server, without a turn."""
+"""The whole ASGI application behind a real server, without turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a WebSocket's peer can make the server hold: before it is let in, and with frames of all kinds."""
+"""Limits on buffered bytes and frames of WebSocket peers."""
 
 from __future__ import annotations
 

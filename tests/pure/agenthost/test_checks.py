@@ -1,4 +1,4 @@
-"""Deployments that are refused before they start."""
+"""System checks refuse invalid deployments."""
 
 from __future__ import annotations
 

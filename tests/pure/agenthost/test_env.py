@@ -1,4 +1,4 @@
-"""Reading the environment: what is taken, and how a bad value is refused."""
+"""Typed readers of environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses that people type: / and /admin."""
+"""The pages / and /admin."""
 
 from __future__ import annotations
 

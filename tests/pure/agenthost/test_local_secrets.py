@@ -1,4 +1,4 @@
-"""The embedded server's own files: the secrets it makes for itself, and who can read them."""
+"""Local secrets and file permissions of the embedded server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker inside the process: tasks begin when they are sent, not when somebody looks next."""
+"""The in-process broker delivers tasks without polling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines: what they tell, and what they must not."""
+"""Log lines: context ids, formats, masked secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each check of manage.py doctor, made to fail for real."""
+"""Each check of manage.py doctor with a real fault."""
 
 from __future__ import annotations
 

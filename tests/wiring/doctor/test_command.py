@@ -1,4 +1,4 @@
-"""manage.py doctor as a person and as a program meet it."""
+"""Output and exit code of manage.py doctor."""
 
 from __future__ import annotations
 

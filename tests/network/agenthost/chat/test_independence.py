@@ -1,4 +1,4 @@
-"""The chat is a client of any server: nothing of ours comes along."""
+"""The chat imports nothing of the server."""
 
 from __future__ import annotations
 

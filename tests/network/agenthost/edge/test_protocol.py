@@ -1,4 +1,4 @@
-"""The transport, byte by byte: framing, upgrades that are not offered, limits, and what a client sees of each."""
+"""The HTTP/1.1 transport: framing, unsupported upgrades, limits."""
 
 from __future__ import annotations
 

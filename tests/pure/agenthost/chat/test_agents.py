@@ -1,4 +1,4 @@
-"""What ``/meta`` says of agents, read forgivingly; and options as people set them."""
+"""Parsing of ``/meta``, and option values of the chat."""
 
 from __future__ import annotations
 

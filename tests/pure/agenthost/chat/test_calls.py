@@ -1,4 +1,4 @@
-"""Calls that wait for the chat: found in a history, answered by tools, by somebody, or by what was allowed before."""
+"""Pending tool calls and how the chat answers them."""
 
 from __future__ import annotations
 

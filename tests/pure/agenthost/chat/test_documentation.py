@@ -1,4 +1,4 @@
-"""docs/chat.md says what there is, all of it and nothing else."""
+"""docs/chat.md lists all arguments, commands and exit codes of the chat."""
 
 from __future__ import annotations
 

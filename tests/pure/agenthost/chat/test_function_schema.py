@@ -1,4 +1,4 @@
-"""Python functions as tools: their schema, and the check of what a model gives."""
+"""JSON Schema and argument validation of Python functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images for a message, checked before they are sent."""
+"""Image blocks of messages, checked before they are sent."""
 
 from __future__ import annotations
 

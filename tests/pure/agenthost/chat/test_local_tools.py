@@ -1,4 +1,4 @@
-"""Tools that the chat brings, from modules and from files."""
+"""Client tools of the chat, from modules and JSON files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from anywhere, on a terminal that must not obey it."""
+"""Untrusted text is made safe to print on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written where: answers, asides, colours, and the lines between them."""
+"""Output of the chat: streams, colours and line breaks."""
 
 from __future__ import annotations
 

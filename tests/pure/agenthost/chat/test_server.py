@@ -1,4 +1,4 @@
-"""Addresses, keys and refusals as the chat reads them."""
+"""URLs, keys and refusals in the chat."""
 
 from __future__ import annotations
 

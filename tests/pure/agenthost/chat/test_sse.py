@@ -1,4 +1,4 @@
-"""Server-sent events as any server may write them."""
+"""Parsing of server-sent events in any form that the standard allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting connections and addresses; pure."""
+"""Limits on connections and addresses."""
 
 from __future__ import annotations
 
