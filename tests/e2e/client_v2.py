@@ -44,7 +44,7 @@ class ClientV2(Client):
         return self.opened(response, stream)
 
     def opened(self, response: httpx.Response, stream: str | None = None) -> tuple[str, Outcome]:
-        """What a whole answer to a creation says."""
+        """Check a complete response to a creation; returns the session id and the outcome."""
         if stream in ("delta", "message"):
             assert response.status_code == 200, f"{response.status_code} {response.text[:500]}"
             events = sse.parse(response.content, OPENING_FIELDS)

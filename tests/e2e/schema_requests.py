@@ -9,6 +9,6 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
-    """A stream that follows a session never ends, and whoever waits for its end never goes on."""
+    """Excludes streams that follow a session, because they never end."""
     if case.query and "follow" in case.query:
         case.query["follow"] = "false"

@@ -236,7 +236,7 @@ def test_histories_as_in_version_3(old: ClientV2) -> None:
     assert old.get(f"/session/{bare}/history?type=compacted").status_code == 404
     mute = old.create("mute", messages=["hi"])
     assert old.get(f"/session/{mute}/history?type=full").status_code == 404
-    # A session says nothing of its history here.
+    # In this version a session has no history member.
     assert "history" not in old.ok("GET", f"/session/{session}?history=full")
 
 

@@ -72,7 +72,7 @@ def test_a_position_of_another_tenant_is_unknown(alice: Client, bob: Client) -> 
         position = bob.turn(theirs, "hi", stream="delta").events[0].id
     alice.turn(mine, "hi", stream="delta")
     response = alice.get(f"/sessions/{mine}/events/stream", params={"stream": "delta", "after": position})
-    # Numbers may coincide between tenants; then it is a position of one's own, and never shows the other's words.
+    # Positions of two tenants may be equal. Then it is the tenant's own position, and shows none of the other's events.
     assert response.status_code in (200, 204, 400)
 
 

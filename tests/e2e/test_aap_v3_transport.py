@@ -34,7 +34,7 @@ ENDPOINTS = [
 
 
 def exchange(server: Server, request: bytes, timeout: float = 90.0) -> bytes:
-    """Bytes to the server and what it says until it closes or falls silent with a whole answer."""
+    """Send bytes; returns the response up to its end or until the server closes."""
     with socket.create_connection(("127.0.0.1", server.ports[0]), timeout=timeout) as connection:
         connection.sendall(request)
         answer = b""

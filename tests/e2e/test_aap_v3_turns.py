@@ -146,7 +146,7 @@ def test_a_second_turn_while_one_runs_is_409_without_effect(alice: Client, model
         alice.refused(session, tool("c", "x"), status=409)
         model.open_gate(gate)
         stream.until("turn_stop")
-        # Free again before the client can know that the turn has ended.
+        # The session is free before the client receives the end of the turn.
         assert alice.turn(session, "now").text == "echo: now"
     assert "options" not in alice.session(session)["agent"]
     assert [message["content"] for message in alice.history(session)] == [prompt, "first", "now", "echo: now"]
@@ -348,7 +348,7 @@ def test_cancelling_closes_the_call_to_a_silent_provider_within_a_second(alice: 
             assert response.status_code == 200
             receipt = response.json()
             assert (set(receipt), receipt["cancelled"]) == ({"cancelled", "providerClosed"}, True)
-            # The word that the call is closed is waited for; who does not give it has waited for a second.
+            # The cancel waits for the provider to close the call, for at most a second.
             assert receipt["providerClosed"] or response.elapsed.total_seconds() >= 1
             assert stream.rest()[-1].data == {"stopReason": "end_turn"}
         assert model.wait_ended(model.requests_of(prompt)[0]) == "closed"

@@ -42,7 +42,7 @@ class Fence:
 
 
 def fences(page: str) -> list[Fence]:
-    """Each block with the answer that stands right below it."""
+    """Each block with the output that is shown directly below it."""
     found = list(re.finditer(r"^```(\w+)(?: (\S+))?\n(.*?)^```\n", page, re.MULTILINE | re.DOTALL))
     answers = {match.start(): match[3] for match in found if match[1] == "text"}
     return [
@@ -81,7 +81,7 @@ class Author:
         self.reader = Reader(home, at=ROOT, more=at_home)
 
     def follow(self, fence: Fence) -> str:
-        """Does what a block says; what it shows."""
+        """Run a block; returns its output."""
         match fence.form:
             case "toml":
                 path = self.folder / (fence.file or "part.toml")
@@ -163,7 +163,7 @@ def keys_of_the_page() -> dict[str, list[str]]:
 
 
 def keys_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
-    """What is asked of each table while an agent is read that has one of each."""
+    """The keys that the loader reads from each table, for an agent that has all tables."""
     asked: dict[str, set[str]] = {}
     typed = Table._typed
 

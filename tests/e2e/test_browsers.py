@@ -59,7 +59,7 @@ def page(browser: Browser) -> Iterator[Page]:
         yield page
 
 
-# --- what every answer says ---
+# --- headers of every response ---
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def test_every_answer_may_be_read_by_a_listed_origin_and_no_other(site: Site, ve
 
 def check(answer: httpx.Response, origin: str | None) -> None:
     given = {name for name in answer.headers if name.startswith("access-control-")}
-    # Even where nothing is allowed: or a cache would give one origin what another was told.
+    # Also where nothing is allowed. Otherwise a cache could return the response to another origin.
     assert "origin" in answer.headers["Vary"].lower()
     if origin is None:
         assert not given
@@ -205,7 +205,7 @@ def test_a_page_of_a_listed_origin_makes_a_session_and_reads_its_stream_as_it_co
     prompt = model.script([steps.gate(gate), steps.text("Hello, ", "page.")])
     page.open(site.listed)
     begin_talk(page, site, version, prompt)
-    # The model has not said a word, and the page has the beginning of the stream.
+    # The page has received the beginning of the stream before the first output of the model.
     opened = page.wait_for("window.opened")
     assert "text_delta" not in opened
     model.open_gate(gate)
@@ -267,7 +267,7 @@ def test_try_it_out_in_the_documentation_works_with_a_key(site: Site, page: Page
     click(page, ".auth-container button[type=submit]")
     click(page, ".modal-ux .btn-done")
     click(page, "#operations-Agents-getMeta .opblock-summary-control")
-    # Until all that it says is there, the button may be pressed in vain.
+    # Before the whole dialog is rendered, a click on the button may have no effect.
     page.wait_for("document.querySelector('#operations-Agents-getMeta .response .model-example')")
     click(page, "#operations-Agents-getMeta .execute")
     page.wait_for("document.querySelector('#operations-Agents-getMeta .live-responses-table .response-col_status')")

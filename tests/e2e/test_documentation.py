@@ -55,18 +55,18 @@ def server(
     agents = [each for each in registry.BUILTIN_FILE.read_text().split("[[agents]]") if 'name = "demo"' in each]
     demo = directory / "demo.toml"
     demo.write_text("[[agents]]" + agents[0].partition("# Served only")[0].replace("delay = 0.03", "delay = 0"))
-    # Nobody dies here, so the leases are the product's: short ones run out by themselves on a machine under pressure.
+    # Default lease times, because no process is killed here and short leases expire on a busy machine.
     variables = {"AGENTHOST_AGENTS_FILE": str(demo), "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
     with servers.running(request.param, directory, _model_server.url, environment=variables) as running:
         yield running
 
 
-# --- a story: an example and those that came before it ---
+# --- an example, and the examples before it ---
 
-Told = tuple[tuple[str, str], Operation, Example]
+Entry = tuple[tuple[str, str], Operation, Example]
 
 
-def examples(version: int) -> list[Told]:
+def examples(version: int) -> list[Entry]:
     return [
         (place, operation, example)
         for place, operation in described(version).operations.items()
@@ -74,9 +74,9 @@ def examples(version: int) -> list[Told]:
     ]
 
 
-def story(version: int, told: Told) -> list[Told]:
+def prerequisites(version: int, entry: Entry) -> list[Entry]:
     """What has to happen for the example to mean something, and the example itself."""
-    chain = [told]
+    chain = [entry]
     while chain[0][2].after:
         before = [each for each in examples(version) if each[2].name == chain[0][2].after]
         assert len(before) == 1, f"which {chain[0][2].after}?"
@@ -84,15 +84,15 @@ def story(version: int, told: Told) -> list[Told]:
     return chain
 
 
-class Telling:
-    """Sends examples one after the other; ids of the documentation stand for those that the server gave."""
+class ExampleRunner:
+    """Sends examples in order, and replaces the documented ids with those from the server."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
         self._real: dict[str, str] = {}
 
-    def send(self, told: Told) -> httpx.Response:
-        (method, path), _operation, example = told
+    def send(self, entry: Entry) -> httpx.Response:
+        (method, path), _operation, example = entry
         path = path.replace("{session_id}", self._session()) if "{" in path else path
         body = None if example.body is None else json.loads(self._with_real_ids(json.dumps(example.body)))
         query = {name: self._with_real_ids(value) for name, value in example.query.items()}
@@ -128,7 +128,7 @@ def compared(answer: Any) -> Any:
 
 
 def fits(version: int, schema: dict[str, Any], value: Any) -> None:
-    """``value`` is what the schema says; of a stream, each event is."""
+    """``value`` matches the schema; for a stream, each event does."""
     components = schemas(version)["components"]
     if not isinstance(value, str):
         Draft202012Validator({**schema, "components": components}).validate(value)
@@ -142,16 +142,16 @@ def fits(version: int, schema: dict[str, Any], value: Any) -> None:
         Draft202012Validator({**inside, "components": components}).validate(event.data)
 
 
-def tell(server: Server, version: int, told: Told) -> None:
-    """The example's story up to its end, and what the server said against what is documented."""
-    _place, operation, example = told
+def run_example(server: Server, version: int, entry: Entry) -> None:
+    """Run the example and the ones before it, and compare the response with the documented one."""
+    _place, operation, example = entry
     # Its own tenant where a list would show what other examples left.
     key = server.new_tenant().key if "sessions" in (example.answer or ()) else server.keys.alice
     base, bearer = f"{server.origin()}/aap/v{version}", {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=base, headers=bearer, timeout=TIMEOUT, trust_env=False) as client:
-        telling = Telling(client)
-        for each in story(version, told):
-            response = telling.send(each)
+        runner = ExampleRunner(client)
+        for each in prerequisites(version, entry):
+            response = runner.send(each)
             assert response.status_code == each[2].status, response.text
     form = response.headers.get("content-type", "").partition(";")[0]
     answer = response.text if form == EVENTS else response.json() if form == JSON else None
@@ -166,11 +166,13 @@ def tell(server: Server, version: int, told: Told) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_documented_example_has_the_documented_response(server: Server, version: int) -> None:
     """All at once: the stories have nothing to do with each other."""
-    told = examples(version)
-    with ThreadPoolExecutor(len(told)) as threads:
-        running = [threads.submit(tell, server, version, each) for each in told]
+    entries = examples(version)
+    with ThreadPoolExecutor(len(entries)) as threads:
+        running = [threads.submit(run_example, server, version, each) for each in entries]
     failed = [
-        f"{each[1].name}, {each[2].name}: {run.exception()}" for each, run in zip(told, running, strict=True) if run.exception()
+        f"{each[1].name}, {each[2].name}: {run.exception()}"
+        for each, run in zip(entries, running, strict=True)
+        if run.exception()
     ]
     assert not failed, "\n".join(failed)
 
@@ -253,7 +255,7 @@ def test_types_that_openapi_typescript_makes_work(server: Server, tmp_path: Path
 
 
 def downloaded(server: Server, version: int, directory: Path) -> Path:
-    """The document as the server gives it to whoever asks."""
+    """The OpenAPI document as served."""
     found = directory / f"openapi-v{version}.json"
     found.write_bytes(httpx.get(f"{server.origin()}/docs/openapi-v{version}.json", timeout=TIMEOUT).raise_for_status().content)
     return found

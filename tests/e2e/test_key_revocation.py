@@ -31,7 +31,7 @@ def two_webs(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> It
 
 
 class _Answer:
-    """An answer that is read to its end while the test goes on."""
+    """A response that is read in a thread while the test continues."""
 
     def __init__(self, client: httpx.AsyncClient, method: str, url: str, body: object = None) -> None:
         self.said, self.ended_at, self.news = b"", 0.0, asyncio.Event()

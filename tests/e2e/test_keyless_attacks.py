@@ -27,7 +27,7 @@ REQUESTS = 300
 ROUNDS = 4
 HEADER_SECONDS = 2.0
 NOISE_SECONDS = 0.005
-"""The median of a quiet server is a few milliseconds; the attacker takes processor time on the same machine."""
+"""The median of an idle server is a few milliseconds. The attacker uses CPU time on the same machine."""
 
 
 @pytest.fixture(scope="module", params=servers.shapes())

@@ -58,7 +58,7 @@ def test_an_endless_answer_is_cut_for_client_and_history(alice: Client, server: 
     assert LIMIT - 60_000 < len(outcome.text) <= LIMIT
     assert alice.history(session)[1:] == [{"role": "assistant", "content": outcome.text}]
     assert model.wait_ended(model.wait_request(script)) == "closed"
-    # Far less for each message than what was said to it; an answer of 30 MB once took 300 MiB.
+    # An endless answer of 30 MB once took 300 MiB.
     assert peak(server) - before < 160 * MIB
 
 

@@ -62,7 +62,7 @@ def certificate(directory: Path) -> None:
 
 
 def configuration(directory: Path, server: Server, plain: int, tls: int) -> str:
-    """As it is shipped, but for the lines that say they are to be changed, and for times and limits that a test can wait for."""
+    """The shipped configuration with the marked lines filled in, and with shorter times and limits for the test."""
     text = (ROOT / "ops" / "nginx" / "agenthost.conf").read_text()
     changes = {
         "server 127.0.0.1:8000;": f"server 127.0.0.1:{server.ports[0]};",

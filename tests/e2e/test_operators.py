@@ -18,7 +18,7 @@ from tests.fakes.model_server import ModelServer
 @pytest.fixture(params=servers.shapes())
 def changing(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
     """A server of the test's own, because it is stopped and started with another agents file."""
-    # Whoever is told to stop has as much time as the test needs: it ends as soon as its turns have ended.
+    # Enough time to drain: a stopping process ends as soon as its turns have ended.
     patience = {"AGENTHOST_DRAIN_SECONDS": "120", "AGENTHOST_WORKER_GRACE_SECONDS": "120"}
     with servers.running(request.param, tmp_path, model.url, environment=patience) as server:
         yield server
@@ -60,7 +60,7 @@ def test_sessions_survive_changes_of_the_agents_file(changing: Server, model: Mo
     problem = alice.refused(gone, "anybody there?")
     assert problem["detail"]
     assert len(alice.history(gone)) == 2
-    # A71: what waited goes on.
+    # A71: the waiting turn continues.
     assert alice.turn(pilot, tool("op1", "x")).text == "after"
     # A44: the next turn falls back, and still shows what the client set. A83: the removed tool is no longer shown.
     later = model.script([steps.text("new")])

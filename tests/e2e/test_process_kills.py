@@ -40,7 +40,7 @@ def alice(mortal: Server) -> Iterator[Client]:
 
 
 def revive(server: Server) -> None:
-    """What a supervisor does: start again whatever is dead."""
+    """Start processes that have ended again, as a supervisor does."""
     if server.shape == "production" and not server.workers:
         server.start_worker()
     for index, web in enumerate(server.webs):
@@ -50,21 +50,21 @@ def revive(server: Server) -> None:
 
 
 def die_and_revive(server: Server) -> float:
-    """kill -9 and a new start; the moment from which somebody lives who can take turns over."""
+    """Kill and restart; returns the time from which a worker can take turns over."""
     server.kill_workers()
     revive(server)
     return await_worker(server)
 
 
 def await_worker(server: Server) -> float:
-    """The moment from which it is known that a worker lives; how long its start takes is the machine's affair."""
+    """Wait until a worker is ready; returns that time, so that limits exclude its start."""
     with contextlib.closing(Client(server.origin(), server.keys.bob)) as bob:
         assert bob.turn(bob.create(), "is anybody there?").stop == "end_turn"
     return time.monotonic()
 
 
 class Watched:
-    """A turn seen by a client that keeps coming back: its events, whatever dies in between."""
+    """The events of a turn for a client that reconnects after every lost connection."""
 
     def __init__(self, client: Client, session: str) -> None:
         self.client, self.session = client, session
@@ -263,7 +263,7 @@ def test_a_turn_whose_worker_is_dead_can_be_cancelled_at_once(mortal: Server, al
     turn = Watched(alice, alice.create())
     turn.start(prompt, until="text_delta")
     mortal.kill_workers()
-    # Nobody lives who could do it for the canceller: the next worker comes afterwards.
+    # No worker runs that could end the turn; the next one starts afterwards.
     assert alice.cancel(turn.session)["cancelled"] is True
     assert turn.finish(time.monotonic()) == "end_turn"
     revive(mortal)
@@ -423,7 +423,7 @@ def test_with_the_default_lease_a_turn_is_taken_over_within_thirty_seconds(
 @pytest.mark.rule("A66", "A78", "A40")
 @pytest.mark.embedded_too
 def test_kills_at_random_moments_lose_no_event_that_was_sent(mortal: Server, alice: Client, model: ModelServer) -> None:
-    """Many sessions at once, one death in the middle of whatever they were doing."""
+    """Many concurrent sessions, and one kill at a random moment."""
     prompt = model.script(
         [steps.text(*"abc"), steps.pause(0.3), steps.call("tide_table", {"harbour": "crowd"})],
         [steps.pause(0.3), steps.text(*"def"), steps.pause(0.3), steps.text("ghi")],
@@ -450,7 +450,7 @@ def test_kills_at_random_moments_lose_no_event_that_was_sent(mortal: Server, ali
         assert not thread.is_alive()
     for turn in turns:
         if not turn.events:
-            # The answer was lost on its way. If the turn was taken all the same, it may still run: 204 says that it does not.
+            # The response was lost. If the turn was accepted, it may still run; 204 means that it does not.
             path = f"/sessions/{turn.session}/events/stream"
             assert alice.get(path, params={"stream": "delta"}).status_code in (200, 204)
             assert alice.turn(turn.session, "hello").stop == "end_turn"

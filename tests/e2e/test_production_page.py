@@ -108,7 +108,7 @@ def until_it_runs(walk: Walk) -> str:
     settings, tables, roles = blocks("sh")[:3]
     walk.run(settings.replace("./agenthost.env", "agenthost.env"))
     assert walk.settings.stat().st_mode & 0o077 == 0
-    # The environment of the tests is there already, and nobody is at the keyboard.
+    # The test's environment is already set, and there is no keyboard input.
     commands = tables.replace("ops/bootstrap\n", "").replace("createsuperuser", "createsuperuser --noinput")
     key = walk.run(commands).split()[-1]
     for line in roles.splitlines():
@@ -118,7 +118,7 @@ def until_it_runs(walk: Walk) -> str:
 
 
 def sign_in(client: httpx.Client) -> httpx.Response:
-    """The admin's front page. Cookies are Secure and this connection is not, so they are carried by hand."""
+    """The admin's index page. Cookies are Secure but this connection is plain HTTP, so they are sent explicitly."""
     form = client.get("/admin/login/")
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form.text)
     assert token is not None, form.text[:2000]

@@ -112,7 +112,7 @@ def folder_of(server: Server) -> Path:
 
 
 def restart(server: Server) -> None:
-    """All that runs turns dies and comes back."""
+    """Kill everything that runs turns and start it again."""
     server.kill_workers()
     if server.shape == "production":
         server.start_worker()

@@ -66,7 +66,7 @@ def counting(
 
 
 def refusal(response: httpx.Response) -> tuple[str, int]:
-    """The policy and the seconds after which to come again, which all three fields tell alike."""
+    """The policy and the retry time, which all three headers report consistently."""
     assert response.status_code == 429, response.text
     assert response.json()["title"] == "Too Many Requests"
     name, _, rest = response.headers["RateLimit"].partition(";")
@@ -97,7 +97,7 @@ def test_turns_at_once_are_counted_over_all_webs(counting: Server, model: ModelS
         assert caller.here.history(sessions[2]) == []
         model.open_gate(gate)
         for stream in (first, second):
-            # Free again before the client can know that the turn has ended.
+            # The slot is free before the client receives the end of the turn.
             stream.until("turn_stop")
     assert caller.there.turn(sessions[2], "now").text == "echo: now"
 
@@ -149,7 +149,7 @@ def test_an_exhausted_token_quota_ends_the_turn_at_its_next_commit_point(countin
     session = caller.here.create({"name": "pilot", "tools": [{"name": "tide_table", "trust": True}]})
     outcome = caller.here.turn(session, prompt, stream="delta")
     assert outcome.stop == "error"
-    # What was begun is finished: the call that was paid for has its result, and the model is asked nothing more.
+    # The started step is completed with its tool results, and no further model call is made.
     assert [event.name for event in outcome.events] == ["turn_start", "text_delta", "tool_call", "tool_result", "turn_stop"]
     assert len(model.requests_of(prompt)) == 1
     assert counting.tools.executions("tide_table", harbour=f"dear {counting.shape}") == 1
@@ -193,7 +193,7 @@ def test_the_quota_of_stored_bytes_refuses_whole_requests_and_is_freed_by_deleti
         assert refusal(post_turn(client, kept, "z" * 2000))[0] == "stored-bytes"
     assert caller.there.history(kept) == [user("x" * 2000)]
     assert len(caller.here.all_sessions()) == 1
-    # What a model says is stored whatever the limit: it was paid for.
+    # Model output is stored even above the limit, because it was paid for.
     prompt = model.script([steps.text("w" * 3000)])
     assert caller.there.turn(kept, prompt).text == "w" * 3000
     assert refusal(post_turn(caller.here, kept, "?"))[0] == "stored-bytes"

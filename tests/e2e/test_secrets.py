@@ -34,7 +34,7 @@ def found_in(haystack: bytes, secrets: list[str]) -> list[str]:
 
 
 def answers(client: Client, session: str, prompt: str) -> bytes:
-    """Everything that the server says about the session, headers included."""
+    """All responses about the session, including headers."""
     paths = ("/meta", "/sessions", f"/sessions/{session}", f"/sessions/{session}/history?type=full", "/nope")
     got = [client.get(path) for path in paths]
     options = {"model_key": SECRET, "units": "wrong"}
@@ -141,5 +141,5 @@ def test_content_is_never_logged(server: Server, alice: Client, model: ModelServ
     alice.get(f"/sessions/{words}", params={"type": words, "after": words})
     assert server.shape in servers.shapes()
     lines = [line for line in server.log_text().splitlines() if words in line]
-    # An address that somebody made up may stand in an access log; content may not.
+    # Access logs may contain request paths, but no content.
     assert [line for line in lines if "GET /aap" not in line] == []

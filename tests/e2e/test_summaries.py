@@ -144,7 +144,7 @@ def test_a_long_conversation_fits_into_a_small_context_window(alice: Client, mod
 
 @pytest.mark.rule("A99")
 def test_the_agents_own_model_summarises_by_default(alice: Client, model: ModelServer) -> None:
-    """It says the whole transcript again, and even that does not make any request too long."""
+    """The summarising model repeats the whole transcript; no request becomes too long even then."""
     session = alice.create("selfmade")
     for number in range(15):
         assert alice.turn(session, f"question {number} " + "q" * 250).stop == "end_turn"
@@ -191,7 +191,7 @@ def test_a_cancel_while_the_summary_is_made_closes_that_call(alice: Client, mode
 
 
 def revive(server: Server) -> None:
-    """kill -9, and somebody new."""
+    """Kill the worker and start a new one."""
     server.kill_workers()
     if server.shape == "production":
         server.start_worker()

@@ -172,7 +172,7 @@ def test_thinking_is_shown_a_tool_runs_and_the_next_step_brings_back_what_was_si
     assert place.server.tools.executions("tide_table", harbour=vendor.name) == 1
     assert [request.refused for request in model.requests_of(prompt)] == ["", ""]
     assert model.requests_of(prompt)[0].api_key == vendor.key
-    # Nothing of what is for the vendor alone is anybody's business.
+    # Data that only the vendor needs is not shown.
     everything = json.dumps(alice.history(session)) + str([event.data for event in outcome.events])
     assert not any(word in everything for word in ("signature", "thoughtSignature", "encrypted_content", "provider_data"))
 

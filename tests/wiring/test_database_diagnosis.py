@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def line(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> str:
-    """What is said when the test database's address is changed so."""
+    """The diagnosis when the settings of the test database are changed like this."""
     for name, value in changed.items():
         monkeypatch.setitem(connection.settings_dict, name, value)
     found = database_diagnosis.diagnose()

@@ -60,7 +60,7 @@ def test_an_open_connection_is_used_without_a_statement(monkeypatch: pytest.Monk
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
-    """Of a server that nobody is: its port is kept, and does not listen."""
+    """A pool for a server that does not exist: nothing listens on its port."""
     made = Pool(
         kwargs={"host": "127.0.0.1", "port": free_port(), "dbname": "x", "connect_timeout": "5"},
         open=False,
@@ -75,7 +75,7 @@ def pool() -> Iterator[Pool]:
 
 def test_waiting_for_a_connection_fails_early_while_postgres_is_down(pool: Pool, settings: Any) -> None:
     settings.AGENTHOST_ROLE = "web"
-    # Until an attempt has failed nobody knows; then nobody waits for the hour.
+    # After the first failed attempt, getconn fails early instead of waiting for an hour.
     until = time.monotonic() + 90
     while not pool.is_away:
         assert time.monotonic() < until
@@ -102,7 +102,7 @@ def test_a_busy_pool_is_waited_for() -> None:
         waiting = ThreadPoolExecutor(1)
         got = waiting.submit(busy.getconn)
         with pytest.raises(TimeoutError):
-            # Longer than whoever waits is told that there is no server.
+            # Longer than the wait after which getconn fails while the server is away.
             got.result(1.5)
         busy.putconn(taken)
         busy.putconn(got.result(90))

@@ -168,7 +168,7 @@ def test_a_web_process_serves_pages_over_https_only_and_probes_over_http(tmp_pat
         until_said("serving on", process, log)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as client:
             host = {"Host": "agents.example"}
-            # A cluster's probe knows neither the name nor TLS.
+            # Probes of a cluster use neither the host name nor TLS.
             assert client.get("/healthz").status_code == 200
             assert client.get("/readyz").status_code in (200, 503)
             assert client.get("/admin/login/").status_code == 400

@@ -86,7 +86,7 @@ def _run(statement: str, *names: str) -> None:
 
 
 def _owner_of(kind: str) -> tuple[str, str]:
-    """Statements that give ``runner`` something, and take it back."""
+    """Run statements that give ``runner`` something, and revert them afterwards."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user, current_schema(), current_database()")
         user, schema, database = cursor.fetchone()

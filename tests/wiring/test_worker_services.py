@@ -44,7 +44,7 @@ def test_a_wake_up_reaches_the_worker_at_once(consumer: worker_services.Consumer
         tasks.wake()
         assert woken.acquire(timeout=60)
         delays.append(time.monotonic() - began)
-    # Whoever looks once a second would need half of one.
+    # Polling once a second would take half a second on average.
     assert statistics.median(delays) < 0.25
 
 

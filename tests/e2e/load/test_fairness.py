@@ -61,7 +61,7 @@ def narrow(
 
 
 def post_and_leave(server: Server, agent: str | dict[str, Any], prompt: str, count: int) -> list[str]:
-    """So many sessions of alice, each with an accepted turn that nobody listens to."""
+    """Create this many sessions of alice, each with an accepted turn that no client reads."""
     local = threading.local()
     with ExitStack() as stack:
 
@@ -152,7 +152,7 @@ def test_a_lock_that_one_tenant_waits_for_does_not_make_anothers_first_turn_wait
         pytest.skip("SQLite has one lock for all")
     gate = "before the lock"
     prompt = model.script([steps.gate(gate), steps.text("late")])
-    # Queued behind the worker's places: whoever claims them needs the counter.
+    # More turns than the worker has slots; claiming them needs the counter.
     sessions = post_and_leave(narrow, "patient", prompt, 3 * PLACES)
     model.wait_gate(gate, times=MOST_OF_THE_PLACES)
     bob = narrow.client(narrow.keys.bob)
@@ -160,7 +160,7 @@ def test_a_lock_that_one_tenant_waits_for_does_not_make_anothers_first_turn_wait
     idle = [client.create() for client in asking]
     with ThreadPoolExecutor(len(asking)) as threads:
         with counter_held(narrow, "alice"):
-            # What runs wants to store, what is queued wants to be claimed, what is asked wants to be accepted.
+            # Running turns store, queued turns are claimed, and new requests are accepted.
             model.open_gate(gate)
             answers = [
                 threads.submit(client.http.post, f"/sessions/{session}/turns", json=turn_body("me too"))
@@ -175,7 +175,7 @@ def test_a_lock_that_one_tenant_waits_for_does_not_make_anothers_first_turn_wait
             assert not [answer for answer in answers if answer.done() and answer.result().status_code == 200]
         for answer in answers:
             response = answer.result(90)
-            # Who waited too long was told so, and may come again.
+            # Requests that waited too long got a 503 with Retry-After.
             assert response.status_code in (200, 503)
             assert response.status_code == 200 or int(response.headers["Retry-After"]) > 0
     alice = narrow.alice

@@ -124,7 +124,7 @@ def test_a_request_that_waits_too_long_behind_others_is_503(
 
 
 class SlowText:
-    """The page at / while it is being made: for as long as the test wants."""
+    """The page at /, which takes as long as the test decides."""
 
     def __init__(self) -> None:
         self.began, self.may_end = threading.Semaphore(0), threading.Event()

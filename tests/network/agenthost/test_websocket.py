@@ -30,7 +30,7 @@ HANDSHAKE = {
 
 
 def frame(kind: int, content: bytes = b"", *, last: bool = True, size: int | None = None) -> bytes:
-    """Masked with zeros. ``size``: what the head says, when less follows."""
+    """A frame masked with zeros. ``size`` is the announced size, if less data follows."""
     size = len(content) if size is None else size
     length = struct.pack("!B", 128 | size) if size < 126 else struct.pack("!BQ", 128 | 127, size)
     return bytes([kind | 128 * last]) + length + bytes(4) + content

@@ -70,7 +70,7 @@ def test_a_message_is_delivered_at_once(listener: Listener) -> None:
         assert listener.came.acquire(timeout=60)
         delays.append(listener.received[-1][1] - began)
     assert [body for body, _ in listener.received] == [{"number": number} for number in range(20)]
-    # The stock transport looks once a second.
+    # The stock transport polls once a second.
     assert statistics.median(delays) < 0.25
 
 

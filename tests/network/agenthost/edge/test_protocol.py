@@ -29,7 +29,7 @@ H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: A
 
 @dataclass
 class Mirror:
-    """An application that answers with what it was asked. ``/wait`` is answered once ``go_on`` is set, or the client is gone."""
+    """An application that echoes the request. ``/wait`` waits until ``go_on`` is set or the client disconnects."""
 
     bodies: list[tuple[str, str, bytes]] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
@@ -141,7 +141,7 @@ def send_cut(client: Connection, data: bytes, cut: Callable[[bytes], Sequence[by
 
 
 def is_last_problem(client: Connection, status: int) -> Answer:
-    """The answer is a problem document, says that the connection ends, and it does."""
+    """The response is a problem document with ``Connection: close``, and the connection closes."""
     answer = client.answer()
     assert answer.status == status, answer
     assert answer.headers["content-type"] == "application/problem+json"
@@ -172,7 +172,7 @@ def test_the_body_of_a_request_with_an_upgrade_is_complete(
     names = {name for name, _value in answer.json["headers"]}
     assert "host" in names
     assert not names & {"upgrade", "http2-settings"}
-    # And the connection goes on, at the right byte.
+    # The connection stays usable.
     assert client.ask("GET", "/second").json["path"] == "/second"
     assert [(method, path) for method, path, _body in behind.bodies] == [("POST", "/first"), ("GET", "/second")]
 
@@ -558,7 +558,7 @@ def test_connections_above_the_total_limit_are_refused(behind: Mirror, settings:
     settings.AGENTHOST_CORS_ORIGINS = ["*"]
     limits = Limits(connections=5, per_address=1)
     with running(behind, limits) as port:
-        # A proxy stands for many clients: its own address is not limited.
+        # The address of a proxy is not limited, because it forwards many clients.
         held = [Connection(port) for _ in range(limits.connections)]
         assert [each.ask("GET", "/").status for each in held] == [200] * limits.connections
         with Connection(port) as one_more:

@@ -28,7 +28,7 @@ def test_calls_at_the_end_of_a_history_are_pending() -> None:
 
 
 class Scripted:
-    """Answers as it was told, and remembers what it was asked."""
+    """Returns prepared answers and records the calls."""
 
     def __init__(self, *decisions: Decision) -> None:
         self.decisions = list(decisions)
