@@ -16,7 +16,7 @@ def new_uri(agent: str = "echo") -> str:
     return f"{agent}:/{secrets.token_hex(6)}"
 
 
-async def made(client: Watcher, agent: str = "echo", uri: str | None = None, **params: Any) -> str:
+async def create_session(client: Watcher, agent: str = "echo", uri: str | None = None, **params: Any) -> str:
     """Create a session and subscribe to it, both requests at once (R21); returns its URI."""
     uri = uri or new_uri(agent)
     answers = (
@@ -27,20 +27,20 @@ async def made(client: Watcher, agent: str = "echo", uri: str | None = None, **p
     return uri
 
 
-def starting(uri: str, text: str, turn: str | None = None, **members: Any) -> dict[str, Any]:
+def start_action(uri: str, text: str, turn: str | None = None, **members: Any) -> dict[str, Any]:
     turn = f"turn-{next(_numbers)}" if turn is None else turn
     return {"type": "session/turnStarted", "session": uri, "turnId": turn, "userMessage": {"text": text}, **members}
 
 
-async def started(client: Watcher, uri: str, text: str) -> str:
+async def start_turn(client: Watcher, uri: str, text: str) -> str:
     """Start a turn and wait until the host has accepted it; returns its id."""
-    action = starting(uri, text)
+    action = start_action(uri, text)
     echo = await client.echo(await client.dispatch(action))
     assert "rejectionReason" not in echo, echo
     return str(action["turnId"])
 
 
-async def over(client: Watcher, uri: str, turn: str) -> dict[str, Any]:
+async def wait_for_end(client: Watcher, uri: str, turn: str) -> dict[str, Any]:
     """Wait for the end of the turn; returns it."""
 
     def found() -> dict[str, Any] | None:
@@ -51,12 +51,12 @@ async def over(client: Watcher, uri: str, turn: str) -> dict[str, Any]:
     return ended
 
 
-async def said(client: Watcher, uri: str, text: str) -> dict[str, Any]:
+async def run_turn(client: Watcher, uri: str, text: str) -> dict[str, Any]:
     """Run a turn to its end; returns it."""
-    return await over(client, uri, await started(client, uri, text))
+    return await wait_for_end(client, uri, await start_turn(client, uri, text))
 
 
-async def refused(client: Watcher, action: dict[str, Any]) -> str:
+async def rejection_reason(client: Watcher, action: dict[str, Any]) -> str:
     """Dispatch an action that the host rejects; returns the reason."""
     echo = await client.echo(await client.dispatch(action))
     assert echo["action"] == action
@@ -75,7 +75,7 @@ def call_of(client: Watcher, uri: str, name: str) -> dict[str, Any] | None:
     return calls[-1] if calls else None
 
 
-async def call_in(client: Watcher, uri: str, name: str, status: str) -> dict[str, Any]:
+async def wait_for_call(client: Watcher, uri: str, name: str, status: str) -> dict[str, Any]:
     """Wait until the call is in this state; returns it."""
 
     def found() -> dict[str, Any] | None:
@@ -86,5 +86,5 @@ async def call_in(client: Watcher, uri: str, name: str, status: str) -> dict[str
     return there
 
 
-def about_call(kind: str, uri: str, turn: str, call: str, **members: Any) -> dict[str, Any]:
+def call_action(kind: str, uri: str, turn: str, call: str, **members: Any) -> dict[str, Any]:
     return {"type": f"session/{kind}", "session": uri, "turnId": turn, "toolCallId": call, **members}

@@ -1,7 +1,7 @@
 """The project's AHP client with checks: frames against the protocol, folded states against snapshots.
 
-The law: a state at N, folded with the actions after N, is the state now (R65, R70). It is judged each time a resource is
-subscribed to again, because the snapshot then stands at its own place among the actions.
+The law: a state at N, folded with the actions after N, equals the current state (R65, R70). It is checked at each new
+subscription to a resource, because the snapshot has a position among the actions.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Watcher(Client):
         """Everything that was asked before the last answer."""
         self._audit.all_answered()
 
-    async def judge(self, uri: str) -> State:
-        """Hold what was folded here against what the host says now."""
+    async def check(self, uri: str) -> State:
+        """Compare the folded state with a new snapshot of the host."""
         before = self.judged
         state = await self.subscribe(uri)
         assert self.judged == before + 1

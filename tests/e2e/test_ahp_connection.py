@@ -74,7 +74,7 @@ async def test_an_editor_brings_its_key_in_the_query_and_no_log_has_it(server: S
 
 
 async def _answers(client: Client, *frames: str) -> list[dict[str, Any]]:
-    """What the host says to frames that are wrong, and then that it still answers."""
+    """Responses to invalid frames, and a check that the host still answers."""
     said: list[dict[str, Any]] = []
     client._on_frame = lambda frame: said.append(json.loads(frame))
     for frame in frames:
@@ -286,7 +286,7 @@ async def test_sessions_are_made_listed_announced_and_disposed_of(server: Server
             assert client.heard[0]["type"] == "notify/sessionAdded"
             assert client.heard[0]["summary"]["resource"] == "echo:/one"
             await client.until(partial(_has_sessions, client, 1))
-            await client.judge(ROOT)
+            await client.check(ROOT)
         items = (await onlooker.request("listSessions", {"filter": {"any": 1}}))["items"]
         assert items == [maker.heard[0]["summary"]]
         assert (items[0]["provider"], items[0]["status"]) == ("echo", 1)

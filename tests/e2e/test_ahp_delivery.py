@@ -14,7 +14,7 @@ import pytest
 from sessions_app.ahp.client.client import Disconnected
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_steps import made, new_uri, over, refused, started, starting, text_of
+from tests.e2e.ahp_steps import create_session, new_uri, rejection_reason, start_action, start_turn, text_of, wait_for_end
 from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
 from tests.e2e.server import Server
 from tests.fakes import steps
@@ -33,19 +33,19 @@ async def test_a_client_cut_off_after_any_envelope_gets_a_replay(server: Server,
         watching(server, server.keys.alice, "stays") as stays,
         watching(server, server.keys.alice, "breaks", ROOT) as breaks,
     ):
-        uri = await made(stays, "pilot", config={"approval": "auto"})
+        uri = await create_session(stays, "pilot", config={"approval": "auto"})
         await breaks.subscribe(uri)
         before = len(breaks.seen)
-        turn = await started(stays, uri, prompt)
+        turn = await start_turn(stays, uri, prompt)
         await breaks.until(lambda: len(breaks.seen) >= before + after)
         breaks.cut()
         with pytest.raises(Disconnected):
             await breaks.until(lambda: False)
         assert await breaks.reconnect() == "replay"
-        await over(stays, uri, turn)
-        await over(breaks, uri, turn)
-        await breaks.judge(uri)
-        await breaks.judge(ROOT)
+        await wait_for_end(stays, uri, turn)
+        await wait_for_end(breaks, uri, turn)
+        await breaks.check(uri)
+        await breaks.check(ROOT)
         numbers = [each["serverSeq"] for each in breaks.seen]
         assert numbers == sorted(set(numbers))
         assert without_clock(breaks.state(uri)) == without_clock(stays.state(uri))
@@ -55,7 +55,7 @@ async def test_a_client_cut_off_after_any_envelope_gets_a_replay(server: Server,
 async def test_a_client_that_missed_too_much_gets_snapshots(server: Server, model: ModelServer) -> None:
     key = server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]
     async with watching(server, key, "host") as host:
-        kept, anew, gone = await made(host), await made(host), await made(host)
+        kept, anew, gone = await create_session(host), await create_session(host), await create_session(host)
         seen = host.last_seq
         await host.request("disposeSession", {"session": gone})
         await host.request("disposeSession", {"session": anew})
@@ -90,14 +90,14 @@ async def test_a_client_that_missed_too_much_gets_snapshots(server: Server, mode
 async def test_an_action_that_is_sent_again_after_a_reconnect_is_applied_once(server: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("once")])
     async with watching(server, server.keys.alice, "unsure") as client:
-        uri = await made(client)
-        action = starting(uri, prompt)
+        uri = await create_session(client)
+        action = start_action(uri, prompt)
         seq = await client.dispatch(action)
         await client.echo(seq)
         client.seen.clear()
         await client.reconnect()
         await client.notify("dispatchAction", {"clientSeq": seq, "action": action})
-        await over(client, uri, action["turnId"])
+        await wait_for_end(client, uri, action["turnId"])
         # Whatever comes of it was stored before this.
         await client.echo(await client.dispatch({"type": "session/titleChanged", "session": uri, "title": "after"}))
         assert client._echo_of(seq) is None
@@ -110,7 +110,7 @@ async def test_an_action_that_is_sent_again_after_a_reconnect_is_applied_once(se
 @pytest.mark.rule("R61", "R63", "R64", "R69")
 async def test_subscriptions_begin_and_end_and_do_not_double(server: Server) -> None:
     async with watching(server, server.keys.alice, "fickle") as client, watching(server, server.keys.alice, "steady") as steady:
-        uri = await made(steady)
+        uri = await create_session(steady)
         await client.subscribe(uri)
         await client.subscribe(uri)
 
@@ -133,15 +133,15 @@ async def test_subscriptions_begin_and_end_and_do_not_double(server: Server) -> 
 @pytest.mark.rule("R65", "R70", "R148")
 async def test_many_sessions_stream_at_once_and_their_numbers_never_fall(server: Server, model: ModelServer) -> None:
     async with watching(server, server.keys.alice, "watcher") as client:
-        uris = [await made(client) for _ in range(6)]
+        uris = [await create_session(client) for _ in range(6)]
         prompts = [model.script([steps.text(*(f"{index}.{word} " for word in range(40)))]) for index in range(6)]
-        turns = [await started(client, uri, prompt) for uri, prompt in zip(uris, prompts, strict=True)]
+        turns = [await start_turn(client, uri, prompt) for uri, prompt in zip(uris, prompts, strict=True)]
         for uri, turn in zip(uris, turns, strict=True):
-            # Looked at in the middle of it all: each snapshot has to stand at its own number.
-            await client.judge(uri)
-            await over(client, uri, turn)
+            # Checked during the turns: each snapshot must have its own sequence number.
+            await client.check(uri)
+            await wait_for_end(client, uri, turn)
         for index, uri in enumerate(uris):
-            assert text_of((await client.judge(uri))["turns"][0]) == "".join(f"{index}.{word} " for word in range(40))
+            assert text_of((await client.check(uri))["turns"][0]) == "".join(f"{index}.{word} " for word in range(40))
 
 
 # --- slow readers ---
@@ -150,7 +150,7 @@ async def test_many_sessions_stream_at_once_and_their_numbers_never_fall(server:
 @pytest.mark.rule("R6", "R385")
 async def test_a_client_that_does_not_read_is_closed_and_delays_no_other(server: Server, model: ModelServer) -> None:
     async with watching(server, server.keys.alice, "quick") as quick:
-        uri = await made(quick)
+        uri = await create_session(quick)
         deaf = _deaf(server, server.keys.alice)
         await asyncio.to_thread(
             _say, deaf, "initialize", {"protocolVersions": ["0.1.0"], "clientId": "deaf", "initialSubscriptions": [uri]}
@@ -158,11 +158,11 @@ async def test_a_client_that_does_not_read_is_closed_and_delays_no_other(server:
         # Each answer is within AGENTHOST_MESSAGE_BYTES; together they are more than any buffer on the way holds.
         chunk = "x" * 100_000
         for _ in range(3):
-            turn = await started(quick, uri, model.script([steps.text(*([chunk] * 40))]))
-            assert len(text_of(await over(quick, uri, turn))) == 40 * 100_000
+            turn = await start_turn(quick, uri, model.script([steps.text(*([chunk] * 40))]))
+            assert len(text_of(await wait_for_end(quick, uri, turn))) == 40 * 100_000
 
         def closed() -> bool:
-            """The server has let go: what it could not send is gone with the connection."""
+            """Whether the server has closed the connection and dropped what it could not send."""
             deaf.settimeout(60)
             received = 0
             try:
@@ -212,12 +212,12 @@ def _say(raw: socket.socket, method: str, params: dict[str, Any]) -> None:
 async def test_two_tenants_with_the_same_names_are_isolated(server: Server, model: ModelServer) -> None:
     one, two = server.make_keys(f"t{secrets.token_hex(4)}/all/*/", f"t{secrets.token_hex(4)}/all/*/")
     async with watching(server, one, "same") as first, watching(server, two, "same") as second:
-        assert await made(first, uri="echo:/same") == await made(second, uri="echo:/same")
-        action = starting("echo:/same", model.script([steps.text("mine")]), "turn")
+        assert await create_session(first, uri="echo:/same") == await create_session(second, uri="echo:/same")
+        action = start_action("echo:/same", model.script([steps.text("mine")]), "turn")
         await first.echo(await first.dispatch(action))
-        await over(first, "echo:/same", "turn")
+        await wait_for_end(first, "echo:/same", "turn")
         other = new_uri()
-        await made(first, uri=other)
+        await create_session(first, uri=other)
         for method, params in (
             ("subscribe", {"resource": other}),
             ("disposeSession", {"session": other}),
@@ -232,9 +232,9 @@ async def test_two_tenants_with_the_same_names_are_isolated(server: Server, mode
         assert len(second.seen) == 2, "one for the session it made, one echo"
         assert [each["type"] for each in second.heard if each["type"] == "notify/sessionAdded"] == ["notify/sessionAdded"]
         assert second.state(ROOT)["activeSessions"] == 1
-        assert (await second.judge("echo:/same"))["turns"] == []
+        assert (await second.check("echo:/same"))["turns"] == []
         assert first.state("echo:/same")["summary"]["title"] != "second's"
-        await first.judge(other)
+        await first.check(other)
 
 
 # --- rates ---
@@ -243,7 +243,7 @@ async def test_two_tenants_with_the_same_names_are_isolated(server: Server, mode
 @pytest.mark.rule("R84", "R31")
 async def test_a_flood_of_actions_is_served_in_order_and_answered_all(server: Server) -> None:
     async with watching(server, server.keys.alice, "flood") as client:
-        uri = await made(client)
+        uri = await create_session(client)
         seqs = [await client.dispatch({"type": "session/dance", "session": uri}) for _ in range(500)]
         await client.request("ping")
         await client.echo(seqs[-1], 60)
@@ -254,9 +254,9 @@ async def test_a_flood_of_actions_is_served_in_order_and_answered_all(server: Se
 @pytest.mark.rule("R83")
 async def test_a_rejection_goes_to_its_connection_alone_even_without_a_subscription(server: Server) -> None:
     async with watching(server, server.keys.alice, "same") as first, watching(server, server.keys.alice, "same") as second:
-        uri = await made(first)
+        uri = await create_session(first)
         await second.subscribe(uri)
         await first.unsubscribe(uri)
-        assert await refused(first, {"type": "session/ready", "session": uri})
+        assert await rejection_reason(first, {"type": "session/ready", "session": uri})
         await second.echo(await second.dispatch({"type": "session/titleChanged", "session": uri, "title": "x"}))
         assert not any("rejectionReason" in each for each in second.seen)

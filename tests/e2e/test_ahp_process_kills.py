@@ -16,7 +16,16 @@ import pytest
 from sessions_app.ahp.client.client import Client, Disconnected
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
-from tests.e2e.ahp_steps import about_call, call_in, made, over, refused, said, started, text_of
+from tests.e2e.ahp_steps import (
+    call_action,
+    create_session,
+    rejection_reason,
+    run_turn,
+    start_turn,
+    text_of,
+    wait_for_call,
+    wait_for_end,
+)
 from tests.e2e.ahp_watcher import Watcher, url_of, watching, without_clock
 from tests.e2e.server import Server
 from tests.fakes import steps
@@ -45,7 +54,7 @@ def impatient(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer
 
 @pytest.fixture(params=servers.shapes())
 def pinging(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
-    """A server that wants answers soon, but not sooner than a client on a busy machine can give them."""
+    """A server with short timeouts, but long enough for clients on a busy machine."""
     with _running(request.param, tmp_path, model, AGENTHOST_AHP_PING_SECONDS="3") as one:
         yield one
 
@@ -70,8 +79,8 @@ async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(own: Server
     prompt = model.script([steps.text(*"abcdef"), steps.gate("killed"), steps.text(*"ghi")])
     elsewhere = len(own.webs) - 1
     async with watching(own, own.keys.alice, "one") as one:
-        uri = await made(one)
-        turn = await started(one, uri, prompt)
+        uri = await create_session(one)
+        turn = await start_turn(one, uri, prompt)
         await one.until(lambda: _text(one, uri) == "abcdef")
         own.webs[0].kill()
         await one.ended()
@@ -80,14 +89,14 @@ async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(own: Server
             await asyncio.to_thread(own.wait_ready)
         assert await back_at(one, own, elsewhere) == "replay"
         model.open_gate("killed")
-        ended = await over(one, uri, turn)
+        ended = await wait_for_end(one, uri, turn)
         if own.shape == "production":
             assert (ended["state"], text_of(ended)) == ("complete", "abcdefghi")
         else:
-            # The worker died with it, and what was said cannot be said again in other words.
+            # The worker was killed too, and text that was already sent cannot be generated again.
             assert (ended["state"], text_of(ended)) == ("error", "abcdef")
-        await one.judge(uri)
-        await one.judge(ROOT)
+        await one.check(uri)
+        await one.check(ROOT)
 
 
 @pytest.mark.rule("R384", "R383", "R65")
@@ -98,26 +107,26 @@ async def test_clients_at_two_servers_and_runs_at_two_workers_see_the_same(own: 
         watching(own, own.keys.alice, "here") as here,
         watching(own, own.keys.alice, "there", index=len(own.webs) - 1) as there,
     ):
-        uris = [await made(here) for _ in range(4)]
+        uris = [await create_session(here) for _ in range(4)]
         for uri in uris:
             await there.subscribe(uri)
         prompts = [model.script([steps.text(*(f"{index}.{word} " for word in range(30)))]) for index in range(4)]
         turns = [
-            await started(client, uri, prompt)
+            await start_turn(client, uri, prompt)
             for client, uri, prompt in zip((here, there, here, there), uris, prompts, strict=True)
         ]
         for uri, turn in zip(uris, turns, strict=True):
             for client in (here, there):
-                await over(client, uri, turn)
-                await client.judge(uri)
+                await wait_for_end(client, uri, turn)
+                await client.check(uri)
             assert without_clock(here.state(uri)) == without_clock(there.state(uri))
 
 
 @pytest.mark.rule("R384")
 async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(own: Server, model: ModelServer) -> None:
     async with watching(own, own.keys.alice, "one") as one:
-        uri = await made(one)
-        await said(one, uri, model.script([steps.text("before")]))
+        uri = await create_session(one)
+        await run_turn(one, uri, model.script([steps.text("before")]))
         own.webs[0].terminate()
         assert await one.ended() == 1012
         if own.shape == "embedded":
@@ -125,8 +134,8 @@ async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(own
             await asyncio.to_thread(own.start_web, 0)
             await asyncio.to_thread(own.wait_ready)
         assert await back_at(one, own, len(own.webs) - 1) == "replay"
-        assert text_of(await said(one, uri, model.script([steps.text("after")]))) == "after"
-        await one.judge(uri)
+        assert text_of(await run_turn(one, uri, model.script([steps.text("after")]))) == "after"
+        await one.check(uri)
 
 
 @pytest.mark.rule("R71", "R281", "R283")
@@ -134,7 +143,7 @@ async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Se
     file = own.directory / "agents.toml"
     extra = '\n[[agents]]\nname = "extra"\nmodel = "demo:scripted"\n'
     async with watching(own, own.keys.alice, "root") as root, watching(own, own.keys.alice, "session") as session:
-        same, changed = await made(session), await made(session, "pilot")
+        same, changed = await create_session(session), await create_session(session, "pilot")
         assert "units" in session.state(changed)["config"]["schema"]["properties"]
         await asyncio.to_thread(own.stop)
         text = file.read_text()
@@ -143,12 +152,12 @@ async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Se
         # Wherever they end up: another server has found out by now, or finds out when they come.
         assert await back_at(root, own, len(own.webs) - 1) == "replay"
         await root.until(lambda: "extra" in [each["provider"] for each in root.state(ROOT)["agents"]])
-        await root.judge(ROOT)
+        await root.check(ROOT)
         assert await back_at(session, own, 0) == "snapshot"
         units = session.state(changed)["config"]["schema"]["properties"]["units"]
         assert units["enum"] == ["metric", "imperial", "nautical"]
         for uri in (same, changed, ROOT):
-            await session.judge(uri)
+            await session.check(uri)
 
 
 @pytest.mark.rule("R163", "R149")
@@ -158,27 +167,27 @@ async def test_open_questions_survive_a_restart_of_all_processes(own: Server, mo
     asking = model.script([steps.call("ask_user", ask)], [steps.text("sailed")])
     roping = model.script([steps.call("order_rope", {"metres": 4})], [steps.text("roped")])
     async with watching(own, own.keys.alice, "one") as one:
-        form, call = await made(one, "mate"), await made(one, "pilot")
-        turns = [await started(one, form, asking), await started(one, call, roping)]
+        form, call = await create_session(one, "mate"), await create_session(one, "pilot")
+        turns = [await start_turn(one, form, asking), await start_turn(one, call, roping)]
         await one.until(lambda: one.state(form).get("inputRequests"), 60)
-        rope = await call_in(one, call, "order_rope", "pending-confirmation")
-        # As the host says it, because what asks is told before the rest of its step is.
-        before = {uri: without_clock(await one.judge(uri)) for uri in (form, call)}
+        rope = await wait_for_call(one, call, "order_rope", "pending-confirmation")
+        # From the host, because the request is sent before the rest of its step.
+        before = {uri: without_clock(await one.check(uri)) for uri in (form, call)}
         await asyncio.to_thread(own.kill)
         await asyncio.to_thread(own.start)
         await back_at(one, own, 0)
         assert {uri: without_clock(one.state(uri)) for uri in (form, call)} == before
         for uri in (form, call):
-            await one.judge(uri)
+            await one.check(uri)
         request = one.state(form)["inputRequests"][0]["id"]
         answers = {"port": {"state": "submitted", "value": {"kind": "text", "value": "Bree"}}}
         completed = {"type": "session/inputCompleted", "session": form, "requestId": request, "response": "accept"}
         await one.dispatch({**completed, "answers": answers})
         await one.dispatch(
-            about_call("toolCallConfirmed", call, turns[1], rope["toolCallId"], approved=True, confirmed="user-action")
+            call_action("toolCallConfirmed", call, turns[1], rope["toolCallId"], approved=True, confirmed="user-action")
         )
-        assert text_of(await over(one, form, turns[0])) == "sailed"
-        assert text_of(await over(one, call, turns[1])) == "roped"
+        assert text_of(await wait_for_end(one, form, turns[0])) == "sailed"
+        assert text_of(await wait_for_end(one, call, turns[1])) == "roped"
 
 
 @pytest.mark.rule("R188", "R189", "R48")
@@ -187,21 +196,21 @@ async def test_an_active_client_that_goes_leaves_and_may_come_back_for_its_calls
     tool = {"name": "signal", "description": "Hoists a flag"}
     entry = {"clientId": "owner", "tools": [tool]}
     async with watching(own, own.keys.alice, "stays") as stays, watching(own, own.keys.alice, "owner") as owner:
-        uri = await made(owner, activeClient=entry)
+        uri = await create_session(owner, activeClient=entry)
         await stays.subscribe(uri)
-        turn = await started(stays, uri, prompt)
-        call = await call_in(owner, uri, "signal", "running")
+        turn = await start_turn(stays, uri, prompt)
+        call = await wait_for_call(owner, uri, "signal", "running")
         owner.cut()
         await stays.until(lambda: "activeClient" not in stays.state(uri), 60)
         claim = {"type": "session/activeClientChanged", "session": uri, "activeClient": {"clientId": "stays", "tools": []}}
-        assert await refused(stays, claim), "within the grace nobody else may"
-        await stays.judge(uri)
+        assert await rejection_reason(stays, claim), "within the grace nobody else may"
+        await stays.check(uri)
         assert await owner.reconnect() == "replay"
         await owner.echo(await owner.dispatch({**claim, "activeClient": entry}))
         result = {"success": True, "pastTenseMessage": "Hoisted", "content": [{"type": "text", "text": "up"}]}
-        await owner.dispatch(about_call("toolCallComplete", uri, turn, call["toolCallId"], result=result))
-        assert text_of(await over(stays, uri, turn)) == "hoisted"
-        await stays.judge(uri)
+        await owner.dispatch(call_action("toolCallComplete", uri, turn, call["toolCallId"], result=result))
+        assert text_of(await wait_for_end(stays, uri, turn)) == "hoisted"
+        await stays.check(uri)
 
 
 @pytest.mark.rule("R190")
@@ -210,16 +219,16 @@ async def test_after_its_grace_a_clients_calls_fail_and_the_turn_goes_on(impatie
     prompt = model.script([steps.call("signal", {"flag": "Q"})], [steps.text("never mind")])
     entry = {"clientId": "owner", "tools": [{"name": "signal", "description": "Hoists a flag"}]}
     async with watching(own, own.keys.alice, "stays") as stays, watching(own, own.keys.alice, "owner") as owner:
-        uri = await made(owner, activeClient=entry)
+        uri = await create_session(owner, activeClient=entry)
         await stays.subscribe(uri)
-        turn = await started(stays, uri, prompt)
-        await call_in(owner, uri, "signal", "running")
+        turn = await start_turn(stays, uri, prompt)
+        await wait_for_call(owner, uri, "signal", "running")
         owner.cut()
         ended = await stays.until(lambda: stays.state(uri)["turns"], 90)
         call = ended[0]["responseParts"][0]["toolCall"]
         assert (ended[0]["id"], call["status"], call["success"]) == (turn, "completed", False)
         assert text_of(ended[0]) == "never mind"
-        await stays.judge(uri)
+        await stays.check(uri)
 
 
 @pytest.mark.rule("R5")
@@ -267,12 +276,12 @@ def _until(process: subprocess.Popen[str], words: str) -> str:
 async def test_a_session_is_printed_live_in_a_terminal(own: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("tide is \x1b[2J"), steps.call("tide_table", {"harbour": "Bree"})], [steps.text("high")])
     async with watching(own, own.keys.alice, "one") as one:
-        uri = await made(one, "pilot", config={"approval": "auto"})
-        await said(one, uri, model.script([steps.text("earlier")]))
+        uri = await create_session(one, "pilot", config={"approval": "auto"})
+        await run_turn(one, uri, model.script([steps.text("earlier")]))
         with _tail(own, uri) as tail:
             printed = await asyncio.to_thread(_until, tail, "-- complete")
             assert "earlier" in printed
-            await said(one, uri, prompt)
+            await run_turn(one, uri, prompt)
             printed = await asyncio.to_thread(_until, tail, "-- complete")
             assert "high 06:12" in printed
             assert "\x1b" not in printed

@@ -11,7 +11,18 @@ import pytest
 
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_steps import about_call, call_in, made, new_uri, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_steps import (
+    call_action,
+    create_session,
+    new_uri,
+    rejection_reason,
+    run_turn,
+    start_action,
+    start_turn,
+    text_of,
+    wait_for_call,
+    wait_for_end,
+)
 from tests.e2e.ahp_watcher import Watcher, url_of, watching
 from tests.e2e.client import Client as Application
 from tests.e2e.client import user
@@ -60,15 +71,18 @@ async def test_the_uri_scheme_names_the_default_provider(server: Server) -> None
 async def test_the_folder_that_a_client_works_in_is_shown_wherever_its_session_is(server: Server, model: ModelServer) -> None:
     folder = "file:///harbour/my%20logs"
     async with watching(server, server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]) as client:
-        uri, plain = await made(client, workingDirectory=folder), await made(client)
+        uri, plain = await create_session(client, workingDirectory=folder), await create_session(client)
         assert client.state(uri)["summary"]["workingDirectory"] == folder
         assert "workingDirectory" not in client.state(plain)["summary"]
         await client.until(lambda: [each for each in client.heard if each.get("summary", {}).get("workingDirectory") == folder])
         items = {each["resource"]: each for each in (await client.request("listSessions", {}))["items"]}
         assert items[uri] == client.state(uri)["summary"]
-        turn = await said(client, uri, model.script([steps.text("one")]))
+        turn = await run_turn(client, uri, model.script([steps.text("one")]))
         fork = {"session": uri, "turnId": turn["id"]}
-        same, other = await made(client, fork=fork), await made(client, fork=fork, workingDirectory="file:///tmp")
+        same, other = (
+            await create_session(client, fork=fork),
+            await create_session(client, fork=fork, workingDirectory="file:///tmp"),
+        )
         assert [client.state(each)["summary"]["workingDirectory"] for each in (same, other)] == [folder, "file:///tmp"]
         for wrong in ("my logs", "file:/" + "x" * 5000, ""):
             with pytest.raises(RPCError) as refusal:
@@ -94,32 +108,32 @@ async def test_attachments_reach_the_model_and_stay_as_they_were_sent(server: Se
         {"type": "resource", "label": "log", "uri": "file:///log.txt", "displayKind": "document"},
     ]
     async with watching(server, server.keys.alice) as client:
-        uri = await made(client)
-        action = starting(uri, prompt)
+        uri = await create_session(client)
+        action = start_action(uri, prompt)
         action["userMessage"]["attachments"] = attachments
         await _say(client, action)
-        ended = await over(client, uri, action["turnId"])
+        ended = await wait_for_end(client, uri, action["turnId"])
         assert ended["userMessage"] == {"text": prompt, "attachments": attachments}
-        await client.judge(uri)
+        await client.check(uri)
         sent = next(str(request.messages[-1]["content"]) for request in model.requests if prompt in str(request.messages))
         assert "Berth 7 is free." in sent
         assert picture in sent
         assert "two" in sent
         assert "three" not in sent
-        broken = starting(uri, "x")
+        broken = start_action(uri, "x")
         broken["userMessage"]["attachments"] = [{**attachments[1], "data": "***"}]
-        assert await refused(client, broken)
-        assert await refused(client, starting(uri, "   "))
+        assert await rejection_reason(client, broken)
+        assert await rejection_reason(client, start_action(uri, "   "))
 
 
 @pytest.mark.rule("R182", "R240", "R241", "R242")
 async def test_customizations_of_the_active_client_are_adopted_switched_and_let_go(server: Server) -> None:
     chart = {"uri": "file:///charts", "displayName": "Charts"}
     async with watching(server, server.keys.alice, "owner") as owner:
-        uri = await made(owner, "pilot")
+        uri = await create_session(owner, "pilot")
         claim = {"clientId": "owner", "tools": [{"name": "tide_table"}], "customizations": [chart]}
         change = {"type": "session/activeClientChanged", "session": uri, "activeClient": claim}
-        assert await refused(owner, change), "a tool of the host has this name"
+        assert await rejection_reason(owner, change), "a tool of the host has this name"
         await _say(owner, {**change, "activeClient": {**claim, "tools": []}})
         await owner.until(lambda: owner.state(uri)["customizations"])
         entry = owner.state(uri)["customizations"][0]
@@ -127,11 +141,11 @@ async def test_customizations_of_the_active_client_are_adopted_switched_and_let_
         toggle = {"type": "session/customizationToggled", "session": uri, "uri": chart["uri"], "enabled": False}
         await _say(owner, toggle)
         assert owner.state(uri)["customizations"][0]["enabled"] is False
-        assert await refused(owner, {**toggle, "uri": "file:///other"})
-        await owner.judge(uri)
+        assert await rejection_reason(owner, {**toggle, "uri": "file:///other"})
+        await owner.check(uri)
         await _say(owner, {**change, "activeClient": None})
         await owner.until(lambda: not owner.state(uri)["customizations"])
-        await owner.judge(uri)
+        await owner.check(uri)
 
 
 @pytest.mark.rule("R142", "R172", "R168", "R160")
@@ -147,26 +161,26 @@ async def test_parts_stand_in_the_order_of_the_stream_and_results_keep_their_blo
     ]
     async with watching(server, server.keys.alice, "owner") as owner:
         tool = {"name": "signal", "inputSchema": {"type": "object", "additionalProperties": False}}
-        uri = await made(owner, activeClient={"clientId": "owner", "tools": [tool]})
-        turn = await started(owner, uri, prompt)
-        call = await call_in(owner, uri, "signal", "running")
+        uri = await create_session(owner, activeClient={"clientId": "owner", "tools": [tool]})
+        turn = await start_turn(owner, uri, prompt)
+        call = await wait_for_call(owner, uri, "signal", "running")
         result = {"success": True, "pastTenseMessage": {"markdown": "**up**"}, "content": content, "structuredContent": {"a": 1}}
-        await _say(owner, about_call("toolCallContentChanged", uri, turn, call["toolCallId"], content=content[:1]))
-        await owner.judge(uri)
-        await _say(owner, about_call("toolCallComplete", uri, turn, call["toolCallId"], result=result))
-        ended = await over(owner, uri, turn)
+        await _say(owner, call_action("toolCallContentChanged", uri, turn, call["toolCallId"], content=content[:1]))
+        await owner.check(uri)
+        await _say(owner, call_action("toolCallComplete", uri, turn, call["toolCallId"], result=result))
+        ended = await wait_for_end(owner, uri, turn)
         kinds = [part["kind"] for part in ended["responseParts"]]
         assert kinds == ["markdown", "reasoning", "markdown", "toolCall", "markdown"]
         done = ended["responseParts"][3]["toolCall"]
         assert {name: done[name] for name in result} == result
-        await owner.judge(uri)
+        await owner.check(uri)
 
 
 @pytest.mark.rule("R260", "R261", "R287", "R83")
 async def test_notifications_are_not_replayed_and_a_rejection_only_to_its_client(server: Server) -> None:
     key = server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]
     async with watching(server, key, "one") as one, watching(server, key, "two") as two:
-        uri = await made(one)
+        uri = await create_session(one)
         await two.subscribe(uri)
         await two.until(lambda: two.heard)
         for client in (one, two):
@@ -174,7 +188,7 @@ async def test_notifications_are_not_replayed_and_a_rejection_only_to_its_client
             with pytest.raises(Exception, match="has ended"):
                 await client.until(lambda: False)
             client.heard.clear()
-        # Refused while nobody of its client listens on that connection any more.
+        # Rejected while no client listens on that connection any more.
         lost = Watcher(url_of(server), key, "one")
         await lost.open()
         await lost.initialize()
@@ -214,9 +228,9 @@ async def test_members_that_this_host_does_not_use_are_left_out(server: Server) 
 async def test_lists_begin_with_what_changed_last_and_end_with_what_is_archived(server: Server, model: ModelServer) -> None:
     key = server.make_keys(f"t{secrets.token_hex(4)}/all/*/")[0]
     async with watching(server, key, "one") as one, watching(server, key, "two") as two:
-        uris = [await made(one) for _ in range(4)]
+        uris = [await create_session(one) for _ in range(4)]
         await _say(one, {"type": "session/isArchivedChanged", "session": uris[3], "isArchived": True})
-        await said(one, uris[1], model.script([steps.text("x")]))
+        await run_turn(one, uris[1], model.script([steps.text("x")]))
         items = (await two.request("listSessions", {}))["items"]
         assert [item["resource"] for item in items] == [uris[1], uris[2], uris[0], uris[3]]
 
@@ -252,8 +266,8 @@ async def test_a_seed_of_the_other_protocol_is_turns_here(server: Server, model:
             ("ahoy", "ahoy yourself"),
             ("and", "yes?"),
         ]
-        await said(client, uri, model.script([steps.text("later")]))
-        await client.judge(uri)
+        await run_turn(client, uri, model.script([steps.text("later")]))
+        await client.check(uri)
         page = await client.request("fetchTurns", {"session": uri, "limit": 2})
         assert [text_of(turn) for turn in page["turns"]] == ["yes?", "later"]
         rest = await client.request("fetchTurns", {"session": uri, "before": page["turns"][0]["id"]})

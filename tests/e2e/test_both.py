@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.ahp_steps import about_call, call_in, made, over, refused, said, started, starting, text_of
+from tests.e2e.ahp_steps import (
+    call_action,
+    create_session,
+    rejection_reason,
+    run_turn,
+    start_action,
+    start_turn,
+    text_of,
+    wait_for_call,
+    wait_for_end,
+)
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.client import Client, client_tool, deny, grant, tool, turn_body
 from tests.e2e.server import Server
@@ -48,13 +58,13 @@ async def test_a_turn_of_aap_streams_in_ahp_while_it_runs(server: Server, app: C
     async with watched(server, session) as (client, uri):
         turn = in_background(app.turn, session, prompt)
         await client.until(lambda: "activeTurn" in client.state(uri) and text_of(client.state(uri)["activeTurn"]) == "slowly")
-        await client.judge(uri)
-        assert await refused(client, starting(uri, "me too"))
+        await client.check(uri)
+        assert await rejection_reason(client, start_action(uri, "me too"))
         model.open_gate("faces 1")
         outcome = await turn
-        ended = await over(client, uri, outcome.turn_id)
+        ended = await wait_for_end(client, uri, outcome.turn_id)
         assert (text_of(ended), ended["state"], ended["userMessage"]["text"]) == ("slowly done", "complete", prompt)
-        await client.judge(uri)
+        await client.check(uri)
 
 
 @pytest.mark.rule("R387")
@@ -63,20 +73,20 @@ async def test_a_turn_of_ahp_is_in_aaps_history_and_refuses_a_second_one_with_40
 ) -> None:
     prompt = model.script([steps.text("first"), steps.gate("faces 2"), steps.text(" answer")])
     async with watching(server, server.keys.alice, "maker") as client:
-        uri = await made(client)
-        turn = await started(client, uri, prompt)
+        uri = await create_session(client)
+        turn = await start_turn(client, uri, prompt)
         listed = (await asyncio.to_thread(app.get, "/sessions")).json()["sessions"]
         session = listed[0]["sessionId"]
         busy = await asyncio.to_thread(app.post, f"/sessions/{session}/turns", turn_body("more"))
         assert busy.status_code == 409
         model.open_gate("faces 2")
-        await over(client, uri, turn)
+        await wait_for_end(client, uri, turn)
         messages = await asyncio.to_thread(app.history, session)
         assert [message["content"] for message in messages] == [prompt, "first answer"]
         again = await asyncio.to_thread(app.turn, session, model.script([steps.text("from the application")]))
-        ended = await over(client, uri, again.turn_id)
+        ended = await wait_for_end(client, uri, again.turn_id)
         assert text_of(ended) == "from the application"
-        await client.judge(uri)
+        await client.check(uri)
 
 
 @pytest.mark.rule("R387", "R163")
@@ -89,21 +99,21 @@ async def test_a_permission_is_asked_in_both_and_answered_once(
     async with watched(server, session, "pilot") as (client, uri):
         asked = await asyncio.to_thread(app.turn, session, prompt)
         assert asked.stop == "tool_use"
-        call = await call_in(client, uri, "tide_table", "pending-confirmation")
-        await client.judge(uri)
-        confirm = about_call("toolCallConfirmed", uri, asked.turn_id, call["toolCallId"], approved=True, confirmed="user-action")
+        call = await wait_for_call(client, uri, "tide_table", "pending-confirmation")
+        await client.check(uri)
+        confirm = call_action("toolCallConfirmed", uri, asked.turn_id, call["toolCallId"], approved=True, confirmed="user-action")
         if answered_in == "ahp":
             await client.echo(await client.dispatch(confirm))
         else:
             await asyncio.to_thread(app.turn, session, grant(call["toolCallId"]))
-        ended = await over(client, uri, asked.turn_id)
+        ended = await wait_for_end(client, uri, asked.turn_id)
         done = ended["responseParts"][0]["toolCall"]
         assert (done["status"], done["confirmed"]) == ("completed", "user-action")
         assert text_of(ended) == "done"
-        assert await refused(client, confirm)
+        assert await rejection_reason(client, confirm)
         late = await asyncio.to_thread(app.post, f"/sessions/{session}/turns", turn_body(grant(call["toolCallId"])))
         assert late.status_code == 422
-        await client.judge(uri)
+        await client.check(uri)
         roles = [message["role"] for message in await asyncio.to_thread(app.history, session)]
         assert roles == ["user", "assistant", "tool", "assistant"]
 
@@ -114,12 +124,12 @@ async def test_a_denial_in_aap_is_a_cancelled_call_in_ahp(server: Server, app: C
     session = app.create({"name": "pilot", "tools": [{"name": "order_rope"}]})
     async with watched(server, session, "pilot") as (client, uri):
         asked = await asyncio.to_thread(app.turn, session, prompt)
-        call = await call_in(client, uri, "order_rope", "pending-confirmation")
+        call = await wait_for_call(client, uri, "order_rope", "pending-confirmation")
         await asyncio.to_thread(app.turn, session, deny(call["toolCallId"], "too dear"))
-        ended = await over(client, uri, asked.turn_id)
+        ended = await wait_for_end(client, uri, asked.turn_id)
         done = ended["responseParts"][0]["toolCall"]
         assert (done["status"], done["reason"], done["reasonMessage"]) == ("cancelled", "denied", "too dear")
-        await client.judge(uri)
+        await client.check(uri)
 
 
 @pytest.mark.rule("R387")
@@ -130,15 +140,15 @@ async def test_a_user_message_over_aap_ends_a_waiting_turn_and_starts_its_own(
     session = app.create({"name": "pilot", "tools": [{"name": "order_rope"}]})
     async with watched(server, session, "pilot") as (client, uri):
         asked = await asyncio.to_thread(app.turn, session, prompt)
-        await call_in(client, uri, "order_rope", "pending-confirmation")
+        await wait_for_call(client, uri, "order_rope", "pending-confirmation")
         other = await asyncio.to_thread(app.turn, session, model.script([steps.text("something else")]))
-        await over(client, uri, other.turn_id)
+        await wait_for_end(client, uri, other.turn_id)
         first, second = client.state(uri)["turns"]
         assert (first["id"], first["state"]) == (asked.turn_id, "cancelled")
         call = first["responseParts"][1]["toolCall"]
         assert (call["status"], call["reason"]) == ("cancelled", "skipped")
         assert (second["id"], text_of(second)) == (other.turn_id, "something else")
-        await client.judge(uri)
+        await client.check(uri)
 
 
 @pytest.mark.rule("R387")
@@ -149,15 +159,17 @@ async def test_a_tool_of_an_application_runs_at_the_application_and_is_seen_in_a
     session = app.create(tools=[client_tool("lamp", on={"type": "boolean"})])
     async with watched(server, session) as (client, uri):
         asked = await asyncio.to_thread(app.turn, session, prompt)
-        call = await call_in(client, uri, "lamp", "running")
+        call = await wait_for_call(client, uri, "lamp", "running")
         assert "toolClientId" not in call
         result = {"success": True, "pastTenseMessage": "Lit"}
-        assert await refused(client, about_call("toolCallComplete", uri, asked.turn_id, call["toolCallId"], result=result))
-        await client.judge(uri)
+        assert await rejection_reason(
+            client, call_action("toolCallComplete", uri, asked.turn_id, call["toolCallId"], result=result)
+        )
+        await client.check(uri)
         await asyncio.to_thread(app.turn, session, tool(call["toolCallId"], "it shines"))
-        ended = await over(client, uri, asked.turn_id)
+        ended = await wait_for_end(client, uri, asked.turn_id)
         assert ended["responseParts"][0]["toolCall"]["content"] == [{"type": "text", "text": "it shines"}]
-        await client.judge(uri)
+        await client.check(uri)
 
 
 @pytest.mark.rule("R387", "R117", "R72")
@@ -166,8 +178,8 @@ async def test_deleting_in_one_protocol_removes_in_the_other(server: Server, app
     async with watched(server, session) as (client, uri):
         await asyncio.to_thread(partial(app.ok, "DELETE", app.at(session), status=204))
         await client.until(lambda: {"type": "notify/sessionRemoved", "session": uri} in client.heard)
-        mine = await made(client)
-        await said(client, mine, model.script([steps.text("hello")]))
+        mine = await create_session(client)
+        await run_turn(client, mine, model.script([steps.text("hello")]))
         listed = (await asyncio.to_thread(app.get, "/sessions")).json()["sessions"]
         session = listed[0]["sessionId"]
         await client.request("disposeSession", {"session": mine})
@@ -185,8 +197,8 @@ async def test_a_cancel_in_either_protocol_stops_the_turn_of_the_other(server: S
         turn = client.state(uri)["activeTurn"]["id"]
         await client.echo(await client.dispatch({"type": "session/turnCancelled", "session": uri, "turnId": turn}))
         assert (await running).stop == "end_turn"
-        turn = await started(client, uri, model.script([steps.text("more"), steps.hang()]))
+        turn = await start_turn(client, uri, model.script([steps.text("more"), steps.hang()]))
         await client.until(lambda: text_of(client.state(uri).get("activeTurn", {"responseParts": []})) == "more")
         await asyncio.to_thread(app.cancel, session)
-        assert (await over(client, uri, turn))["state"] == "cancelled"
-        await client.judge(uri)
+        assert (await wait_for_end(client, uri, turn))["state"] == "cancelled"
+        await client.check(uri)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.e2e import server as servers
-from tests.e2e.ahp_steps import made, over, started, text_of
+from tests.e2e.ahp_steps import create_session, start_turn, text_of, wait_for_end
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.client import Client, grant
 from tests.e2e.server import Server
@@ -181,14 +181,14 @@ def test_a_tool_added_by_an_mcp_server_appears_in_meta_after_its_notification(sc
 async def test_a_servers_question_is_an_input_request_of_the_session(scene: Scene, model: ModelServer) -> None:
     server = scene.server
     async with watching(server, server.keys.alice, "asked") as client:
-        uri = await made(client, "docker", config={"approval": "auto"})
+        uri = await create_session(client, "docker", config={"approval": "auto"})
         assert {"calculator", "read_file"} <= {tool["name"] for tool in client.state(uri)["serverTools"]}
-        turn = await started(client, uri, model.script([steps.call("ask", {}, id="a1")], [steps.text("thanks")]))
+        turn = await start_turn(client, uri, model.script([steps.call("ask", {}, id="a1")], [steps.text("thanks")]))
         await client.until(lambda: client.state(uri).get("inputRequests"), 60)
         request = client.state(uri)["inputRequests"][0]
         assert request["message"] == "Which ship?"
         assert [question["id"] for question in request["questions"]] == ["name", "length", "side", "tugs"]
-        await client.judge(uri)
+        await client.check(uri)
         answers = {
             "name": {"state": "submitted", "value": {"kind": "text", "value": "Ada"}},
             "side": {"state": "submitted", "value": {"kind": "selected", "value": "port"}},
@@ -196,10 +196,10 @@ async def test_a_servers_question_is_an_input_request_of_the_session(scene: Scen
         complete = {"type": "session/inputCompleted", "session": uri, "requestId": request["id"], "response": "accept"}
         echo = await client.echo(await client.dispatch({**complete, "answers": answers}))
         assert "rejectionReason" not in echo, echo
-        ended = await over(client, uri, turn)
+        ended = await wait_for_end(client, uri, turn)
         assert text_of(ended) == "thanks"
         assert "inputRequests" not in client.state(uri)
-        await client.judge(uri)
+        await client.check(uri)
         assert "accept: {'name': 'Ada', 'side': 'port'}" in str(ended)
 
 

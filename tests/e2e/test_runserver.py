@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
-from tests.e2e.ahp_steps import made, said, text_of
+from tests.e2e.ahp_steps import create_session, run_turn, text_of
 from tests.e2e.ahp_watcher import watching
 from tests.e2e.server import START_SECONDS, Server
 from tests.fakes import steps
@@ -73,14 +73,14 @@ async def test_a_turn_of_each_protocol_runs_under_the_development_server(develop
     again = model.script([steps.text("low ", "water")])
     async with watching(developing, developing.keys.alice) as client:
         assert "echo" in [each["provider"] for each in client.state(ROOT)["agents"]]
-        uri = await made(client)
-        assert text_of(await said(client, uri, again)) == "low water"
+        uri = await create_session(client)
+        assert text_of(await run_turn(client, uri, again)) == "low water"
         # What came over the other protocol is here too.
         over_aap = f"echo:/{session}"
         state = await client.subscribe(over_aap)
         assert text_of(state["turns"][0]) == "high water"
         for each in (uri, over_aap, ROOT):
-            await client.judge(each)
+            await client.check(each)
     with pytest.raises(InvalidStatus) as refused:
         async with watching(developing, "ah_nobody"):
             pass

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.e2e.ahp_steps import made
+from tests.e2e.ahp_steps import create_session
 from tests.e2e.ahp_watcher import watching, without_clock
 from tests.fakes.model_server import ModelServer
 from tests.faults.ahp_clients import AhpClient, Observations, check_turns
@@ -56,7 +56,7 @@ async def test_forty_clients_lose_nothing_while_webs_and_workers_are_killed(clus
     log.warning("TEST_SEED=%s", SEED)
     chance, observed, server = random.Random(SEED), Observations(), cluster.server
     async with watching(server, server.keys.alice, "harbour") as harbour:
-        uris = [await made(harbour) for _ in range(SESSIONS)]
+        uris = [await create_session(harbour) for _ in range(SESSIONS)]
     clients = [
         AhpClient(server, model, observed, f"sailor-{number}", [uris[number % SESSIONS], *chance.sample(uris, 1)], SEED)
         for number in range(CLIENTS)
@@ -76,7 +76,7 @@ async def test_forty_clients_lose_nothing_while_webs_and_workers_are_killed(clus
     log.info("seed %s: %s: %s", SEED, ", ".join(killed), observed)
     for client in clients:
         for uri in (*client.uris, ROOT):
-            await client.client.judge(uri)
+            await client.client.check(uri)
     async with watching(server, server.keys.alice, "judge", ROOT, *uris) as judge:
         for uri in uris:
             check_turns(observed, uri, judge.state(uri), await _all_turns(judge, uri))

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from tests.e2e import server as servers
-from tests.e2e.ahp_steps import made, said, text_of
+from tests.e2e.ahp_steps import create_session, run_turn, text_of
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.client import Client, turn_body
 from tests.e2e.server import Server
@@ -41,7 +41,7 @@ KINDS = {
     ],
     "counter": ["select 1 from tenant_counter x where x.tenant_id = t.id for update"],
 }
-"""What another transaction of the server's own takes, or a person in the database's shell."""
+"""Locks as taken by another transaction of the server, or by a person in psql."""
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ class Busy:
             return client.post(f"/sessions/{session}/turns", turn_body("me too")).status_code
 
     def asked(self) -> int:
-        """How often models were asked, and have answered."""
+        """The numbers of requests to the model and of responses."""
         return sum(request.state != "open" for request in self.model.requests_of(self.prompt))
 
     async def ends(self) -> list[str]:
@@ -138,8 +138,8 @@ class Other:
         await asyncio.to_thread(both)
 
     async def _over_ahp(self) -> None:
-        uri = await made(self.watcher, activeClient={"clientId": self.watcher.client_id, "tools": []})
-        assert text_of(await said(self.watcher, uri, "and I?")) == "echo: and I?"
+        uri = await create_session(self.watcher, activeClient={"clientId": self.watcher.client_id, "tools": []})
+        assert text_of(await run_turn(self.watcher, uri, "and I?")) == "echo: and I?"
 
     async def _cancels(self) -> None:
         def cancelled() -> None:
@@ -177,12 +177,12 @@ async def test_rows_that_one_tenants_runs_wait_for_do_not_slow_another_tenants_t
         with held(pair, "alice", kind):
             busy.let_go()
             if kind == "session":
-                # Each of her models has said its last: what is left is the end of the turn.
+                # All of her model calls have ended; only the end of each turn is left.
                 model.wait_until(lambda: busy.asked() == 2 * RUNS, what="all of her models are asked again")
             for _ in range(8):
                 await bob.act()
         assert await busy.ends() == ["end_turn: through"] * RUNS
-        # What waited too long was told so, and may come again.
+        # Requests that waited too long got a 503 with Retry-After.
         assert {request.result(90) for request in busy.asking} <= {200, 503}
     assert statistics.median(bob.seconds) <= 2 * statistics.median(quiet) + 0.1, (kind, quiet, bob.seconds)
     assert max(bob.seconds) <= 2 * max(quiet) + 1, (kind, quiet, bob.seconds)

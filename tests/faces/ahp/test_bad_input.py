@@ -118,8 +118,8 @@ def test_actions_of_every_shape_are_echoed_rejected_or_ignored_and_states_agree(
             reasons = [each["rejectionReason"] for each in client.seen if "rejectionReason" in each]
             assert all(reasons)
             assert not [reason for reason in reasons if "the host failed" in reason]
-            await client.judge(URI)
-            await client.judge(ROOT)
+            await client.check(URI)
+            await client.check(ROOT)
 
     asyncio.run(say())
 

@@ -58,12 +58,12 @@ async def test_clients_miss_nothing_when_announcements_are_lost_late_or_doubled(
             with pytest.raises(Disconnected):
                 await client.until(lambda: False)
             assert await client.reconnect() == "replay"
-            await client.judge(uris[chance.randrange(2)])
+            await client.check(uris[chance.randrange(2)])
 
     await asyncio.gather(change(0), change(1), cut())
     for uri in uris:
         await client.until(lambda uri=uri: client.state(uri)["summary"]["title"] == "last")  # type: ignore[misc]
-        await client.judge(uri)
+        await client.check(uri)
     numbers = [each["serverSeq"] for each in client.seen]
     assert numbers == sorted(set(numbers))
     await client.close()
@@ -86,10 +86,10 @@ async def test_a_subscription_during_changes_begins_exactly_at_its_snapshot(host
 
     changing = asyncio.create_task(change())
     while not done.is_set():
-        await client.judge(uri)
+        await client.check(uri)
     await changing
     await client.until(lambda: client.state(uri)["summary"]["title"] == "title 59")
-    await client.judge(uri)
+    await client.check(uri)
     other = Watcher(host, cast.alice.key, "other")
     await other.open()
     await other.initialize(uri)
@@ -139,7 +139,7 @@ async def test_a_handshake_that_fails_half_way_leaves_nothing_and_may_be_tried_a
     await database.run(session_changes.rename, caller, session, "heard", dispatched=None)
     await client.until(lambda: client.state(uri)["summary"]["title"] == "heard")
     assert [each["action"]["title"] for each in client.seen] == ["heard"]
-    await client.judge(uri)
+    await client.check(uri)
     await client.close()
 
 

@@ -44,7 +44,7 @@ async def test_empty_values_are_echoed_and_stored_as_sent(client: Watcher, actio
     echo = await client.echo(await client.dispatch(said))
     assert echo["action"] == said
     assert "rejectionReason" not in echo
-    await client.judge(URI)
+    await client.check(URI)
 
 
 NONE = {"unheard": None, "of": 1}
@@ -76,7 +76,7 @@ async def test_members_that_are_not_stored_are_left_out_of_echoes(
     assert echo["action"] == {**echoed, "session": URI}
     # Ahead of the host's word the client has shown what it said itself.
     assert client.mirrors[URI].ahead == []
-    await client.judge(URI)
+    await client.check(URI)
 
 
 @pytest.mark.rule("R83")

@@ -42,5 +42,5 @@ async def test_clients_reconnect_and_miss_nothing_after_feed_or_notifications_fa
     await client.reconnect()
     await database.run(session_changes.rename, caller, session, "second", dispatched=None)
     await client.until(lambda: client.mirrors[uri].confirmed["summary"]["title"] == "second")
-    await client.judge(uri)
+    await client.check(uri)
     await client.close()

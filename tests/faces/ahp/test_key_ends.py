@@ -20,7 +20,7 @@ from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, Session
 from tests.cast import Cast, make_session
-from tests.e2e.ahp_steps import starting
+from tests.e2e.ahp_steps import start_action
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,7 +92,7 @@ async def test_an_action_that_waits_for_the_rate_limit_when_the_key_ends_has_no_
             key.found(None)
 
         monkeypatch.setattr(connection._rate_limit, "take", wait)
-        action = starting(f"echo:/{session.public_id}", "hello")
+        action = start_action(f"echo:/{session.public_id}", "hello")
         await connection.receive(_frame(method="dispatchAction", params={"clientSeq": 1, "action": action}))
         await connection.receive(_frame(method="dispatchAction", params={"clientSeq": 2, "action": action}))
         await asyncio.wait_for(connection.work(), 30)

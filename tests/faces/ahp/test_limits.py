@@ -36,7 +36,7 @@ from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
 from tests import serving
 from tests.cast import Cast
-from tests.e2e.ahp_steps import made, new_uri, refused, starting
+from tests.e2e.ahp_steps import create_session, new_uri, rejection_reason, start_action
 from tests.e2e.ahp_watcher import Watcher
 from tests.network.agenthost.test_websocket import HANDSHAKE, TEXT, frame, until
 
@@ -44,10 +44,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 async def _status(host: str, key: str) -> int:
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as rejection_reason:
         async with connect(host, additional_headers={"Authorization": f"Bearer {key}"}, proxy=None):
             pass
-    return refused.value.response.status_code
+    return rejection_reason.value.response.status_code
 
 
 async def test_connections_are_limited_per_tenant(host: str, cast: Cast, settings: Settings) -> None:
@@ -213,14 +213,14 @@ async def test_tools_and_messages_above_the_stored_bytes_quota_are_rejected_with
     with pytest.raises(RPCError) as failed:
         await client.request("createSession", {"session": "echo:/full", "provider": "echo", "activeClient": entry})
     assert "stored-bytes of 1000" in failed.value.message
-    uri = await made(client)
+    uri = await create_session(client)
     message = {"kind": "queued", "id": "q", "userMessage": {"text": "y" * 2000}}
     for action in (
         {"type": "session/activeClientChanged", "session": uri, "activeClient": entry},
         {"type": "session/pendingMessageSet", "session": uri, **message},
     ):
-        assert await refused(client, action) == "this tenant has used its quota stored-bytes of 1000"
-    await client.judge(uri)
+        assert await rejection_reason(client, action) == "this tenant has used its quota stored-bytes of 1000"
+    await client.check(uri)
     await client.close()
 
 
@@ -269,7 +269,7 @@ async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(host: str, cas
     maker = Watcher(host, cast.alice.key, "maker")
     await maker.open()
     await maker.initialize()
-    uris = [await made(maker, "echo") for _ in range(3)]
+    uris = [await create_session(maker, "echo") for _ in range(3)]
     asked: list[str] = []
     query = prepared.rows
 
@@ -292,7 +292,7 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
     maker = Watcher(host, cast.alice.key, "maker")
     await maker.open()
     await maker.initialize()
-    uris = [await made(maker, "echo") for _ in range(20)]
+    uris = [await create_session(maker, "echo") for _ in range(20)]
     begun, over, ended, left = (threading.Event() for _ in range(4))
     read, leave, asked_for = subscribing.read_all, presence.leave, 0
 
@@ -330,9 +330,9 @@ async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, cas
     client = Watcher(host, cast.alice.key, "writer")
     await client.open()
     await client.initialize()
-    uri = await made(client, "echo")
+    uri = await create_session(client, "echo")
     settings.AGENTHOST_SESSION_BYTES = 1
-    reason = await refused(client, starting(uri, "hello"))
+    reason = await rejection_reason(client, start_action(uri, "hello"))
     assert "1 bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES)" in reason
     await client.close()
 
@@ -344,7 +344,7 @@ async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
     client = Watcher(host, cast.alice.key, "late")
     await client.open()
     await client.initialize()
-    uri = await made(client, "echo")
+    uri = await create_session(client, "echo")
     for most, answer in ((1_000_000, "replay"), (1_000, "snapshot")):
         monkeypatch.setattr(subscribing, "_MAX_BYTES", most)
         client.cut()

@@ -141,7 +141,7 @@ async def test_a_client_that_reconnects_after_a_restart_with_other_agents_gets_t
         assert await client.reconnect() == "replay"
         assert _names(client) == ["echo", "pilot", "extra"]
         assert [each["action"]["type"] for each in client.seen] == ["root/agentsChanged"]
-        await client.judge(ROOT)
+        await client.check(ROOT)
         await client.close()
 
 
@@ -151,7 +151,7 @@ async def test_a_restart_with_the_same_agents_sends_nothing(host: str, cast: Cas
     await _gone(client)
     with registry.use([replace(spec, instructions="Other words, which no client sees.") for spec in _now()]):
         assert await client.reconnect() == "replay"
-        await client.judge(ROOT)
+        await client.check(ROOT)
         assert not client.seen
         await client.close()
 
@@ -173,11 +173,11 @@ async def test_a_limited_key_gets_no_changes_of_agents_that_it_may_not_use(host:
         await database.run(Process(specs).show, cast.alice)
         await whole.until(lambda titles=titles: [each["displayName"] for each in whole.state(ROOT)["agents"]] == titles)  # type: ignore[misc]
         # It stands behind the news in the tenant's order.
-        await limited.judge(ROOT)
+        await limited.check(ROOT)
         assert len(limited.seen) == heard
     assert [each["displayName"] for each in limited.state(ROOT)["agents"]] == ["Reply"]
     for client in (whole, limited):
-        await client.judge(ROOT)
+        await client.check(ROOT)
         await client.close()
 
 
@@ -191,7 +191,7 @@ async def test_agents_of_the_server_that_started_last_are_sent_once_by_every_ser
     for _ in range(3):
         await database.run(agent_listings.show, cast.alice.tenant.pk)
         await database.run(later.show, cast.alice)
-    await client.judge(ROOT)
+    await client.check(ROOT)
     assert _names(client) == ["echo", "pilot", "extra"]
     assert len(await database.run(_events, cast.alice)) == 1
     await client.close()
@@ -211,7 +211,7 @@ async def test_agents_that_no_server_has_any_more_are_replaced(host: str, cast: 
         assert agent_listings._process.patience == 2 * patience
         await database.run(gone.start_again, cast.alice)
         await client.until(lambda: "extra" in _names(client))
-    await client.judge(ROOT)
+    await client.check(ROOT)
     await client.close()
 
 
@@ -221,11 +221,11 @@ async def test_granting_and_removing_agents_of_a_tenant_changes_its_root_only(ho
     tenant = cast.alice.tenant
     await database.run(lambda: tenants.change(tenant, title="", allowed_agents=["echo"], actor="the tests"))
     await client.until(lambda: _names(client) == ["echo"])
-    await client.judge(ROOT)
+    await client.check(ROOT)
     await database.run(lambda: tenants.change(tenant, title="", allowed_agents=None, actor="the tests"))
     await client.until(lambda: _names(client) == ["echo", "pilot"])
-    await client.judge(ROOT)
-    await other.judge(ROOT)
+    await client.check(ROOT)
+    await other.check(ROOT)
     assert not other.seen
     await client.close()
     await other.close()
@@ -239,7 +239,7 @@ async def test_a_tenant_gets_no_changes_of_agents_that_it_may_not_use(host: str,
     later = Process(_with_other_options())
     await database.run(later.show, cast.alice)
     before = client.last_seq
-    await client.judge(ROOT)
+    await client.check(ROOT)
     assert (client.seen, client.last_seq) == ([], before)
     assert not await database.run(_events, cast.alice)
     await client.close()
@@ -259,7 +259,7 @@ async def test_a_limited_key_gets_its_agents_only(host: str, cast: Cast) -> None
     await client.until(lambda: _names(client) == ["pilot", "extra"])
     await whole.until(lambda: _names(whole) == ["echo", "pilot", "extra", "secret"])
     for each in (client, whole):
-        await each.judge(ROOT)
+        await each.check(ROOT)
         each.cut()
         await each.ended()
         each.last_seq = 0
@@ -285,9 +285,9 @@ async def test_subscribers_of_sessions_whose_agent_changed_reconnect_and_get_sna
     assert await client.reconnect() == "snapshot"
     assert "ship" in client.state(uri)["config"]["schema"]["properties"]
     for each in (uri, uri_of_same, ROOT):
-        await client.judge(each)
+        await client.check(each)
     await bystander.until(lambda: [each["action"]["type"] for each in bystander.seen] == ["root/agentsChanged"])
-    await bystander.judge(uri_of_same)
+    await bystander.check(uri_of_same)
     bystander.cut()
     await bystander.ended()
     assert await bystander.reconnect() == "replay"
@@ -304,7 +304,7 @@ async def test_a_client_that_was_disconnected_while_its_sessions_agent_changed_g
     with registry.use(_with_other_options()):
         assert await client.reconnect() == "snapshot"
         assert "ship" in client.state(uri)["config"]["schema"]["properties"]
-        await client.judge(uri)
+        await client.check(uri)
         await client.close()
 
 

@@ -16,7 +16,7 @@ from sessions_app.core.base import database
 from sessions_app.core.tenancy import keys
 from sessions_app.models import ClientPresence, SessionClient
 from tests.cast import Cast, make_session
-from tests.e2e.ahp_steps import made, refused, starting
+from tests.e2e.ahp_steps import create_session, rejection_reason, start_action
 from tests.e2e.ahp_watcher import Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,7 +61,7 @@ async def test_a_key_that_may_not_read_sessions_does_not_connect(host: str, cast
 @pytest.mark.rule("R9")
 async def test_a_reading_key_watches_and_its_commands_change_nothing(host: str, cast: Cast) -> None:
     writer = await opened(host, cast.alice.key, "writer", ROOT)
-    uri = await made(writer)
+    uri = await create_session(writer)
     reader = await opened(host, cast.alice.reading_key, "reader", ROOT, uri)
     for method, params in (
         ("createSession", {"session": "echo:/new", "provider": "echo"}),
@@ -79,18 +79,18 @@ async def test_a_reading_key_watches_and_its_commands_change_nothing(host: str, 
     await reader.until(lambda: [each["summary"]["resource"] for each in reader.heard] == ["echo:/second"])
     await reader.until(lambda: reader.state(ROOT)["activeSessions"] == 2)
     for client in (writer, reader):
-        await client.judge(ROOT)
+        await client.check(ROOT)
         await client.close()
 
 
 @pytest.mark.rule("R9", "R83")
 async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happens(host: str, cast: Cast) -> None:
     writer = await opened(host, cast.alice.key, "writer")
-    uri = await made(writer)
+    uri = await create_session(writer)
     reader = await opened(host, cast.alice.reading_key, "reader", uri)
-    before = await reader.judge(uri)
+    before = await reader.check(uri)
     actions: list[dict[str, Any]] = [
-        starting(uri, "hello"),
+        start_action(uri, "hello"),
         {"type": "session/titleChanged", "session": uri, "title": "mine"},
         {"type": "session/isReadChanged", "session": uri, "isRead": True},
         {"type": "session/isArchivedChanged", "session": uri, "isArchived": True},
@@ -104,8 +104,8 @@ async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happe
         {"type": "root/configChanged", "config": {}},
     ]
     for action in actions:
-        assert await refused(reader, action) == "this key may only read", action["type"]
-    assert await reader.judge(uri) == before
+        assert await rejection_reason(reader, action) == "this key may only read", action["type"]
+    assert await reader.check(uri) == before
     assert writer.seen == []
     for client in (writer, reader):
         await client.close()
@@ -128,12 +128,12 @@ async def test_only_commands_that_change_something_need_the_write_scope(host: st
 @pytest.mark.rule("R9", "R83")
 async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: str, cast: Cast) -> None:
     writer = await opened(host, cast.alice.key, "writer")
-    uri = await made(writer)
+    uri = await create_session(writer)
     reader = await opened(host, cast.alice.reading_key, "reader", uri)
     for word in ABOUT_SESSIONS:
-        assert await refused(reader, {"type": word, "session": uri}) == "this key may only read", word
+        assert await rejection_reason(reader, {"type": word, "session": uri}) == "this key may only read", word
     for word in (each for each in {*envelopes.TYPES, *envelopes.FROM_CLIENTS} if each.startswith("root/")):
-        assert await refused(reader, {"type": word}) == "this key may only read", word
+        assert await rejection_reason(reader, {"type": word}) == "this key may only read", word
     assert writer.seen == []
     for client in (writer, reader):
         await client.close()
@@ -142,7 +142,7 @@ async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: 
 @pytest.mark.rule("R9", "R188")
 async def test_a_reading_key_has_no_presence(host: str, cast: Cast) -> None:
     writer = await opened(host, cast.alice.key, "me")
-    await made(writer, activeClient={"clientId": "me", "tools": []})
+    await create_session(writer, activeClient={"clientId": "me", "tools": []})
     reader = await opened(host, cast.alice.reading_key, "me")
     assert await ClientPresence.objects.acount() == 1
     await reader.close()
@@ -169,10 +169,10 @@ async def _limited_key(cast: Cast, *agents: str, scopes: tuple[str, ...] = ("*",
 @pytest.mark.rule("R9", "R61", "R62")
 async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str, cast: Cast) -> None:
     whole = await opened(host, cast.alice.key, "whole")
-    chosen = await made(whole, "pilot")
+    chosen = await create_session(whole, "pilot")
     default = f"pilot:/{(await database.run(make_session, cast.alice.caller, 'pilot')).public_id}"
     limited = await opened(host, await _limited_key(cast, "echo"), "limited")
-    own = await made(limited)
+    own = await create_session(limited)
     answers: dict[str, list[Any]] = {}
     for uri in (chosen, default, "pilot:/nothing"):
         for method, params in (
@@ -187,7 +187,7 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
             answers.setdefault(method, []).append((failed.value.code, failed.value.message, failed.value.data))
     assert {method: len(set(said)) for method, said in answers.items()} == dict.fromkeys(answers, 1)
     for uri in (chosen, default):
-        await limited.notify("dispatchAction", {"clientSeq": 1, "action": starting(uri, "hello")})
+        await limited.notify("dispatchAction", {"clientSeq": 1, "action": start_action(uri, "hello")})
         for word in (*ABOUT_SESSIONS, "session/never-heard-of", "never/heard-of"):
             await limited.notify("dispatchAction", {"clientSeq": 2, "action": {"type": word, "session": uri}})
     # Whatever they led to would have come before this.
@@ -204,15 +204,15 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
 async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_only(host: str, cast: Cast) -> None:
     key = await _limited_key(cast, "echo", scopes=("sessions:read",))
     whole = await opened(host, cast.alice.key, "whole", ROOT)
-    first, hidden = await made(whole, "echo"), await made(whole, "pilot")
+    first, hidden = await create_session(whole, "echo"), await create_session(whole, "pilot")
     limited = await opened(host, key, "limited", ROOT)
     late = await opened(host, key, "late")
     assert limited.state(ROOT)["activeSessions"] == 1
     assert [each["resource"] for each in (await limited.request("listSessions", {}))["items"]] == [first]
-    await made(whole, "pilot")
+    await create_session(whole, "pilot")
     await whole.request("disposeSession", {"session": hidden})
     await whole.notify("dispatchAction", {"clientSeq": 900, "action": _titled(hidden)})
-    second = await made(whole, "echo")
+    second = await create_session(whole, "echo")
     await whole.request("disposeSession", {"session": first})
     await whole.until(lambda: whole.state(ROOT)["activeSessions"] == 2)
     for client in (limited, late):
@@ -224,7 +224,7 @@ async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_o
     await late.subscribe(ROOT)
     assert late.state(ROOT)["activeSessions"] == 1
     for client in (whole, limited, late):
-        await client.judge(ROOT)
+        await client.check(ROOT)
         await client.close()
 
 
@@ -232,14 +232,14 @@ async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_o
 async def test_the_replay_of_a_limited_key_has_its_agents_only(host: str, cast: Cast) -> None:
     key = await _limited_key(cast, "echo")
     whole = await opened(host, cast.alice.key, "me", ROOT)
-    uri, hidden = await made(whole, "echo"), await made(whole, "pilot")
+    uri, hidden = await create_session(whole, "echo"), await create_session(whole, "pilot")
     limited = await opened(host, key, "me", ROOT, uri)
     limited.cut()
     await limited.ended()
     # Another client that calls itself the same, and what it may not do is none of the limited one's business.
-    assert await refused(whole, {"type": "session/turnCancelled", "session": hidden, "turnId": "t"})
-    await made(whole, "echo")
-    await made(whole, "pilot")
+    assert await rejection_reason(whole, {"type": "session/turnCancelled", "session": hidden, "turnId": "t"})
+    await create_session(whole, "echo")
+    await create_session(whole, "pilot")
     await whole.request("disposeSession", {"session": hidden})
     await whole.until(lambda: whole.state(ROOT)["activeSessions"] == 3)
     limited.mirrors[hidden] = limited.mirrors[uri]
@@ -248,7 +248,7 @@ async def test_the_replay_of_a_limited_key_has_its_agents_only(host: str, cast: 
     assert [each["action"]["type"] for each in limited.seen] == ["root/activeSessionsChanged"]
     assert limited.state(ROOT)["activeSessions"] == 2
     for client in (whole, limited):
-        await client.judge(ROOT)
+        await client.check(ROOT)
         await client.close()
 
 

@@ -21,7 +21,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import session_changes
 from tests.cast import Cast, make_session
-from tests.e2e.ahp_steps import starting
+from tests.e2e.ahp_steps import start_action
 from tests.e2e.ahp_watcher import Watcher, without_clock
 from tests.faces.ahp import toy_version
 from tests.faces.ahp.toy_version import uri_of
@@ -122,7 +122,7 @@ async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cas
     assert (await toy.echo(await toy.dispatch(message)))["action"] == message
     await old.until(lambda: "activeTurn" in old.state(URI))
     assert [each["action"] for each in old.seen if each["action"]["type"] == "session/turnStarted"] == [
-        starting(URI, "hello", "t")
+        start_action(URI, "hello", "t")
     ]
     assert old.state(URI)["activeTurn"] == toy.state(uri_of(URI))["activeTurn"]
     numbers = [
@@ -133,12 +133,12 @@ async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cas
     # A rejection goes to its sender alone.
     second = await toy.echo(await toy.dispatch({**message, "turnId": "second"}))
     assert second["rejectionReason"]
-    refused = await old.echo(await old.dispatch(starting(URI, "third")))
+    refused = await old.echo(await old.dispatch(start_action(URI, "third")))
     assert refused["rejectionReason"]
     assert [len([each for each in client.seen if "rejectionReason" in each]) for client in (old, toy)] == [1, 1]
 
     # A snapshot is the state to which the actions led.
-    await old.judge(URI)
+    await old.check(URI)
     folded = without_clock(toy.state(uri_of(URI)))
     assert without_clock(await toy.subscribe(uri_of(URI))) == folded
 
