@@ -29,7 +29,7 @@ def test_every_agent_on_the_page_can_be_loaded(snippet: str, tmp_path: Path) -> 
 
 
 def test_the_table_has_every_provider_with_its_address() -> None:
-    told = {cells[0].strip("`"): cells[2] for cells in rows("Which there are")}
+    told = {cells[0].strip("`"): cells[2] for cells in rows("List of providers")}
     assert sorted(told) == sorted(providers.NAMES)
     for name, host in HOSTS.items():
         assert (host.base_url or "your `base_url`") in told[name]
