@@ -92,6 +92,19 @@ def test_the_manifest_lists_exactly_the_rules_of_the_page(protocol: str) -> None
     assert list(manifest(protocol)) == sorted(numbers, key=lambda rule: int(rule[1:]))
 
 
+def test_every_rule_that_code_and_docs_cite_exists() -> None:
+    known = {rule for protocol in PROTOCOLS for rule in manifest(protocol)}
+    missing = []
+    for folder in ("agenthost", "agents_app", "sessions_app", "tests", "docs"):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix in (".py", ".md"):
+                cited = re.findall(r"\(([AR]\d+(?:, [AR]\d+)*)\)", path.read_text())
+                missing += [
+                    f"{path.relative_to(ROOT)}: {rule}" for each in cited for rule in each.split(", ") if rule not in known
+                ]
+    assert missing == []
+
+
 def test_a_mark_is_found_wherever_pytest_would_find_it() -> None:
     source = """
 import pytest
