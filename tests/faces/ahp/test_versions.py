@@ -183,7 +183,7 @@ async def test_a_session_may_have_several_channels(host: str, cast: Cast, monkey
     await toy.subscribe(title_uri)
     await old.subscribe(URI)
     await old.echo(await old.dispatch({"type": "session/titleChanged", "session": URI, "title": "4"}))
-    await old.echo(await old.dispatch(starting(URI, "hello", "t")))
+    await old.echo(await old.dispatch(start_action(URI, "hello", "t")))
     await both.until(lambda: "activeTurn" in both.state(uri_of(URI)))
     for client, uris in ((both, {uri_of(URI), title_uri}), (toy, {title_uri})):
         assert {each["action"]["channel"] for each in _of_sessions(client)} == uris
