@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from sessions_app.ahp.shapes import Shape
     from sessions_app.ahp.transport.connection import Connection
     from sessions_app.ahp.transport.jsonrpc import Request, RPCError
     from sessions_app.core.base.caller import Caller
     from sessions_app.core.base.errors import DomainError
+    from sessions_app.core.base.shapes import Shape
     from sessions_app.core.log.journal.types import Event
     from sessions_app.core.sessions.entries import SessionEntry
     from sessions_app.models import Session

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 
-from sessions_app.ahp.shapes import Misfit
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response
@@ -23,6 +22,7 @@ from sessions_app.ahp.transport.rate_limit import RateLimit
 from sessions_app.ahp.version import PositionedResult
 from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.caller import WRITE, Caller
+from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.tenancy.key_watch import Slot, Watched
 
@@ -202,8 +202,8 @@ class Connection:
             params = {}
         try:
             return await asyncio.to_thread(command.params.read, params) if large else command.params.read(params)
-        except Misfit as misfit:
-            raise jsonrpc.invalid_params(misfit) from None
+        except InvalidInput as error:
+            raise jsonrpc.invalid_params(error) from None
 
     async def _take_notification(self, received: Notification, *, large: bool) -> None:
         """Notifications are never answered, not even malformed ones (R22)."""
@@ -215,7 +215,7 @@ class Connection:
         read = notification.params.read
         try:
             params = await asyncio.to_thread(read, received.params) if large else read(received.params)
-        except Misfit:
+        except InvalidInput:
             return
         if notification.limited:
             await self._rate_limit.take()

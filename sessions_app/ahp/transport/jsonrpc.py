@@ -15,7 +15,7 @@ from typing import Any
 
 from agents_app import exact_json
 from agents_app.exact_json import LongNumber
-from sessions_app.ahp.shapes import Misfit
+from sessions_app.core.base.errors import InvalidInput
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -168,9 +168,9 @@ def method_not_found() -> RPCError:
     return RPCError(METHOD_NOT_FOUND, "There is no such method.")
 
 
-def invalid_params(fault: Misfit | str) -> RPCError:
+def invalid_params(fault: InvalidInput | str) -> RPCError:
     """Params that do not fit their shape or break another rule (R27)."""
-    return RPCError(INVALID_PARAMS, fault.describe("params") if isinstance(fault, Misfit) else fault)
+    return RPCError(INVALID_PARAMS, fault.describe("params") if isinstance(fault, InvalidInput) else fault)
 
 
 def internal_error(reference: str = "") -> RPCError:

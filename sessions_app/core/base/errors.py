@@ -22,6 +22,13 @@ class Fault:
     path: tuple[str | int, ...]
     detail: str
 
+    def describe(self, root: str) -> str:
+        """One line for people; ``root`` names the whole input. Long names are cut."""
+        where = root
+        for step in self.path:
+            where += f"[{step}]" if isinstance(step, int) else f".{step[:64]}"
+        return f"{where} {self.detail}"
+
 
 class InvalidInput(DomainError):
     """An input breaks a rule. Nothing of it was stored."""
@@ -32,6 +39,10 @@ class InvalidInput(DomainError):
         self.faults = tuple(faults)
         self.detail = detail or (self.faults[0].detail if self.faults else "The request is not valid.")
         super().__init__(self.detail)
+
+    def describe(self, root: str) -> str:
+        """All faults on one line; ``root`` names the whole input, such as ``params``."""
+        return "; ".join(fault.describe(root) for fault in self.faults)
 
 
 class NotAuthenticated(DomainError):

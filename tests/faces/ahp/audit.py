@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from agents_app import exact_json
-from sessions_app.ahp.shapes import Fault, Shape
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response
 from sessions_app.ahp.versions.v0_1.wire import commands, envelopes, errors, notifications
+from sessions_app.core.base.errors import Fault
+from sessions_app.core.base.shapes import Shape
 
 RESOURCE_REQUEST: Shape[Any] = Shape(commands.ResourceRequestParams)
 KNOWN_CODES = {-32700, -32600, -32601, -32602, -32603, *map(int, errors.Code)}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 from hypothesis import strategies as st
 
-from sessions_app.ahp.shapes import is_number, members, variants
+from sessions_app.core.base.shapes import is_number, members, variants
 
 _TEXT = st.sampled_from(["", "a", "two words", "größer", "\N{GRINNING FACE}"])
 _IDS = st.sampled_from(["1", "2", "3"])

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents_app import exact_json
-from sessions_app.ahp.shapes import Misfit
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response, RPCError
 from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS
+from sessions_app.core.base.errors import InvalidInput
 from tests.faces.ahp.generated import JSON
 
 
@@ -201,7 +201,7 @@ def test_the_errors_of_the_framing_have_the_codes_of_json_rpc() -> None:
 
 @pytest.mark.rule("R27")
 def test_an_error_about_params_names_every_place_and_no_value() -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidInput) as caught:
         COMMANDS["authenticate"].params.read({"resource": ["hush-hush"]})
     error = jsonrpc.invalid_params(caught.value)
     assert error.message == "params.resource must be a string; params.token is required"

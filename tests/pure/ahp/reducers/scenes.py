@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from sessions_app.ahp.shapes import Shape
 from sessions_app.ahp.versions.v0_1 import reducers as v0_1
 from sessions_app.ahp.versions.v0_1.wire import envelopes
 from sessions_app.ahp.versions.v0_1.wire.state import SessionState
 from sessions_app.ahp.versions.v0_1.wire.terminals import TerminalState
+from sessions_app.core.base.shapes import Shape
 
 SESSION = "echo:/1"
 TERMINAL = "agenthost:/terminal/1"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sessions_app.ahp.shapes import Shape
 from sessions_app.ahp.versions.v0_1 import reducers as v0_1
 from sessions_app.ahp.versions.v0_1.wire import envelopes, state, terminals
+from sessions_app.core.base.shapes import Shape
 from tests.paths import ROOT
 
 FIXTURES = ROOT.parent / "shared" / "ahp" / "reducer-fixtures"

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents_app import exact_json
-from sessions_app.ahp.shapes import Shape, members
 from sessions_app.ahp.versions.v0_1 import reducers as v0_1
 from sessions_app.ahp.versions.v0_1.reducers import root, session, terminal
 from sessions_app.ahp.versions.v0_1.wire import envelopes
 from sessions_app.ahp.versions.v0_1.wire.actions import RootAction, SessionAction, TerminalAction
 from sessions_app.ahp.versions.v0_1.wire.state import RootState, SessionState
 from sessions_app.ahp.versions.v0_1.wire.terminals import TerminalState
+from sessions_app.core.base.shapes import Shape, members
 from tests.faces.ahp.generated import JSON, fitting, spoiled
 from tests.pure.ahp.reducers.scenes import act, call, markdown, of_turn, running, turn
 

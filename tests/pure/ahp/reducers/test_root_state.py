@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from sessions_app.ahp.shapes import Shape
 from sessions_app.ahp.versions.v0_1 import reducers as v0_1
 from sessions_app.ahp.versions.v0_1.wire.state import RootState
+from sessions_app.core.base.shapes import Shape
 
 ROOT_STATE: Shape[RootState] = Shape(RootState)
 AGENT = {"provider": "echo", "displayName": "Echo", "description": "", "models": []}

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 import pytest
 
-from sessions_app.ahp.shapes import is_number, members, variants
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.versions.v0_1.wire import commands, envelopes, errors
+from sessions_app.core.base.shapes import is_number, members, variants
 from tests.paths import ROOT
 
 SCHEMAS = ROOT.parent / "shared" / "ahp" / "schema"

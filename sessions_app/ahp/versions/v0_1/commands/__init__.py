@@ -7,10 +7,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sessions_app.ahp.shapes import Shape
 from sessions_app.ahp.version import Command
 from sessions_app.ahp.versions.v0_1.commands import configuration, handshake, resources, sessions
 from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS as WIRE
+from sessions_app.core.base.shapes import Shape
 
 
 def _params(method: str) -> Shape[Any]:

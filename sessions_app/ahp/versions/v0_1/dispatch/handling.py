@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from agents_app import registry
-from sessions_app.ahp.shapes import Misfit
 from sessions_app.ahp.versions.v0_1.dispatch import reasons
 from sessions_app.ahp.versions.v0_1.dispatch.echoes import echo_of
 from sessions_app.ahp.versions.v0_1.dispatch.effects import EFFECTS
@@ -23,7 +22,7 @@ from sessions_app.ahp.versions.v0_1.wire import envelopes
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import content, database
 from sessions_app.core.base.caller import WRITE, Caller
-from sessions_app.core.base.errors import DispatchedBefore, DomainError, NotReady, SessionNotFound
+from sessions_app.core.base.errors import DispatchedBefore, DomainError, InvalidInput, NotReady, SessionNotFound
 from sessions_app.core.records import addresses, dispatches
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.models import Session
@@ -79,8 +78,8 @@ def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) 
         raise Refusal("only the host may dispatch actions of this type")
     try:
         action = envelopes.ACTION.read(dict(dispatch.action))
-    except Misfit as misfit:
-        raise Refusal(misfit.describe("action")) from None
+    except InvalidInput as error:
+        raise Refusal(error.describe("action")) from None
     if faults := content.unstorable(action, ("action",)):
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
     effect: Callable[[ValidAction], None] | None = EFFECTS.get(type_)

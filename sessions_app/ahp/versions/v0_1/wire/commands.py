@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict
 
-from sessions_app.ahp.shapes import NonEmpty, Number, Shape
 from sessions_app.ahp.versions.v0_1.wire.config import SessionConfigSchema, SessionConfigValueItem
 from sessions_app.ahp.versions.v0_1.wire.enumerations import URI, CompletionItemKind, ContentEncoding
 from sessions_app.ahp.versions.v0_1.wire.envelopes import ActionEnvelope
 from sessions_app.ahp.versions.v0_1.wire.messages import MessageAttachment
 from sessions_app.ahp.versions.v0_1.wire.state import ModelSelection, SessionActiveClient, SessionSummary, Snapshot, Turn
 from sessions_app.ahp.versions.v0_1.wire.terminals import TerminalClaim
+from sessions_app.core.base.shapes import NonEmpty, Number, Shape
 
 # --- the connection ---
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, get_args
 
-from sessions_app.ahp.shapes import Fault, Number, Shape, members
 from sessions_app.ahp.versions.v0_1.wire.actions import StateAction
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
+from sessions_app.core.base.errors import Fault
+from sessions_app.core.base.shapes import Number, Shape, members
 
 
 class ActionOrigin(TypedDict):

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NotRequired, TypedDict
 
-from sessions_app.ahp.shapes import Shape
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.commands import ResourceRequestParams
 from sessions_app.ahp.versions.v0_1.wire.state import ProtectedResourceMetadata
+from sessions_app.core.base.shapes import Shape
 
 
 class Code(IntEnum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from sessions_app.ahp.shapes import Shape
 from sessions_app.ahp.versions.v0_1.wire.enumerations import URI, AuthRequiredReason
 from sessions_app.ahp.versions.v0_1.wire.messages import FileEdit
 from sessions_app.ahp.versions.v0_1.wire.state import ModelSelection, ProjectInfo, SessionSummary
+from sessions_app.core.base.shapes import Shape
 
 
 class SessionAddedNotification(TypedDict):

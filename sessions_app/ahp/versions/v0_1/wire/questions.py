@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from sessions_app.ahp.shapes import Number
 from sessions_app.ahp.versions.v0_1.wire.enumerations import URI
+from sessions_app.core.base.shapes import Number
 
 
 class SessionInputOption(TypedDict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from sessions_app.ahp.shapes import Number, open_ended
 from sessions_app.ahp.versions.v0_1.wire.enumerations import (
     URI,
     ConfirmationOptionKind,
@@ -12,6 +11,7 @@ from sessions_app.ahp.versions.v0_1.wire.enumerations import (
     ToolCallConfirmationReason,
 )
 from sessions_app.ahp.versions.v0_1.wire.messages import FileEdit, FileEdits, StringOrMarkdown, UserMessage
+from sessions_app.core.base.shapes import Number, open_ended
 
 
 class ToolAnnotations(TypedDict):

@@ -1,12 +1,13 @@
-"""Shapes of JSON values, declared once as types and checked by readers compiled from them.
+"""JSON shapes: types declared once, for the type checker, for validation and for JSON Schema (json_schema.py).
 
-A shape is a ``TypedDict``, a ``Literal``, a union or a container of those, so the same declaration serves the type checker
-and the wire. A ``Shape`` does two things with it:
+A declaration is a ``TypedDict``, a ``Literal``, a union, ``list``, ``dict`` or a plain type, with notes in ``Annotated``: a
+string describes the value for people, ``Rule`` is a check beyond the type, ``Unique`` forbids repeated names in a list. A
+``Shape`` compiles two checks from it:
 
-* ``read`` takes what a peer sent, tolerantly: unknown members are kept, an explicit null for an optional member is dropped
-  (R36), ``3.0`` is an integer. It answers the value as the host understands it, the very same object if there was nothing
-  to change, or raises ``Misfit`` with every fault found (the first few, if there are many).
-* ``faults`` judges what the host is about to send, strictly: nulls, floats for integers and unknown members are faults.
+* ``read`` validates what a client sent. An explicit null for an optional member counts as absent (R36), ``3.0`` is an
+  integer (R35), unknown members are kept or dropped. It returns the value as the server understands it, the same object
+  if nothing had to change, or raises ``InvalidInput`` with the faults it found.
+* ``faults`` checks strictly what the server is about to send: nulls, floats for integers and unknown members are faults.
 
 Details of faults name places and expectations, never the value that was found there: it may be a secret.
 """
@@ -33,43 +34,65 @@ from typing import (
 )
 
 from agents_app.exact_json import LongNumber
+from sessions_app.core.base.errors import Fault, InvalidInput
 
 T = TypeVar("T")
+
+MOST_FAULTS = 8
+"""Faults reported for one value, unless its shape says otherwise."""
+
+
+# --- notes ---
+
+
+class Rule:
+    """A check beyond the type, for ``Annotated``.
+
+    ``fault`` returns what is wrong with a value of the right type, or None; ``keywords`` are what JSON Schema says of it.
+    """
+
+    def __init__(self, fault: Callable[[Any], str | None] | None = None, **keywords: Any) -> None:
+        self.fault = fault
+        self.keywords = keywords
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """No two objects of a list may have the same string in ``member``; ``detail`` is the fault of the second one."""
+
+    member: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The name of this shape in JSON Schema. A ``TypedDict`` has its class's name, or none if that begins with ``_``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class As:
+    """JSON Schema describes the value as ``declared``: a union whose variants only a rule can tell apart."""
+
+    declared: Any
+
+
+@dataclass(frozen=True, slots=True)
+class JSONText:
+    """A note for a string that contains JSON of the declared shape."""
+
+    declared: Any
+
 
 Number = int | float | LongNumber
 """A JSON number as ``exact_json`` reads it."""
 
-NonEmpty = Annotated[str, "not empty"]
-"""A string that says something."""
-
-MOST_FAULTS = 8
-"""A message of a million wrong items is not worth a million sentences."""
+NOT_EMPTY = Rule(lambda value: None if value else "must not be empty")
+NonEmpty = Annotated[str, NOT_EMPTY]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong at one place of a JSON value."""
-
-    path: tuple[str | int, ...]
-    detail: str
-
-    def describe(self, root: str) -> str:
-        where = root
-        for step in self.path:
-            where += f"[{step}]" if isinstance(step, int) else f".{step[:64]}"
-        return f"{where} {self.detail}"
-
-
-class Misfit(ValueError):
-    """A value does not have the shape that was asked for."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__(self.describe("the value"))
-
-    def describe(self, root: str) -> str:
-        """One line for people; ``root`` names the whole value, such as ``params``."""
-        return "; ".join(fault.describe(root) for fault in self.faults)
+# --- shapes ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +104,46 @@ class Member:
 
 
 class Shape(Generic[T]):
-    """A declaration with its readers. Making one costs nothing; each reader is compiled at its first use."""
+    """A declaration with its readers. Creating one costs nothing; each reader is compiled at its first use.
 
-    def __init__(self, declared: Any) -> None:
+    ``unknown``: whether members that are not declared are kept or dropped. ``most_faults``: reading stops there.
+    """
+
+    def __init__(self, declared: Any, *, unknown: Literal["keep", "drop"] = "keep", most_faults: int = MOST_FAULTS) -> None:
         self.declared = declared
+        self._unknown: _Unknown = unknown
+        self._most_faults = most_faults
 
     @cached_property
     def _tolerant(self) -> _Reader:
-        return _Compiler(strict=False).reader(self.declared)
+        return _Compiler(self._unknown).reader(self.declared)
 
     @cached_property
     def _strict(self) -> _Reader:
-        return _Compiler(strict=True).reader(self.declared)
+        return _Compiler("refuse").reader(self.declared)
 
-    def read(self, value: object) -> T:
-        faults: list[Fault] = []
+    def read(self, value: object, path: tuple[str | int, ...] = ()) -> T:
+        """``path``: where in the request the value is; faults are reported from there."""
+        faults = _Faults()
+        faults.most = self._most_faults
+        place: _Place = None
+        step: _Step = None
+        for each in path:
+            place, step = (place, step), each
         try:
-            understood = self._tolerant(value, None, None, faults)
+            result = self._tolerant(value, place, step, faults)
         except _Enough:
-            understood = None
+            result = None
         if faults:
-            raise Misfit(faults)
-        return understood  # type: ignore[no-any-return]  # the reader has just checked that it is a T
+            raise InvalidInput(faults)
+        return result  # type: ignore[no-any-return]  # the reader has just checked that it is a T
 
     def faults(self, value: object) -> list[Fault]:
-        """What a peer could hold against ``value``; empty if nothing."""
-        faults: list[Fault] = []
+        """The faults a client could find in ``value``."""
+        faults = _Faults()
         with contextlib.suppress(_Enough):
             self._strict(value, None, None, faults)
-        return faults
+        return list(faults)
 
 
 _OPEN: set[Any] = set()
@@ -118,7 +152,7 @@ Declared = TypeVar("Declared", bound=type)
 
 
 def open_ended(declared: Declared) -> Declared:
-    """The host may say members beyond the declared ones: another standard owns them."""
+    """The server may send members beyond the declared ones, because another standard defines them."""
     _OPEN.add(declared)
     return declared
 
@@ -134,8 +168,17 @@ def members(declared: Any) -> Mapping[str, Member]:
     return found
 
 
+def bare(declared: Any) -> Any:
+    """The declaration without its notes."""
+    return get_args(declared)[0] if get_origin(declared) is Annotated else declared
+
+
+def notes(declared: Any) -> tuple[Any, ...]:
+    return get_args(declared)[1:] if get_origin(declared) is Annotated else ()
+
+
 def variants(declared: Any) -> tuple[Any, ...]:
-    """The members of a union; a shape that is none is its own only variant."""
+    """The variants of a union; any other declaration is its own only variant."""
     if get_origin(declared) in (Union, types.UnionType):
         return tuple(get_args(declared))
     return (declared,)
@@ -150,14 +193,21 @@ def is_number(declared: Any) -> bool:
 # A place is (place of the parent, step); it is built only for containers, and turned into a path only for a fault.
 _Place = Any
 _Step = str | int | None
-_Reader = Callable[[Any, _Place, _Step, list[Fault]], Any]
+_Reader = Callable[[Any, _Place, _Step, "_Faults"], Any]
+_Unknown = Literal["keep", "drop", "refuse"]
 
 
 class _Enough(Exception):
-    """There are as many faults as anybody wants to read."""
+    """The limit of reported faults is reached."""
 
 
-def _add(faults: list[Fault], parent: _Place, step: _Step, detail: str) -> None:
+class _Faults(list[Fault]):
+    """The faults found so far, and how many are looked for."""
+
+    most = MOST_FAULTS
+
+
+def _add(faults: _Faults, parent: _Place, step: _Step, detail: str) -> None:
     steps: list[str | int] = []
     place: _Place = (parent, step)
     while place is not None:
@@ -165,15 +215,16 @@ def _add(faults: list[Fault], parent: _Place, step: _Step, detail: str) -> None:
         if step is not None:
             steps.append(step)
     faults.append(Fault(tuple(reversed(steps)), detail))
-    if len(faults) >= MOST_FAULTS:
+    if len(faults) >= faults.most:
         raise _Enough
 
 
 class _Compiler:
-    """Makes readers. A declaration that contains itself meets its own reader."""
+    """Compiles readers. A declaration that contains itself finds its own reader here."""
 
-    def __init__(self, *, strict: bool) -> None:
-        self._strict = strict
+    def __init__(self, unknown: _Unknown) -> None:
+        self._unknown = unknown
+        self._strict = unknown == "refuse"
         self._made: dict[Any, _Reader] = {}
 
     def reader(self, declared: Any) -> _Reader:
@@ -187,8 +238,6 @@ class _Compiler:
             return _anything
         if declared is str:
             return _string
-        if declared == NonEmpty:
-            return _non_empty
         if declared is bool:
             return _boolean
         if declared is int:
@@ -200,6 +249,8 @@ class _Compiler:
         if is_typeddict(declared):
             return self._object(declared)
         origin, arguments = get_origin(declared), get_args(declared)
+        if origin is Annotated:
+            return self._noted(*arguments)
         if origin is Literal:
             return _literal(arguments)
         if origin is list:
@@ -210,11 +261,31 @@ class _Compiler:
             return self._union(arguments)
         raise TypeError(f"{declared!r} is no shape of JSON")
 
+    def _noted(self, declared: Any, *notes: Any) -> _Reader:
+        unique = next((note for note in notes if isinstance(note, Unique)), None)
+        reader = self.reader(declared) if unique is None else _array(self.reader(get_args(declared)[0]), unique)
+        checks = [note.fault for note in notes if isinstance(note, Rule) and note.fault is not None]
+        if not checks:
+            return reader
+
+        def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
+            before = len(faults)
+            result = reader(value, parent, step, faults)
+            if len(faults) == before:
+                for check in checks:
+                    detail = check(result)
+                    if detail is not None:
+                        _add(faults, parent, step, detail)
+                        break
+            return result
+
+        return read
+
     def _object(self, declared: Any) -> _Reader:
         # Known before its members are compiled: one of them may contain this very declaration.
         compiled: list[_Reader] = []
 
-        def inner(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+        def inner(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
             return compiled[0](value, parent, step, faults)
 
         self._made[declared] = inner
@@ -223,9 +294,10 @@ class _Compiler:
             (name, self.reader(member.declared), member.required, types.NoneType in variants(member.declared))
             for name, member in names.items()
         ]
-        strict, is_open = self._strict, declared in _OPEN
+        strict, refuse = self._strict, self._unknown == "refuse" and declared not in _OPEN
+        drop = self._unknown == "drop"
 
-        def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+        def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
             if not isinstance(value, dict):
                 _add(faults, parent, step, "must be an object")
                 return value
@@ -249,10 +321,12 @@ class _Compiler:
                     if understood is value:
                         understood = dict(value)
                     understood[name] = got
-            if strict and not is_open:
+            if refuse:
                 for name in value:
                     if name not in names:
                         _add(faults, here, name, "is not a member that this version knows")
+            elif drop and not understood.keys() <= names.keys():
+                understood = {name: item for name, item in understood.items() if name in names}
             return understood
 
         compiled.append(read)
@@ -263,7 +337,7 @@ class _Compiler:
             return _any_map
         reader = self.reader(declared)
 
-        def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+        def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
             if not isinstance(value, dict):
                 _add(faults, parent, step, "must be an object")
                 return value
@@ -280,18 +354,21 @@ class _Compiler:
         return read
 
     def _union(self, declared: Sequence[Any]) -> _Reader:
-        objects = [variant for variant in declared if is_typeddict(variant)]
+        objects = [variant for variant in declared if is_typeddict(bare(variant))]
         objects_reader = self._one_of(objects) if objects else None
         others: dict[type, _Reader] = {}
         expected = ["an object"] if objects else []
         for variant in declared:
-            if not is_typeddict(variant):
-                kind, words = _SIMPLE[variant]
+            plain = bare(variant)
+            if not is_typeddict(plain):
+                kind, name = _SIMPLE[get_origin(plain) or plain]
+                if kind in others:
+                    raise TypeError(f"nothing tells {variant!r} from the others")
                 others[kind] = self.reader(variant)
-                expected.append(words)
+                expected.append(name)
         sentence = "must be " + " or ".join(sorted(expected, reverse=True))
 
-        def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+        def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
             reader = objects_reader if isinstance(value, dict) else others.get(type(value))
             if reader is None:
                 _add(faults, parent, step, sentence)
@@ -301,21 +378,21 @@ class _Compiler:
         return read
 
     def _one_of(self, declared: Sequence[Any]) -> _Reader:
-        """Chooses among objects: by a member whose constants tell them apart, else by the members only one of them demands."""
+        """Chooses among objects: by a member whose constants differ, else by a member that only one of them requires."""
         if len(declared) == 1:
             return self.reader(declared[0])
-        tag = _tag(declared)
+        tag = tag_of(declared)
         return self._by_tag(declared, tag) if tag is not None else self._by_members(declared)
 
     def _by_tag(self, declared: Sequence[Any], tag: str) -> _Reader:
         groups: dict[Any, list[Any]] = {}
         for variant in declared:
-            for constant in get_args(members(variant)[tag].declared):
+            for constant in get_args(members(bare(variant))[tag].declared):
                 groups.setdefault(constant, []).append(variant)
         table = {(type(constant), constant): self._one_of(group) for constant, group in groups.items()}
         sentence = _one_of_these(list(groups))
 
-        def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+        def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
             if not isinstance(value, dict):
                 _add(faults, parent, step, "must be an object")
                 return value
@@ -330,7 +407,7 @@ class _Compiler:
         return read
 
     def _by_members(self, declared: Sequence[Any]) -> _Reader:
-        demanded = [{name for name, member in members(variant).items() if member.required} for variant in declared]
+        demanded = [{name for name, member in members(bare(variant)).items() if member.required} for variant in declared]
         table = []
         for index, variant in enumerate(declared):
             others = set().union(*(names for place, names in enumerate(demanded) if place != index))
@@ -340,7 +417,7 @@ class _Compiler:
             table.append((own[0], self.reader(variant)))
         sentence = "must be an object with one of " + ", ".join(name for name, _ in table)
 
-        def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+        def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
             if isinstance(value, dict):
                 for name, reader in table:
                     if name in value:
@@ -351,13 +428,13 @@ class _Compiler:
         return read
 
 
-def _tag(declared: Sequence[Any]) -> str | None:
-    """The required member that is a constant in every one of these objects, and tells the most of them apart."""
+def tag_of(declared: Sequence[Any]) -> str | None:
+    """The required member that is a constant in each of these objects and has the most different values in them."""
     best, most = None, 1
-    for name in members(declared[0]):
+    for name in members(bare(declared[0])):
         seen = set()
         for variant in declared:
-            member = members(variant).get(name)
+            member = members(bare(variant)).get(name)
             if member is None or not member.required or get_origin(member.declared) is not Literal:
                 break
             seen.add(frozenset(get_args(member.declared)))
@@ -367,38 +444,32 @@ def _tag(declared: Sequence[Any]) -> str | None:
     return best
 
 
-# --- readers of what has no parts ---
+# --- readers of simple values ---
 
 
-def _anything(value: Any, _parent: _Place, _step: _Step, _faults: list[Fault]) -> Any:
+def _anything(value: Any, _parent: _Place, _step: _Step, _faults: _Faults) -> Any:
     return value
 
 
-def _string(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _string(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if not isinstance(value, str):
         _add(faults, parent, step, "must be a string")
     return value
 
 
-def _non_empty(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
-    if not isinstance(value, str) or not value:
-        _add(faults, parent, step, "must be a string that is not empty")
-    return value
-
-
-def _boolean(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _boolean(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if not isinstance(value, bool):
         _add(faults, parent, step, "must be true or false")
     return value
 
 
-def _null(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _null(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if value is not None:
         _add(faults, parent, step, "must be null")
     return value
 
 
-def _integer(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _integer(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if type(value) is int:
         return value
     # To JSON 3.0 is the same number as 3.
@@ -408,19 +479,19 @@ def _integer(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> An
     return value
 
 
-def _strict_integer(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _strict_integer(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if type(value) is not int:
         _add(faults, parent, step, "must be an integer")
     return value
 
 
-def _number(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _number(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | LongNumber):
         _add(faults, parent, step, "must be a number")
     return value
 
 
-def _any_map(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _any_map(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
     if not isinstance(value, dict):
         _add(faults, parent, step, "must be an object")
     return value
@@ -430,7 +501,7 @@ def _literal(constants: Sequence[Any]) -> _Reader:
     allowed = {(type(constant), constant) for constant in constants}
     sentence = _one_of_these(constants)
 
-    def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+    def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
         if not isinstance(value, str | bool | int) or (type(value), value) not in allowed:
             _add(faults, parent, step, sentence)
         return value
@@ -438,15 +509,21 @@ def _literal(constants: Sequence[Any]) -> _Reader:
     return read
 
 
-def _array(reader: _Reader) -> _Reader:
-    def read(value: Any, parent: _Place, step: _Step, faults: list[Fault]) -> Any:
+def _array(reader: _Reader, unique: Unique | None = None) -> _Reader:
+    def read(value: Any, parent: _Place, step: _Step, faults: _Faults) -> Any:
         if not isinstance(value, list):
             _add(faults, parent, step, "must be an array")
             return value
         here = (parent, step)
         understood = value
+        seen: set[str] = set()
         for index, item in enumerate(value):
+            before = len(faults)
             got = reader(item, here, index, faults)
+            if unique is not None and len(faults) == before:
+                if got[unique.member] in seen:
+                    _add(faults, (here, index), unique.member, unique.detail)
+                seen.add(got[unique.member])
             if got is not item:
                 if understood is value:
                     understood = list(value)
@@ -458,10 +535,11 @@ def _array(reader: _Reader) -> _Reader:
 
 _SIMPLE: Mapping[Any, tuple[type, str]] = {
     str: (str, "a string"),
+    list: (list, "an array"),
     bool: (bool, "true or false"),
     types.NoneType: (types.NoneType, "null"),
 }
-"""What may stand beside objects in a union: the Python type of such a value, and its name for people."""
+"""What a union may contain besides objects: the Python type of such a value, and its name for people."""
 
 _MOST_WORDS = 12
 

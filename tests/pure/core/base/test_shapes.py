@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
 from agents_app import exact_json
-from sessions_app.ahp.shapes import MOST_FAULTS, Misfit, NonEmpty, Number, Shape
+from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.base.shapes import MOST_FAULTS, NonEmpty, Number, Rule, Shape, Unique
 
 
 class Leaf(TypedDict):
@@ -51,7 +52,7 @@ FIGURE: Shape[Circle | OpenLine | ClosedLine] = Shape(Circle | OpenLine | Closed
 
 
 def complaint(shape: Shape[Any], value: object) -> str:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidInput) as caught:
         shape.read(value)
     return caught.value.describe("it")
 
@@ -156,7 +157,8 @@ def test_numbers_stay_exact() -> None:
 def test_a_string_may_have_to_say_something() -> None:
     shape: Shape[str] = Shape(NonEmpty)
     assert shape.read("a") == "a"
-    assert complaint(shape, "") == complaint(shape, 3) == "it must be a string that is not empty"
+    assert complaint(shape, "") == "it must not be empty"
+    assert complaint(shape, 3) == "it must be a string"
 
 
 def test_faults_beyond_the_first_few_are_not_told() -> None:
@@ -170,7 +172,51 @@ def test_a_fault_never_repeats_what_it_found_and_names_no_endless_key() -> None:
     assert len(words) < 300
 
 
-# --- what the host sends ---
+# --- notes, and shapes that drop unknown members ---
+
+
+class Entry(TypedDict):
+    name: Annotated[str, "A description.", Rule(lambda name: None if name.islower() else "must be lower case")]
+    value: NotRequired[str | list[Leaf]]
+
+
+ENTRIES: Shape[list[Entry]] = Shape(Annotated[list[Entry], Unique("name", "is there already")], unknown="drop", most_faults=100)
+
+
+def test_a_rule_checks_a_value_that_has_the_right_type() -> None:
+    assert ENTRIES.read([{"name": "a"}, {"name": "b", "value": [{"name": "x"}]}])
+    assert complaint(ENTRIES, [{"name": "A"}, {"name": 1}]) == "it[0].name must be lower case; it[1].name must be a string"
+    assert complaint(ENTRIES, [{"name": "a", "value": 1}]) == "it[0].value must be an array or a string"
+
+
+def test_names_that_must_be_unique_are_checked_among_items_without_faults() -> None:
+    assert complaint(ENTRIES, [{"name": "a"}, {"name": "a"}, {}, 1]) == (
+        "it[1].name is there already; it[2].name is required; it[3] must be an object"
+    )
+
+
+@pytest.mark.rule("A11", "A94")
+def test_unknown_members_are_dropped_and_the_others_keep_their_order() -> None:
+    value = [{"y": 1, "value": [{"name": "x", "z": 1}], "x": 2, "name": "a"}]
+    assert repr(ENTRIES.read(value)) == "[{'value': [{'name': 'x'}], 'name': 'a'}]"
+
+
+def test_faults_are_reported_from_the_place_of_the_value() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ENTRIES.read([{"name": 1}], ("body", 2))
+    assert [fault.path for fault in caught.value.faults] == [("body", 2, 0, "name")]
+
+
+def test_a_shape_says_how_many_faults_it_reports() -> None:
+    assert complaint(ENTRIES, [0] * 150_000).count("must be an object") == 100
+
+
+def test_a_union_of_lists_needs_a_rule() -> None:
+    with pytest.raises(TypeError, match="nothing tells"):
+        Shape[Any](list[Leaf] | list[Named]).read([])
+
+
+# --- what the server sends ---
 
 
 @pytest.mark.rule("R35", "R36")
