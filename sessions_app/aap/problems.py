@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
@@ -20,6 +20,7 @@ from agents_app import exact_json
 from sessions_app.aap import ratelimit
 from sessions_app.core.base import database, errors, redaction
 from sessions_app.core.base.content import MOST_FAULTS, UNSTORABLE
+from sessions_app.core.base.shapes import Named, Rule
 from sessions_app.core.tenancy.quotas import Quota
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,25 @@ TITLES: Mapping[int, str] = {
 }
 
 _LONGEST_NAME = 200
+
+
+class _Fault(TypedDict):
+    pointer: Annotated[str, "Into the request's body.", Rule(format="json-pointer")]
+    detail: str
+
+
+class _Document(TypedDict):
+    """A refusal, as RFC 9457 defines it."""
+
+    type: Annotated[Literal["about:blank"], "Always this: the status is the kind of the problem."]
+    title: Annotated[str, Rule(enum=sorted(set(TITLES.values())))]
+    status: Annotated[int, Rule(enum=sorted(TITLES))]
+    detail: Annotated[str, "The reason, for people."]
+    instance: Annotated[str, "The request's id, as in X-Request-Id."]
+    errors: NotRequired[Annotated[list[_Fault], "The faults of the body: each place and its fault."]]
+
+
+ProblemDocument = Annotated[_Document, Named("Problem")]
 
 
 class BodyTooLarge(rest.APIException):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sessions_app.aap.openapi.refusals import Refusal
-from sessions_app.aap.openapi.schemas import Schema
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -35,14 +34,25 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A part of the address, or a header, with the type of its value."""
+
+    name: str
+    place: Literal["path", "query", "header"]
+    declared: Any
+    text: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer that is no refusal. ``forms``: the schema for each media type; none if there is no body.
+    """One answer that is no refusal. ``forms``: the declared type for each media type; none if there is no body.
 
     ``headers``: names from document.HEADERS, those with a question mark are not always there.
     """
 
     meaning: str
-    forms: Mapping[str, Schema] = field(default_factory=dict)
+    forms: Mapping[str, Any] = field(default_factory=dict)
     headers: tuple[str, ...] = ()
 
 
@@ -56,8 +66,8 @@ class Operation:
     text: str
     answers: Mapping[int, Answer]
     refusals: tuple[Refusal, ...] = ()
-    parameters: tuple[Schema, ...] = ()
-    body: Schema | None = None
+    parameters: tuple[Parameter, ...] = ()
+    body: Any = None
     body_required: bool = True
     examples: tuple[Example, ...] = ()
 
@@ -67,10 +77,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A whole version. ``operations`` by method and address below the version's base."""
+    """A whole version. ``operations`` by method and address below the version's base.
+
+    ``replaced``: version 3's types whose place other ones take.
+    """
 
     version: int
     text: str
     groups: Mapping[str, str]
-    schemas: Mapping[str, Schema]
     operations: Mapping[tuple[str, str], Operation]
+    replaced: Mapping[Any, Any] = field(default_factory=dict)

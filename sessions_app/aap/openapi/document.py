@@ -10,7 +10,7 @@ import functools
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from django.conf import settings
 from drf_spectacular.generators import SchemaGenerator
@@ -23,41 +23,18 @@ from sessions_app.aap.openapi import refusals
 from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Example, Operation
 from sessions_app.aap.openapi.refusals import Refusal
 from sessions_app.aap.openapi.routes import routes
-from sessions_app.aap.openapi.schemas import Schema, ref
 from sessions_app.aap.views import Endpoint
+from sessions_app.core.base.json_schema import Components, Schema
+from sessions_app.core.base.shapes import Rule
 
-_HEADERS: Mapping[str, tuple[str, Schema]] = {
-    "X-Request-Id": ("The request's id, as it stands in the server's log.", {"type": "string"}),
-    "X-Turn-Id": ("The turn: the same before and after the client was asked.", {"type": "string"}),
-    "Location": ("The address of the new session.", {"type": "string", "format": "uri-reference"}),
-    "Retry-After": ("The seconds after which asking again makes sense.", {"type": "integer", "minimum": 0}),
-    "RateLimit-Policy": ("The limits that apply.", {"type": "string"}),
-    "RateLimit": ("What is left of each, and in how many seconds there is more.", {"type": "string"}),
-    "WWW-Authenticate": ("", {"type": "string", "const": "Bearer"}),
-}
-_PROBLEM: Schema = {
-    "type": "object",
-    "description": "A refusal, as RFC 9457 writes it.",
-    "required": ["type", "title", "status", "detail", "instance"],
-    "properties": {
-        "type": {"const": "about:blank", "description": "Always this: the status says what kind of problem it is."},
-        "title": {"type": "string", "enum": sorted(set(problems.TITLES.values()))},
-        "status": {"type": "integer", "enum": sorted(problems.TITLES)},
-        "detail": {"type": "string", "description": "What is wrong, for people."},
-        "instance": {"type": "string", "description": "The request's id, as in X-Request-Id."},
-        "errors": {
-            "type": "array",
-            "description": "Where the body is at fault: each place and what is wrong with it.",
-            "items": {
-                "type": "object",
-                "required": ["pointer", "detail"],
-                "properties": {
-                    "pointer": {"type": "string", "format": "json-pointer", "description": "Into the request's body."},
-                    "detail": {"type": "string"},
-                },
-            },
-        },
-    },
+_HEADERS: Mapping[str, tuple[str, Any]] = {
+    "X-Request-Id": ("The request's id, as in the server's log.", str),
+    "X-Turn-Id": ("The turn: the same before and after it waited for the client.", str),
+    "Location": ("The address of the new session.", Annotated[str, Rule(format="uri-reference")]),
+    "Retry-After": ("Seconds to wait before the next attempt.", Annotated[int, Rule(minimum=0)]),
+    "RateLimit-Policy": ("The limits that apply.", str),
+    "RateLimit": ("How much of each limit is left, and the seconds until it is renewed.", str),
+    "WWW-Authenticate": ("", Literal["Bearer"]),
 }
 
 
@@ -74,9 +51,10 @@ class UndescribedError(Exception):
 class _Operation(AutoSchema):
     """What one method of one view does."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, components: Components) -> None:
         super().__init__()
         self._operation = operation
+        self._components = components
 
     def get_operation_id(self) -> str:
         return self._operation.name
@@ -99,20 +77,34 @@ class _Operation(AutoSchema):
         return [self._operation.group]
 
     def _get_parameters(self) -> list[Schema]:
-        return [dict(parameter) for parameter in self._operation.parameters]
+        return [
+            {
+                "name": each.name,
+                "in": each.place,
+                **({"description": each.text} if each.text else {}),
+                **({"required": True} if each.required else {}),
+                "schema": self._components.schema(each.declared),
+            }
+            for each in self._operation.parameters
+        ]
 
     def _get_request_body(self, direction: str = "request") -> Schema | None:  # noqa: ARG002 - spectacular's signature
         body = self._operation.body
         if body is None:
             return None
         examples = {each.name: {"summary": each.summary, "value": each.body} for each in self._operation.examples}
-        return {"required": self._operation.body_required, "content": {JSON: {"schema": body, "examples": examples}}}
+        content = {JSON: {"schema": self._components.schema(body), "examples": examples}}
+        return {"required": self._operation.body_required, "content": content}
 
     def _get_response_bodies(self, direction: str = "response") -> dict[str, Schema]:  # noqa: ARG002 - spectacular's signature
         operation = self._operation
-        found = {str(status): _answer(answer, status, operation.examples) for status, answer in operation.answers.items()}
+        found = {
+            str(status): _answer(answer, status, operation.examples, self._components)
+            for status, answer in operation.answers.items()
+        }
+        problem = self._components.schema(problems.ProblemDocument)
         for status, met in sorted(_by_status(_refusals(operation)).items()):
-            found[str(status)] = _refused(met)
+            found[str(status)] = _refused(met, problem)
         return found
 
 
@@ -121,6 +113,7 @@ class _Generator(SchemaGenerator):
         super().__init__(patterns=patterns)  # type: ignore[no-untyped-call]  # spectacular has no types here
         self._description = description
         self._left = dict(description.operations)
+        self._components = Components(description.replaced)
 
     def _get_paths_and_endpoints(self) -> list[tuple[str, str, str, APIView]]:
         found = []
@@ -128,7 +121,7 @@ class _Generator(SchemaGenerator):
             operation = self._left.pop((method, path), None)
             if operation is None:
                 raise UndescribedError(f"version {self._description.version}: {method} {path} has no description")
-            self._set_schema_to_view(view, _Operation(operation))  # type: ignore[no-untyped-call]  # spectacular has no types here
+            self._set_schema_to_view(view, _Operation(operation, self._components))  # type: ignore[no-untyped-call]  # spectacular has no types here
             found.append((path, path_regex, method, view))
         return found
 
@@ -145,25 +138,25 @@ class _Generator(SchemaGenerator):
         document["servers"] = [{"url": f"/aap/v{version}"}]
         document["tags"] = [{"name": name, "description": text} for name, text in self._description.groups.items()]
         components = document.setdefault("components", {})
-        components["schemas"] = {**self._description.schemas, "Problem": _PROBLEM}
+        components["schemas"] = self._components.schemas
         components["securitySchemes"] = _SECURITY
         components["headers"] = {name: _header(name) for name in _HEADERS}
         return document
 
 
-def _answer(answer: Answer, status: int, examples: Iterable[Example]) -> Schema:
+def _answer(answer: Answer, status: int, examples: Iterable[Example], components: Components) -> Schema:
     shown: Schema = {"description": answer.meaning, "headers": _headers(answer.headers)}
     if answer.forms:
         shown["content"] = {
             form: {
-                "schema": schema,
+                "schema": components.schema(declared),
                 "examples": {
                     each.name: {"summary": each.summary, "value": each.answer}
                     for each in examples
                     if each.status == status and isinstance(each.answer, str) is (form == EVENTS)
                 },
             }
-            for form, schema in answer.forms.items()
+            for form, declared in answer.forms.items()
         }
     return shown
 
@@ -179,7 +172,7 @@ def _by_status(met: Iterable[Refusal]) -> dict[int, list[Refusal]]:
     return found
 
 
-def _refused(met: list[Refusal]) -> Schema:
+def _refused(met: list[Refusal], problem: Schema) -> Schema:
     carried = [set(each.problem.headers) for each in met]
     # A header that only some of them carry is not always there.
     names = [
@@ -191,7 +184,7 @@ def _refused(met: list[Refusal]) -> Schema:
         "headers": _headers(tuple(names)),
         "content": {
             problems.CONTENT_TYPE: {
-                "schema": ref("Problem"),
+                "schema": problem,
                 "examples": {each.name: {"summary": each.meaning, "value": each.document} for each in met},
             }
         },
@@ -207,8 +200,8 @@ def _headers(names: tuple[str, ...]) -> Schema:
 
 
 def _header(name: str, *, required: bool = True) -> Schema:
-    text, schema = _HEADERS[name]
-    return {**({"description": text} if text else {}), "required": required, "schema": schema}
+    text, declared = _HEADERS[name]
+    return {**({"description": text} if text else {}), "required": required, "schema": Components().schema(declared)}
 
 
 _lock = threading.Lock()

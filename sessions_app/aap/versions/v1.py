@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from django.urls import path
@@ -19,10 +19,11 @@ from rest_framework.request import Request
 from agents_app.spec import HISTORY_KINDS, HistoryKind
 from sessions_app.aap import views
 from sessions_app.aap.dialect import Document
-from sessions_app.aap.openapi.description import Description, Example, Operation
-from sessions_app.aap.openapi.schemas import list_of, object_of, ref, string
-from sessions_app.aap.versions import v2
+from sessions_app.aap.openapi.description import Description, Example, Operation, Parameter
+from sessions_app.aap.versions import v2, v3_types
+from sessions_app.core.base.content import HistoryMessage
 from sessions_app.core.base.errors import HistoryKindUndeclared
+from sessions_app.core.base.shapes import Rule
 
 # --- other words ---
 
@@ -93,24 +94,30 @@ a session carries its history.
 """
 
 
+class Meta(v3_types.AgentList):
+    version: Literal[1]
+
+
+class SessionList(TypedDict):
+    sessions: Annotated[list[v3_types.SessionId], "Newest first, fifty a page.", Rule(maxItems=50)]
+    next: NotRequired[v3_types.NextPage]
+    nextCursor: NotRequired[Annotated[str, "The same as `next`."]]
+
+
+class _Histories(TypedDict):
+    compacted: NotRequired[list[HistoryMessage]]
+    full: NotRequired[list[HistoryMessage]]
+
+
+class Session(v3_types.Session):
+    """The settings of a session, and its messages."""
+
+    history: NotRequired[Annotated[_Histories, "The histories that were asked for, of those that the agent offers."]]
+
+
 def _described(newer: Description) -> Description:
     """Version 1, from version 2's description."""
-    from sessions_app.aap.versions import v3_shapes
-
-    schemas, operations = dict(newer.schemas), dict(newer.operations)
-    for name in v3_shapes.HISTORY_SHAPES:
-        del schemas[name]
-    meta, session = schemas["Meta"], schemas["Session"]
-    schemas["Meta"] = {**meta, "properties": {**meta["properties"], "version": {"const": V1.version}}}
-    one_page = schemas["SessionList"]["properties"]
-    schemas["SessionList"] = object_of(
-        {"sessions": list_of(ref("SessionId"), one_page["sessions"]["description"], maxItems=one_page["sessions"]["maxItems"])},
-        {"next": one_page["next"], "nextCursor": string("The same as `next`.")},
-    )
-    kinds: Document = {kind: list_of(ref("HistoryMessage")) for kind in HISTORY_KINDS}
-    shown = object_of({}, kinds, "The histories that were asked for, of those that the agent offers.")
-    schemas["Session"] = {**session, "properties": {**session["properties"], "history": shown}}
-
+    operations = dict(newer.operations)
     agents = operations["GET", "/meta"]
     told = tuple(replace(each, answer={**each.answer, "version": V1.version}) for each in agents.examples)
     operations["GET", "/meta"] = replace(agents, examples=told)
@@ -122,19 +129,15 @@ def _described(newer: Description) -> Description:
     operations["GET", "/sessions"] = replace(pages, examples=listed)
     histories = operations.pop(("GET", "/session/{session_id}/history"))
     operations["GET", "/session/{session_id}"] = _read(newer, histories.example("full"))
-    return replace(newer, version=V1.version, text=_TEXT + newer.text, schemas=schemas, operations=operations)
+    own = {v3_types.Meta: Meta, v3_types.SessionList: SessionList, v3_types.Session: Session}
+    return replace(newer, version=V1.version, text=_TEXT + newer.text, replaced={**newer.replaced, **own}, operations=operations)
 
 
 def _read(newer: Description, full: Example) -> Operation:
     from sessions_app.aap.openapi import refusals
 
     read = newer.operations["GET", "/session/{session_id}"]
-    kind = {
-        "name": "history",
-        "in": "query",
-        "description": "The one history to show. Without it: all that the agent offers.",
-        "schema": string(enum=list(HISTORY_KINDS)),
-    }
+    kind = Parameter("history", "query", HistoryKind, "The one history to show. Without it: all that the agent offers.")
     session = newer.operations["PUT", "/session"].example("plain").answer["sessionId"]
     agent = newer.operations["POST", "/session/{session_id}"].example("calculate").body["agent"]
     bad_query = refusals.met_by("bad_query", "The query `history` cannot be read.", lambda: history_kinds({"history": "all"}))

@@ -9,27 +9,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from django.http.response import HttpResponseBase
 from django.urls import path
 from rest_framework.request import Request
 
 from agents_app import exact_json
-from agents_app.spec import AgentSpec
+from agents_app.spec import IMAGE_KINDS, AgentSpec
 from sessions_app.aap import headers, views
 from sessions_app.aap.body import read_object
 from sessions_app.aap.dialect import Dialect, Document, Path
 from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Example, Operation
-from sessions_app.aap.openapi.schemas import Schema, object_of, ref
-from sessions_app.aap.versions import v3
-from sessions_app.core.base import log_context
-from sessions_app.core.base.content import Faults
-from sessions_app.core.base.errors import Fault, InvalidInput, PositionPruned
+from sessions_app.aap.versions import v3, v3_types
+from sessions_app.core.base import content, log_context
+from sessions_app.core.base.content import Faults, HistoryMessage, ToolDescription, ToolName, ToolParameters, ToolTitle
+from sessions_app.core.base.errors import Fault, PositionPruned
+from sessions_app.core.base.shapes import NOT_EMPTY, JSONText, Named, Rule, members
 from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions import creating
 from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.tenancy import agents, quotas
+from sessions_app.core.turns import Overrides
 
 # --- other words ---
 
@@ -77,6 +78,51 @@ def _renamed(tool: Mapping[str, Any], old: str, new: str) -> Document:
 # --- a creation that runs ---
 
 
+class ToolSpecification(TypedDict):
+    """A tool, as the model needs to know it to call it."""
+
+    name: ToolName
+    description: ToolDescription
+    inputSchema: ToolParameters
+    title: NotRequired[ToolTitle]
+
+
+class Meta(v3_types.AgentList):
+    version: Literal[2]
+
+
+class SessionOpening(v3_types.Creation):
+    messages: Annotated[
+        list[HistoryMessage],
+        "The initial history; the last one is a user message and the first turn.",
+        NOT_EMPTY,
+        Rule(minItems=1),
+    ]
+    stream: NotRequired[v3_types.Stream]
+
+
+class SessionOpened(TypedDict):
+    sessionId: v3_types.SessionId
+    stopReason: v3_types.StopReason
+    messages: v3_types.TurnMessages
+
+
+class _SessionStart(TypedDict):
+    sessionId: v3_types.SessionId
+
+
+class SessionStartEvent(v3_types.BaseEvent):
+    """The session exists. Before all other events."""
+
+    event: Literal["session_start"]
+    data: Annotated[str, JSONText(_SessionStart)]
+
+
+OpeningEvent = Annotated[SessionStartEvent | v3_types.AnyEvent, Named("OpeningEvent"), v3_types.STREAM]
+
+_SESSION_OPENING = content.shape(SessionOpening)
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """PUT /session: the two requests of version 3 that it is (A103)."""
@@ -86,50 +132,28 @@ class Opening:
 
 
 def opening(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Opening:
-    """``body`` is in version 3's words. All messages but the last are the seed, the last is the first turn."""
+    """``body`` has version 3's names. All messages but the last are the initial history, the last is the first turn."""
     faults = Faults()
-    messages = _messages(body.get("messages"), faults)
-    found: list[AgentSpec] = []
-
-    def noted(name: str) -> AgentSpec:
-        found.append(spec_of(name))
-        return found[-1]
-
-    creation = faults.take(v3.creation, {**body, "messages": messages[:-1]}, noted)
-    turn = faults.take(_first_turn, body, messages, found[0]) if messages and found else None
-    faults.settle()
-    assert creation is not None, "a creation that was refused has settled"
-    assert turn is not None, "and so has a turn"
-    return Opening(creation, turn)
-
-
-def _messages(value: Any, faults: Faults) -> list[Any]:
-    """What may be split; nothing, and a fault, if it may not."""
-    place: Path = ("messages",)
-    if not isinstance(value, list):
-        faults.add(place, "is required" if value is None else "must be a list")
-        return []
-    if not value:
-        faults.add(place, "must not be empty")
-        return []
-    if isinstance(value[-1], dict) and value[-1].get("role") != "user":
-        faults.add((*place, len(value) - 1, "role"), "the last message must be a user message: it is the first turn")
-        return []
-    return value
-
-
-def _first_turn(body: Mapping[str, Any], messages: Sequence[Any], spec: AgentSpec) -> v3.TurnRequest:
-    try:
-        return v3.turn({"messages": messages[-1:], "stream": body.get("stream")}, spec.name, spec)
-    except InvalidInput as error:
-        # The turn's only message is the last one here.
+    request: SessionOpening | None = faults.take(_SESSION_OPENING.read, body)
+    spec = v3.agent(body, spec_of, faults)
+    if request is not None:
+        messages = request["messages"]
         last = len(messages) - 1
-        raise InvalidInput(
-            [
-                Fault(("messages", last, *fault.path[2:]) if fault.path[:2] == ("messages", 0) else fault.path, fault.detail)
-                for fault in error.faults
-            ]
-        ) from error
+        images = IMAGE_KINDS if spec is None else spec.images
+        faults.found += content.seed_faults(messages[:last], images)
+        if messages[last]["role"] == "user":
+            faults.found += content.image_faults(messages[last]["content"], images, ("messages", last, "content"))
+        else:
+            faults.found.append(
+                Fault(("messages", last, "role"), "the last message must be a user message: it is the first turn")
+            )
+        if spec is not None:
+            faults.take(v3.stream_mode, request.get("stream", "none"), spec)
+    faults.settle(members(SessionOpening))
+    assert request is not None, "settle has raised its faults"
+    *seed, first = request["messages"]
+    turn = v3.TurnRequest(request.get("stream", "none"), first["content"], [], Overrides())
+    return Opening(v3.wanted(request, seed), turn)
 
 
 def opened(session_id: str, stop_reason: str, lines: Sequence[Line]) -> Document:
@@ -215,23 +239,6 @@ _PLACES = {
 
 def _described(newer: Description) -> Description:
     """Version 2, from version 3's description."""
-    from sessions_app.aap.versions import v3_shapes
-
-    schemas = dict(newer.schemas)
-    del schemas["NewSession"], schemas["SessionCreated"]
-    tool, meta = schemas["ToolSpecification"], schemas["Meta"]
-    schemas["ToolSpecification"] = {
-        **tool,
-        "required": ["inputSchema" if name == "parameters" else name for name in tool["required"]],
-        "properties": _renamed(tool["properties"], "parameters", "inputSchema"),
-    }
-    schemas["Meta"] = {**meta, "properties": {**meta["properties"], "version": {"const": V2.version}}}
-    schemas["SessionOpening"] = _opening_schema(newer.schemas)
-    schemas["SessionOpened"] = _opened_schema(newer.schemas["TurnAnswer"])
-    schemas["SessionStartEvent"] = v3_shapes.event_schema(
-        "session_start", "The session is there. Before everything else.", object_of({"sessionId": ref("SessionId")})
-    )
-    schemas["OpeningEvent"] = v3_shapes.events_schema(["session_start", *v3_shapes.events_shown()])
     operations = {_PLACES[place]: _lowered(each) for place, each in newer.operations.items() if place in _PLACES}
     opening = operations["PUT", "/session"] = _open_operation(newer)
     history = operations["GET", "/session/{session_id}/history"]
@@ -240,7 +247,8 @@ def _described(newer: Description) -> Description:
     first = [*opening.example("plain").body["messages"], *opening.example("plain").answer["messages"]]
     answer = {"history": {"full": [*first, *full.answer["history"]["full"]]}}
     operations["GET", "/session/{session_id}/history"] = replace(history, examples=(replace(full, answer=answer),))
-    return replace(newer, version=V2.version, text=_TEXT + newer.text, schemas=schemas, operations=operations)
+    replaced = {content.ToolSpecification: ToolSpecification, v3_types.Meta: Meta}
+    return replace(newer, version=V2.version, text=_TEXT + newer.text, replaced=replaced, operations=operations)
 
 
 def _lowered(operation: Operation) -> Operation:
@@ -256,26 +264,11 @@ def _lowered_example(example: Example) -> Example:
     return replace(example, answer=answer, body=body if body is None else _with_tools(body, "parameters", "inputSchema"))
 
 
-def _opening_schema(newer: Mapping[str, Schema]) -> Schema:
-    creation, turn = newer["NewSession"]["properties"], newer["TurnRequest"]["properties"]
-    messages = {
-        **creation["messages"],
-        "minItems": 1,
-        "description": "How the history begins; the last one is a user message and the first turn.",
-    }
-    optional = {"stream": turn["stream"], "tools": creation["tools"]}
-    return object_of({"agent": creation["agent"], "messages": messages}, optional)
-
-
-def _opened_schema(turn_answer: Schema) -> Schema:
-    return object_of({"sessionId": ref("SessionId"), **turn_answer["properties"]})
-
-
 def _open_operation(newer: Description) -> Operation:
     from sessions_app.aap.openapi import refusals
     from sessions_app.aap.versions import v3_description as v3_words
 
-    streams, documents = {EVENTS: ref("OpeningEvent")}, {JSON: ref("SessionOpened")}
+    streams, documents = {EVENTS: OpeningEvent}, {JSON: SessionOpened}
     told = newer.operations["POST", "/sessions/{session_id}/turns"].answers[200].headers
     return Operation(
         "openSession",
@@ -295,7 +288,7 @@ def _open_operation(newer: Description) -> Operation:
             v3_words.QUOTA,
         ),
         (v3_words.IDEMPOTENCY_KEY, v3_words.TURN_DEADLINE),
-        ref("SessionOpening"),
+        SessionOpening,
         examples=_open_examples(newer),
     )
 

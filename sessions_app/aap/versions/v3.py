@@ -17,9 +17,11 @@ from agents_app import exact_json
 from agents_app.runtime.messages import Content
 from agents_app.spec import HISTORY_KINDS, IMAGE_KINDS, STREAM_MODES, AgentSpec, HistoryKind, OptionSpec, StreamMode, ToolSpec
 from sessions_app.aap import stream
+from sessions_app.aap.versions import v3_types
 from sessions_app.core.base import content
-from sessions_app.core.base.content import Faults
+from sessions_app.core.base.content import Faults, ToolMessage
 from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.base.shapes import members
 from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.sessions.listing import Page, SessionFacts
@@ -44,41 +46,52 @@ class TurnRequest:
 def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> SessionRequest:
     """``spec_of`` finds the agent of that name, or raises InvalidInput."""
     faults = Faults()
-    agent = _object(body, "agent", faults, required=True)
-    name, spec = "", None
-    if agent is not None:
-        name = agent.get("name") or ""
-        if not isinstance(name, str) or not name:
-            faults.add(("agent", "name"), "must be a string" if name else "is required")
-        else:
-            spec = faults.take(spec_of, name)
-    refs = _tool_refs(agent or {}, faults)
-    options = faults.take(content.options, (agent or {}).get("options"))
-    tools = faults.take(content.client_tools, body.get("tools"))
-    seed = faults.take(content.seed_messages, body.get("messages"), IMAGE_KINDS if spec is None else spec.images)
-    faults.settle()
-    return SessionRequest(name, refs, options or {}, tools or [], seed or [])
+    request: v3_types.NewSession | None = faults.take(v3_types.NEW_SESSION.read, body)
+    spec = agent(body, spec_of, faults)
+    if request is not None:
+        faults.found += content.seed_faults(request.get("messages", []), IMAGE_KINDS if spec is None else spec.images)
+    faults.settle(members(v3_types.NewSession))
+    assert request is not None, "settle has raised its faults"
+    return wanted(request, request.get("messages", []))
+
+
+def wanted(request: v3_types.Creation, seed: Sequence[Any]) -> SessionRequest:
+    chosen = request["agent"]
+    refs: Any = chosen.get("tools")
+    tools: Any = request.get("tools", [])
+    return SessionRequest(chosen["name"], refs, chosen.get("options", {}), tools, list(seed))
+
+
+def agent(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec], faults: Faults) -> AgentSpec | None:
+    """The agent that the body names; None if it names none, or after a fault."""
+    name = _agent_name(body)
+    return faults.take(spec_of, name) if name else None
 
 
 def turn(body: Mapping[str, Any], agent_name: str, spec: AgentSpec) -> TurnRequest:
-    """``agent_name`` is the session's, ``spec`` what that agent is now."""
+    """``agent_name`` is the session's, ``spec`` that agent as it is now."""
     faults = Faults()
-    said, answers = _turn_messages(body.get("messages"), spec, faults)
-    word = body.get("stream")
-    mode = faults.take(stream_mode, "none" if word is None else word, spec)
-    agent = _object(body, "agent", faults) or {}
-    if agent.get("name") is not None and agent["name"] != agent_name:
-        faults.add(("agent", "name"), "a session's agent cannot be changed")
-    refs = _tool_refs(agent, faults)
-    options = None if agent.get("options") is None else faults.take(content.options, agent["options"])
-    tools = None if body.get("tools") is None else faults.take(content.client_tools, body["tools"])
-    faults.settle()
-    assert mode is not None, "a mode that was refused has settled"
-    return TurnRequest(mode, said, answers, Overrides(tool_refs=refs, options=options, client_tools=tools))
+    request: v3_types.TurnRequest | None = faults.take(v3_types.TURN_REQUEST.read, body)
+    if _agent_name(body) not in (None, agent_name):
+        faults.found.append(Fault(("agent", "name"), "a session's agent cannot be changed"))
+    if request is not None:
+        faults.take(stream_mode, request.get("stream", "none"), spec)
+        for index, message in enumerate(request["messages"]):
+            if message["role"] != "tool_permission":
+                faults.found += content.image_faults(message["content"], spec.images, ("messages", index, "content"))
+    faults.settle(members(v3_types.TurnRequest))
+    assert request is not None, "settle has raised its faults"
+    settings: Any = request.get("agent", {})
+    tools: Any = request.get("tools")
+    overrides = Overrides(settings.get("tools"), settings.get("options"), tools)
+    first = request["messages"][0]
+    said = first["content"] if first["role"] == "user" else None
+    answers = [_answer(index, message) for index, message in enumerate(request["messages"]) if message["role"] != "user"]
+    return TurnRequest(request.get("stream", "none"), said, answers, overrides)
 
 
 def stream_mode(word: Any, spec: AgentSpec) -> StreamMode:
-    """A80: one of the three words, and one that the agent offers."""
+    """A80: one of the three modes, and one that the agent offers."""
     for mode in STREAM_MODES:
         if word == mode:
             if mode in spec.stream:
@@ -117,73 +130,22 @@ def follows(query: Mapping[str, str]) -> bool:
 
 
 def cancel_reason(body: Mapping[str, Any]) -> str:
-    """A121; the body is optional, and so is what it says."""
-    reason = body.get("reason")
-    if reason is None:
-        return ""
-    if not isinstance(reason, str):
-        raise InvalidInput([Fault(("reason",), "must be a string")])
-    return reason
+    """A121; the body and its reason are optional."""
+    request: v3_types.CancelRequest = v3_types.CANCEL_REQUEST.read(body)
+    return request.get("reason", "")
 
 
-def _object(body: Mapping[str, Any], member: str, faults: Faults, *, required: bool = False) -> dict[str, Any] | None:
-    value = body.get(member)
-    if isinstance(value, dict):
-        return value
-    if value is not None or required:
-        faults.add((member,), "is required" if value is None else "must be an object")
-    return None
+def _agent_name(body: Mapping[str, Any]) -> str | None:
+    """The agent's name, even if something else in the body is wrong."""
+    agent = body.get("agent")
+    name = agent.get("name") if isinstance(agent, dict) else None
+    return name if isinstance(name, str) else None
 
 
-def _tool_refs(agent: Mapping[str, Any], faults: Faults) -> list[dict[str, Any]] | None:
-    return None if agent.get("tools") is None else faults.take(content.tool_refs, agent["tools"])
-
-
-def _turn_messages(value: Any, spec: AgentSpec, faults: Faults) -> tuple[Content | None, list[Answer]]:
-    place = ("messages",)
-    if not isinstance(value, list):
-        faults.add(place, "is required" if value is None else "must be a list")
-        return None, []
-    if not value:
-        faults.add(place, "must not be empty")
-        return None, []
-    said: list[Content | None] = []
-    answers: list[Answer] = []
-    for index, item in enumerate(value):
-        where = (*place, index)
-        if not isinstance(item, dict):
-            faults.add(where, "must be an object")
-            continue
-        match item.get("role"):
-            case "user":
-                said.append(faults.take(content.user_content, item.get("content"), spec.images, (*where, "content")))
-            case "tool":
-                result = faults.take(content.result_content, item.get("content"), spec.images, (*where, "content"))
-                answers.append(ClientResult(index, _call_id(item, where, faults), "" if result is None else result))
-            case "tool_permission":
-                answers.append(_permission(item, index, where, faults))
-            case _:
-                faults.add((*where, "role"), "must be user, tool or tool_permission")
-    if len(said) > 1 or (said and answers):
-        faults.add(place, "must be one user message, or tool and tool_permission messages alone")
-    return said[0] if said else None, answers
-
-
-def _call_id(item: Mapping[str, Any], where: tuple[str | int, ...], faults: Faults) -> str:
-    call = item.get("toolCallId")
-    if not isinstance(call, str):
-        faults.add((*where, "toolCallId"), "is required" if call is None else "must be a string")
-        return ""
-    return call
-
-
-def _permission(item: Mapping[str, Any], index: int, where: tuple[str | int, ...], faults: Faults) -> Permission:
-    granted, reason = item.get("granted"), item.get("reason")
-    if not isinstance(granted, bool):
-        faults.add((*where, "granted"), "is required" if granted is None else "must be true or false")
-    if reason is not None and not isinstance(reason, str):
-        faults.add((*where, "reason"), "must be a string")
-    return Permission(index, _call_id(item, where, faults), granted is True, reason if isinstance(reason, str) else "")
+def _answer(index: int, message: ToolMessage | v3_types.ToolPermission) -> Answer:
+    if message["role"] == "tool":
+        return ClientResult(index, message["toolCallId"], message["content"])
+    return Permission(index, message["toolCallId"], message["granted"], message.get("reason", ""))
 
 
 # --- answers ---

@@ -7,62 +7,56 @@ this one, as their documents derive from version 3's (dialect.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Annotated, Literal
 
-from agents_app.spec import HISTORY_KINDS
+from agents_app.spec import HistoryKind
 from sessions_app.aap import headers, stream
 from sessions_app.aap.openapi import refusals
-from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Operation
-from sessions_app.aap.openapi.schemas import Schema, ref, string, whole
-from sessions_app.aap.versions import v3, v3_examples, v3_shapes
+from sessions_app.aap.openapi.description import EVENTS, JSON, Answer, Description, Operation, Parameter
+from sessions_app.aap.versions import v3, v3_examples, v3_types
 from sessions_app.core.base import errors
+from sessions_app.core.base.content import whole
+from sessions_app.core.base.shapes import Rule
 
 # --- parameters ---
 
-SESSION_ID: Schema = {"name": "session_id", "in": "path", "required": True, "schema": ref("SessionId")}
-IDEMPOTENCY_KEY: Schema = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "description": (
-        "Any string of your own. The same key with the same body within 24 hours joins the first request: nothing runs twice, "
-        "and the answer is the first one's. With another body it is refused."
+SESSION_ID = Parameter("session_id", "path", v3_types.SessionId, required=True)
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "header",
+    Annotated[str, Rule(pattern=whole(headers.VISIBLE.pattern))],
+    "Any string of your own. The same key with the same body within 24 hours joins the first request: nothing runs twice, "
+    "and the answer is the first one's. With another body it is refused.",
+)
+TURN_DEADLINE = Parameter(
+    "X-Turn-Deadline",
+    "header",
+    Annotated[str, Rule(pattern=f"^(?=.*[1-9])(?:{headers.SECONDS.pattern})$")],
+    "Seconds after which the turn is cancelled; it then ends with `error`. Waiting for the client does not count.",
+)
+_AFTER = Parameter("after", "query", str, "The `next` of the page before.")
+_HISTORY_TYPE = Parameter(
+    "type",
+    "query",
+    HistoryKind,
+    "`full`: every message as it was sent. `compacted`: the messages that the model would get.",
+    required=True,
+)
+_JOINING = (
+    Parameter("stream", "query", stream.Mode, required=True),
+    Parameter(
+        "Last-Event-ID",
+        "header",
+        str,
+        "The `id` of the last event received. All events after it follow, stored events first, then live ones.",
     ),
-    "schema": string(pattern=whole(headers.VISIBLE.pattern)),
-}
-TURN_DEADLINE: Schema = {
-    "name": "X-Turn-Deadline",
-    "in": "header",
-    "description": "Seconds after which the turn is cancelled; it then ends with `error`. Waiting for the client does not count.",
-    "schema": string(pattern=f"^(?=.*[1-9])(?:{headers.SECONDS.pattern})$"),
-}
-_AFTER: Schema = {
-    "name": "after",
-    "in": "query",
-    "description": "The `next` of the page before.",
-    "schema": string(),
-}
-_HISTORY_TYPE: Schema = {
-    "name": "type",
-    "in": "query",
-    "required": True,
-    "description": "`full`: every message as it was said. `compacted`: what the model would be given.",
-    "schema": string(enum=list(HISTORY_KINDS)),
-}
-_JOINING: tuple[Schema, ...] = (
-    {"name": "stream", "in": "query", "required": True, "schema": string(enum=list(get_args(stream.Mode)))},
-    {
-        "name": "Last-Event-ID",
-        "in": "header",
-        "description": "The `id` of the last event seen. Everything after it follows, stored events first, then live ones.",
-        "schema": string(),
-    },
-    {"name": "after", "in": "query", "description": "The same, where a header cannot be set.", "schema": string()},
-    {
-        "name": "follow",
-        "in": "query",
-        "description": "Stay for the turns to come; without it the stream ends with the turn in progress.",
-        "schema": string(enum=["false", "true"], default="false"),
-    },
+    Parameter("after", "query", str, "The same, where a header cannot be set."),
+    Parameter(
+        "follow",
+        "query",
+        Annotated[Literal["false", "true"], Rule(default="false")],
+        "Stay for later turns; without it the stream ends with the turn in progress.",
+    ),
 )
 
 # --- operations ---
@@ -91,7 +85,7 @@ def _turn_answers() -> dict[int, Answer]:
         200: Answer(
             "The turn's events as they come, or with `stream` `none` one object when it is over. "
             "Failures after the turn has begun are told by the stop reason `error`, not by a status.",
-            {JSON: ref("TurnAnswer"), EVENTS: ref("Event")},
+            {JSON: v3_types.TurnAnswer, EVENTS: v3_types.Event},
             ("X-Turn-Id", "RateLimit?", "RateLimit-Policy?"),
         )
     }
@@ -117,7 +111,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "Agents",
             "Which agents there are",
             "The agents that this key may use, with their tools, options and capabilities.",
-            {200: Answer("The agents.", {JSON: ref("Meta")})},
+            {200: Answer("The agents.", {JSON: v3_types.Meta})},
             examples=v3_examples.META,
         ),
         ("GET", "/sessions"): Operation(
@@ -126,7 +120,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "List sessions",
             "The tenant's sessions of all agents that this key may use, newest first. A walk over the pages shows every session "
             "that exists during the whole of it exactly once.",
-            {200: Answer("A page.", {JSON: ref("SessionList")})},
+            {200: Answer("A page.", {JSON: v3_types.SessionList})},
             (refusals.of(errors.BadCursor),),
             (_AFTER,),
             examples=v3_examples.LIST,
@@ -136,10 +130,10 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "Sessions",
             "Create a session",
             "Nothing runs yet. Options left out take the agent's defaults; tools of the server are off unless they are named.",
-            {201: Answer("The session is there.", {JSON: ref("SessionCreated")}, ("Location",))},
+            {201: Answer("The session is there.", {JSON: v3_types.SessionCreated}, ("Location",))},
             (BAD_HEADER, KEY_REUSED, QUOTA),
             (IDEMPOTENCY_KEY,),
-            ref("NewSession"),
+            v3_types.NewSession,
             examples=v3_examples.CREATE,
         ),
         ("GET", "/sessions/{session_id}"): Operation(
@@ -147,7 +141,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "Sessions",
             "Read a session's settings",
             "Its agent, options and tools as set so far. Its messages are in its history.",
-            {200: Answer("The session.", {JSON: ref("Session")})},
+            {200: Answer("The session.", {JSON: v3_types.Session})},
             (SESSION_GONE,),
             (SESSION_ID,),
             examples=v3_examples.READ,
@@ -168,7 +162,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "Read a session's messages",
             "Oldest first. While a turn runs, its finished steps are there. Calls without a tool message are open: "
             "whoever lost its memory goes on from here.",
-            {200: Answer("The messages.", {JSON: ref("History")})},
+            {200: Answer("The messages.", {JSON: v3_types.History})},
             (SESSION_GONE, refusals.of(errors.HistoryKindUndeclared), _query("type", lambda: v3.history_kind({}))),
             (SESSION_ID, _HISTORY_TYPE),
             examples=v3_examples.HISTORY,
@@ -182,7 +176,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             _turn_answers(),
             turn_refusals(),
             (SESSION_ID, IDEMPOTENCY_KEY, TURN_DEADLINE),
-            ref("TurnRequest"),
+            v3_types.TurnRequest,
             examples=v3_examples.TURNS,
         ),
         ("GET", "/sessions/{session_id}/events/stream"): Operation(
@@ -192,7 +186,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "The same events as the turn's own stream, for any number of readers. With a position: everything after it. Without "
             "one: the turn in progress from its start. Not part of the protocol; this server adds it.",
             {
-                200: Answer("The events.", {EVENTS: ref("Event")}),
+                200: Answer("The events.", {EVENTS: v3_types.Event}),
                 204: Answer("Nothing is running, and nothing came after the position."),
             },
             (
@@ -215,10 +209,10 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "The call to the model's provider is closed and running tools are stopped; the text so far stays in the history, and "
             "the turn's stream ends with `end_turn`. A turn that waits for the client can be stopped too. Not part of the "
             "protocol; this server adds it.",
-            {200: Answer("It has stopped, or nothing was in progress.", {JSON: ref("Cancelled")})},
+            {200: Answer("It has stopped, or nothing was in progress.", {JSON: v3_types.Cancelled})},
             (SESSION_GONE,),
             (SESSION_ID,),
-            ref("CancelRequest"),
+            v3_types.CancelRequest,
             body_required=False,
             examples=v3_examples.CANCEL,
         ),
@@ -240,6 +234,5 @@ def description() -> Description:
         version=v3.VERSION,
         text=_TEXT,
         groups=GROUPS,
-        schemas=v3_shapes.shapes(),
         operations=_operations(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -10,12 +10,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents_app import exact_json
+from sessions_app.aap.versions import v3_types
 from sessions_app.core.base import content
-from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.base.errors import Fault, InvalidInput
 from tests.fakes import pictures
 
 EVERY_IMAGE = ("http", "data")
 PNG = pictures.PIXEL
+
+HISTORY = content.shape(list[content.HistoryMessage])
+TOOL_CONTENT = content.shape(content.Text | content.ToolBlocks)
+CLIENT_TOOLS = content.shape(content.ClientTools)
+TOOL_REFERENCES = content.shape(content.ToolReferences)
+OPTIONS = content.shape(content.Options)
+
+
+def seed_messages(value: Any, images: Collection[str]) -> Any:
+    """A session's initial history, as a creation checks it."""
+    return checked(content.read(HISTORY, value, ("messages",)), lambda messages: content.seed_faults(messages, images))
+
+
+def result_content(value: Any, images: Collection[str], path: content.Path) -> Any:
+    """A tool's result, as a turn checks it."""
+    return checked(content.read(TOOL_CONTENT, value, path), lambda found: content.image_faults(found, images, path))
+
+
+def client_tools(value: Any) -> Any:
+    return content.read(CLIENT_TOOLS, value, ("tools",))
+
+
+def tool_refs(value: Any) -> Any:
+    return content.read(TOOL_REFERENCES, value, ("agent", "tools"))
+
+
+def options(value: Any) -> Any:
+    return content.read(OPTIONS, value, ("agent", "options"))
+
+
+def checked(value: Any, check: Callable[[Any], list[Fault]]) -> Any:
+    if found := check(value):
+        raise InvalidInput(found)
+    return value
+
 
 # --- values that are fine ---
 
@@ -61,7 +97,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
 @pytest.mark.rule("A10", "A11", "A27", "A97")
 @given(histories())
 def test_a_seed_comes_out_as_it_went_in(seed: list[dict[str, Any]]) -> None:
-    stored = content.seed_messages(seed, EVERY_IMAGE)
+    stored = seed_messages(seed, EVERY_IMAGE)
     assert exact_json.dumps(exact_json.loads(exact_json.dumps(stored))) == exact_json.dumps(seed)
 
 
@@ -96,12 +132,12 @@ odd = anything | st.lists(message_like | tool_like | block_like, max_size=4)
 @pytest.mark.parametrize(
     "check",
     [
-        lambda value: content.seed_messages(value, EVERY_IMAGE),
+        lambda value: seed_messages(value, EVERY_IMAGE),
         lambda value: content.user_content(value, (), ("messages", 0, "content")),
-        lambda value: content.result_content(value, (), ("messages", 0, "content")),
-        content.client_tools,
-        content.tool_refs,
-        content.options,
+        lambda value: result_content(value, (), ("messages", 0, "content")),
+        client_tools,
+        tool_refs,
+        options,
     ],
     ids=["seed", "user", "result", "tools", "references", "options"],
 )
@@ -131,7 +167,7 @@ def faults(check: Callable[..., Any], *args: Any) -> list[tuple[str | int, ...]]
 def test_members_that_nobody_asked_for_are_dropped_at_every_level() -> None:
     call = {"type": "tool_use", "name": "t", "mood": 1, "input": {"b": 1, "a": None}, "toolCallId": "c", "cache": {}}
     seed = [{"id": 7, "role": "assistant", "content": [call]}, {"role": "tool", "content": "", "toolCallId": "c", "x": 1}]
-    assert content.seed_messages(seed, ()) == [
+    assert seed_messages(seed, ()) == [
         {"role": "assistant", "content": [{"type": "tool_use", "name": "t", "input": {"b": 1, "a": None}, "toolCallId": "c"}]},
         {"role": "tool", "content": "", "toolCallId": "c"},
     ]
@@ -162,13 +198,13 @@ def test_members_that_nobody_asked_for_are_dropped_at_every_level() -> None:
     ],
 )
 def test_a_seed_message_of_another_shape_is_refused_where_it_is_wrong(message: Any, place: tuple[str | int, ...]) -> None:
-    assert faults(content.seed_messages, [{"role": "user", "content": "x"}, message], EVERY_IMAGE) == [("messages", 1, *place)]
+    assert faults(seed_messages, [{"role": "user", "content": "x"}, message], EVERY_IMAGE) == [("messages", 1, *place)]
 
 
 @pytest.mark.rule("A7")
 def test_every_fault_of_a_seed_is_told() -> None:
     seed = [{"role": "user", "content": ""}, {"role": "tool", "toolCallId": "c", "content": 1}, {"role": "user", "content": []}]
-    assert faults(content.seed_messages, seed, ()) == [
+    assert faults(seed_messages, seed, ()) == [
         ("messages", 0, "content"),
         ("messages", 1, "content"),
         ("messages", 2, "content"),
@@ -186,14 +222,14 @@ def _result(call: str) -> dict[str, Any]:
 
 @pytest.mark.rule("A90")
 def test_a_result_without_a_call_or_a_second_result_is_refused() -> None:
-    assert faults(content.seed_messages, [_result("a"), _calling("a")], ()) == [("messages", 0, "toolCallId")]
-    assert faults(content.seed_messages, [_calling("a"), _result("a"), _result("a")], ()) == [("messages", 2, "toolCallId")]
+    assert faults(seed_messages, [_result("a"), _calling("a")], ()) == [("messages", 0, "toolCallId")]
+    assert faults(seed_messages, [_calling("a"), _result("a"), _result("a")], ()) == [("messages", 2, "toolCallId")]
 
 
 @pytest.mark.rule("A74")
 def test_a_call_id_belongs_to_one_call() -> None:
     seed = [_calling("a", "a"), _result("a"), _calling("a")]
-    assert faults(content.seed_messages, seed, ()) == [
+    assert faults(seed_messages, seed, ()) == [
         ("messages", 0, "content", 1, "toolCallId"),
         ("messages", 2, "content", 0, "toolCallId"),
     ]
@@ -202,12 +238,12 @@ def test_a_call_id_belongs_to_one_call() -> None:
 @pytest.mark.rule("A90")
 def test_open_calls_in_the_middle_or_at_the_end_are_taken() -> None:
     seed = [_calling("a", "b"), {"role": "user", "content": "never mind"}, _calling("c"), _result("b")]
-    assert content.seed_messages(seed, ()) == seed
+    assert seed_messages(seed, ()) == seed
 
 
 @pytest.mark.rule("A93")
 def test_a_seed_of_ten_thousand_messages_is_fine() -> None:
-    assert len(content.seed_messages([{"role": "user", "content": "hello"}] * 10_000, ())) == 10_000
+    assert len(seed_messages([{"role": "user", "content": "hello"}] * 10_000, ())) == 10_000
 
 
 @pytest.mark.rule("A89")
@@ -220,8 +256,8 @@ def test_a_user_who_says_nothing_is_refused(empty: Any) -> None:
 def test_an_image_alone_says_something_and_a_tool_need_not() -> None:
     image = [{"type": "image", "url": PNG}]
     assert content.user_content(image, EVERY_IMAGE, ()) == image
-    assert content.result_content("", (), ()) == ""
-    assert content.result_content([], (), ()) == []
+    assert result_content("", (), ()) == ""
+    assert result_content([], (), ()) == []
 
 
 @pytest.mark.rule("A88")
@@ -252,8 +288,8 @@ def test_an_image_alone_says_something_and_a_tool_need_not() -> None:
 def test_an_image_the_agent_does_not_take_is_refused_at_its_block(url: str, images: tuple[str, ...]) -> None:
     blocks = [{"type": "text", "text": "look"}, {"type": "image", "url": url}]
     assert faults(content.user_content, blocks, images, ("messages", 0, "content")) == [("messages", 0, "content", 1)]
-    assert faults(content.result_content, blocks, images, ("messages", 0, "content")) == [("messages", 0, "content", 1)]
-    assert faults(content.seed_messages, [{"role": "user", "content": blocks}], images) == [("messages", 0, "content", 1)]
+    assert faults(result_content, blocks, images, ("messages", 0, "content")) == [("messages", 0, "content", 1)]
+    assert faults(seed_messages, [{"role": "user", "content": blocks}], images) == [("messages", 0, "content", 1)]
 
 
 @pytest.mark.rule("A96")
@@ -261,10 +297,10 @@ def test_an_image_the_agent_does_not_take_is_refused_at_its_block(url: str, imag
 def test_characters_that_no_store_holds_are_refused_where_they_stand(bad: str) -> None:
     assert faults(content.user_content, bad, (), ("c",)) == [("c",)]
     assert faults(content.user_content, [{"type": "text", "text": bad}], (), ("c",)) == [("c", 0, "text")]
-    assert faults(content.options, {"o": bad}) == [("agent", "options", "o")]
+    assert faults(options, {"o": bad}) == [("agent", "options", "o")]
     tool = {"name": "t", "description": "", "parameters": {"enum": ["fine", bad]}}
-    assert faults(content.client_tools, [tool]) == [("tools", 0, "parameters", "enum", 1)]
-    assert faults(content.client_tools, [{**tool, "parameters": {bad: 1}}]) == [("tools", 0, "parameters", bad)]
+    assert faults(client_tools, [tool]) == [("tools", 0, "parameters", "enum", 1)]
+    assert faults(client_tools, [{**tool, "parameters": {bad: 1}}]) == [("tools", 0, "parameters", bad)]
 
 
 # --- tools, references, options ---
@@ -275,15 +311,15 @@ TOOL = {"name": "t", "description": "", "parameters": {}}
 @pytest.mark.rule("A15", "A94")
 def test_a_tool_keeps_its_schema_and_its_order_and_loses_the_rest() -> None:
     schema = {"type": "object", "zeta": {"x-own": None}, "alpha": 1.0}
-    tools = content.client_tools([{"parameters": schema, "strict": True, "name": "T-1_x", "title": None, "description": "d"}])
+    tools = client_tools([{"parameters": schema, "strict": True, "name": "T-1_x", "title": None, "description": "d"}])
     assert exact_json.dumps(tools) == exact_json.dumps([{"parameters": schema, "name": "T-1_x", "description": "d"}])
 
 
 @pytest.mark.rule("A15")
 def test_a_list_of_tools_is_not_larger_in_all_than_model_requests_can_carry() -> None:
     tools = [{**TOOL, "name": f"t{number}", "description": "x" * 50_000} for number in range(10)]
-    assert len(content.client_tools(tools)) == 10
-    assert faults(content.client_tools, [*tools, {**TOOL, "description": "x" * 50_000}]) == [("tools",)]
+    assert len(client_tools(tools)) == 10
+    assert faults(client_tools, [*tools, {**TOOL, "description": "x" * 50_000}]) == [("tools",)]
 
 
 @pytest.mark.rule("A15", "A82")
@@ -304,22 +340,22 @@ def test_a_list_of_tools_is_not_larger_in_all_than_model_requests_can_carry() ->
     ],
 )
 def test_a_tool_of_another_shape_or_of_a_name_taken_is_refused(change: dict[str, Any], member: str) -> None:
-    assert faults(content.client_tools, [{**TOOL, "name": "other"}, {**TOOL, **change}]) == [("tools", 1, member)]
+    assert faults(client_tools, [{**TOOL, "name": "other"}, {**TOOL, **change}]) == [("tools", 1, member)]
 
 
 @pytest.mark.rule("A15")
 def test_a_tool_without_this_versions_field_is_refused() -> None:
     old = {"name": "t", "description": "", "inputSchema": {}}
-    assert faults(content.client_tools, [old]) == [("tools", 0, "parameters")]
+    assert faults(client_tools, [old]) == [("tools", 0, "parameters")]
 
 
 @pytest.mark.rule("A16", "A82", "A94")
 def test_a_reference_is_a_name_and_perhaps_trust() -> None:
-    assert content.tool_refs([{"name": "a", "trust": True}, {"trust": None, "name": "b", "x": 1}]) == [
+    assert tool_refs([{"name": "a", "trust": True}, {"trust": None, "name": "b", "x": 1}]) == [
         {"name": "a", "trust": True},
         {"name": "b"},
     ]
-    assert faults(content.tool_refs, [{"name": "a"}, {"name": "a"}, {"trust": True}, {"name": "c", "trust": 1}, "d"]) == [
+    assert faults(tool_refs, [{"name": "a"}, {"name": "a"}, {"trust": True}, {"name": "c", "trust": 1}, "d"]) == [
         ("agent", "tools", 1, "name"),
         ("agent", "tools", 2, "name"),
         ("agent", "tools", 3, "trust"),
@@ -329,17 +365,15 @@ def test_a_reference_is_a_name_and_perhaps_trust() -> None:
 
 @pytest.mark.rule("A17", "A83")
 def test_option_values_are_strings() -> None:
-    assert content.options({"z": "", "a": "1"}) == {"z": "", "a": "1"}
-    assert content.options(None) == {}
-    assert faults(content.options, {"n": 1, "b": True, "s": "fine", "o": None}) == [
+    assert options({"z": "", "a": "1"}) == {"z": "", "a": "1"}
+    assert faults(options, {"n": 1, "b": True, "s": "fine", "o": None}) == [
         ("agent", "options", "n"),
         ("agent", "options", "b"),
         ("agent", "options", "o"),
     ]
-    assert faults(content.options, ["a"]) == [("agent", "options")]
+    assert faults(options, ["a"]) == [("agent", "options")]
 
 
 def test_null_lists_count_as_left_out() -> None:
-    assert content.seed_messages(None, ()) == []
-    assert content.client_tools(None) == []
-    assert content.tool_refs(None) == []
+    body = {"agent": {"name": "a", "tools": None, "options": None}, "tools": None, "messages": None}
+    assert v3_types.NEW_SESSION.read(body) == {"agent": {"name": "a"}}
