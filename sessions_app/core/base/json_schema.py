@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
@@ -37,7 +37,8 @@ class Components:
 
     def _noted(self, plain: Any, about: tuple[Any, ...]) -> Schema:
         shown = next((self.schema(note.declared) for note in about if isinstance(note, As)), None) or self._plain(plain)
-        text = next((note for note in about if isinstance(note, str)), None)
+        # The last one: a use may describe a shared declaration more closely.
+        text = next((note for note in reversed(about) if isinstance(note, str)), None)
         schema = shown if text is None else {"description": text, **shown}
         for note in about:
             if isinstance(note, Rule):
@@ -46,7 +47,7 @@ class Components:
                 schema = {**schema, "contentMediaType": "application/json", "contentSchema": self.schema(note.declared)}
         return schema
 
-    def _component(self, name: str, declared: Any, schema: Any) -> Schema:
+    def _component(self, name: str, declared: Any, schema: Callable[[], Schema]) -> Schema:
         if name not in self._declared:
             # Before its schema is made, which may refer to it.
             self._declared[name] = declared
@@ -69,7 +70,9 @@ class Components:
                 return self._object(plain)
             return self._component(plain.__name__, plain, lambda: self._object(plain))
         if origin is Literal:
-            return {"const": arguments[0]} if len(arguments) == 1 else {"type": "string", "enum": list(arguments)}
+            if len(arguments) == 1:
+                return {"const": arguments[0]}
+            return {"type": "string", "enum": list(arguments)} if type(arguments[0]) is str else {"enum": list(arguments)}
         if origin is list:
             return {"type": "array", "items": self.schema(arguments[0])}
         if origin is dict:

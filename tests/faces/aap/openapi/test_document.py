@@ -13,6 +13,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pytest_django import Settings
 
+from agents_app.spec import HISTORY_KINDS, IMAGE_KINDS, STREAM_MODES
 from sessions_app.aap import problems, stream
 from sessions_app.aap.openapi import document as documents
 from sessions_app.aap.openapi.document import UndescribedError, document
@@ -141,6 +142,13 @@ def test_a_public_meta_is_documented_as_one_that_needs_no_key(settings: Settings
 def test_the_events_of_a_stream_are_those_that_the_encoder_shows(version: int) -> None:
     kinds = made(version)["components"]["schemas"]["Event"]["discriminator"]["mapping"]
     assert set(kinds) == {name for mode in get_args(stream.Mode) for name in stream.event_names(mode)}
+
+
+@pytest.mark.rule("A23")
+def test_the_capabilities_are_those_that_agents_can_declare() -> None:
+    kinds = {"history": HISTORY_KINDS, "stream": STREAM_MODES, "application": ("tools",), "image": IMAGE_KINDS}
+    shown = made(3)["components"]["schemas"]["Capabilities"]["properties"]
+    assert {name: tuple(schema["properties"]) for name, schema in shown.items()} == kinds
 
 
 @pytest.mark.rule("A104")
