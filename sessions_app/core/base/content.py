@@ -56,8 +56,8 @@ def _image_fault(block: Mapping[str, Any]) -> str | None:
 
 def _empty_fault(content: Content) -> str | None:
     """A89: a user message has text that is not only white space, or an image."""
-    texts = [content] if isinstance(content, str) else [block.get("text") for block in content]
-    return None if any(text is None or text.strip() for text in texts) else "must not be empty"
+    full = content.strip() if isinstance(content, str) else any(block.get("text", "image").strip() for block in content)
+    return None if full else "must not be empty"
 
 
 def _tool_name_fault(name: str) -> str | None:
