@@ -1,4 +1,4 @@
-"""Who asks: from the Authorization header to a caller (A2)."""
+"""Authentication: from the Authorization header to a caller (A2)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sessions_app.core.base.errors import NotAuthenticated
 from sessions_app.core.tenancy import keys
 
 ANYBODY = Caller(tenant=0, key=0, key_prefix="", scopes=frozenset({"meta:read"}))
-"""Whoever reads a public /meta without a key. No row belongs to tenant 0."""
+"""A reader of a public /meta without a key. No row belongs to tenant 0."""
 
 
 class KeyAuthentication(BaseAuthentication):
-    """``request.auth`` is the caller; without a good key there is none, and NotAuthenticated is raised."""
+    """Sets ``request.auth`` to the caller. NotAuthenticated without a valid key."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Caller]:
         scheme, _, raw = request.headers.get("Authorization", "").strip().partition(" ")
@@ -29,7 +29,7 @@ class KeyAuthentication(BaseAuthentication):
 
 
 class PublicMetaAuthentication(KeyAuthentication):
-    """As everywhere; where the operator made /meta public, no key at all is fine too. A wrong one is not."""
+    """The same, but no key is needed if the operator made /meta public. A wrong key is still refused."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Caller]:
         if settings.AGENTHOST_PUBLIC_META and "Authorization" not in request.headers:

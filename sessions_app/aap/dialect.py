@@ -1,9 +1,8 @@
-"""What a version of the protocol says otherwise than version 3.
+"""Conversions between version 3's JSON and an older version's.
 
-The seam between the versions. The views speak version 3's documents among themselves and have a dialect,
-given where their addresses are (urls.py): it puts requests into version 3's words and answers into its
-own. It changes names and shapes of JSON alone; endpoints that version 3 lacks are views in the older
-version's own module. Pure: no rows, no clock, no waiting.
+The views work with version 3's documents. Each has a dialect, set where its address is defined (urls.py), which
+converts requests to version 3 and answers from it. A dialect changes names and shapes of JSON only; endpoints that
+version 3 does not have are views in the older version's own module. Pure: no rows, no clock, no waiting.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ Path = tuple[str | int, ...]
 
 
 class Dialect:
-    """Version 3 itself: nothing is said otherwise.
+    """Version 3 itself: converts nothing.
 
-    An older version derives from the next newer one and overrides what differs between those two, so a
-    request climbs, and an answer descends, one version at a time. No method changes what it was given.
+    An older version derives from the next newer one and overrides the differences between those two, so each document
+    is converted one version at a time. No method changes its argument.
     """
 
     version = 3
 
-    def lifted(self, body: Document) -> Document:
-        """The body of a request in version 3's words. What has a wrong shape stays as it is: version 3 refuses it."""
+    def to_v3(self, body: Document) -> Document:
+        """Convert a request's body to version 3. Values of a wrong shape stay as they are: version 3 refuses them."""
         return body
 
-    def place(self, path: Path) -> Path:
-        """Where in this version's body stands what version 3 finds at ``path``."""
+    def fault_path(self, path: Path) -> Path:
+        """The path in this version's body for a path in version 3's."""
         return path
 
     def meta(self, document: Document) -> Document:
@@ -41,11 +40,11 @@ class Dialect:
         return document
 
     def sessions(self, document: Document) -> Document:
-        """A page of the list."""
+        """Convert one page of the list."""
         return document
 
     def description(self) -> Description:
-        """The version for its documentation, which is not read by requests and so not loaded for them."""
+        """The version's documentation. Requests do not need it, so its modules are loaded here only."""
         from sessions_app.aap.versions import v3_description
 
         return v3_description.description()

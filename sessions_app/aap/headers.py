@@ -1,4 +1,4 @@
-"""What a client asks for in headers: that a request takes effect once, that a turn ends in time."""
+"""Request headers: ``Idempotency-Key`` and ``X-Turn-Deadline``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def once(request: Request, body: Any) -> Once | None:
     if given is None:
         return None
     if not VISIBLE.fullmatch(given):
-        raise ParseError("The header Idempotency-Key takes 1 to 255 visible ASCII characters.")
+        raise ParseError("The header Idempotency-Key must have 1 to 255 visible ASCII characters.")
     return Once.of(request.path, given, body)
 
 
@@ -30,5 +30,5 @@ def deadline(request: Request) -> float | None:
     if given is None:
         return None
     if not SECONDS.fullmatch(given.strip()) or float(given) <= 0:
-        raise ParseError("The header X-Turn-Deadline takes a number of seconds greater than 0, such as 30 or 2.5.")
+        raise ParseError("The header X-Turn-Deadline must be a number of seconds greater than 0, such as 30 or 2.5.")
     return float(given)

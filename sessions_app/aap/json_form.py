@@ -1,4 +1,4 @@
-"""The body of a JSON answer to a turn: white space while the agent works, then one object (A61)."""
+"""The JSON answer to a turn: white space while the agent works, then one object (A61)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.turns import Accepted
 
 KEEP_ALIVE = b"\n"
-_ROOM_LOOK = 1.0
+_ROOM_CHECK_SECONDS = 1.0
 
 
 async def body(
     slot: Slot, session: int, accepted: Accepted, answer: Callable[[str, list[Line]], dict[str, Any]], keep_alive: float
 ) -> AsyncGenerator[bytes]:
-    """``answer`` makes the object of the stop reason and what the server made in this run.
+    """Yield the answer's body. ``answer`` builds the object from the stop reason and the messages of this run.
 
-    If the caller's key ends first there is no object.
+    If the caller's key ends first, there is no object.
     """
     now = asyncio.get_running_loop().time
     quiet_until = now() + keep_alive
@@ -52,16 +52,16 @@ async def body(
                             yield KEEP_ALIVE
                             quiet_until = now() + keep_alive
             except PositionPruned:
-                # Deltas were lost in a crash of the database. Only the end counts here: read again from the start.
+                # A crash of the database lost deltas. Only the end of the run matters here: read again from the start.
                 if not entered and accepted.repeated:
                     reason = await database.run_for(slot.caller.tenant, turns.stop_reason_of_run, accepted.turn_id, accepted.run)
                 if not entered and reason is None:
                     raise
         size = await database.run_for(slot.caller.tenant, quotas.bytes_of_run, accepted.turn_id, accepted.run)
         while not _has_room(size):
-            # The status is sent already, so it waits until other answers have been read.
+            # The status is sent already, so the answer waits until clients have read other answers.
             yield KEEP_ALIVE
-            await asyncio.sleep(_ROOM_LOOK)
+            await asyncio.sleep(_ROOM_CHECK_SECONDS)
             if key.ended:
                 return
         lines = await database.run_for(slot.caller.tenant, stored_messages.of_run, accepted.turn_id, accepted.run)

@@ -1,7 +1,7 @@
-"""Refusals as problem documents: the one table from errors to statuses (A6).
+"""Problem documents: the one table from errors to statuses (A6).
 
-Whatever goes wrong leaves this face through here. A problem says what the client did and where in its
-body; never a secret's value, a whole body, or anything of the server's insides.
+Every error of this protocol is answered through this module. A problem names the fault and its place in the body, never
+a secret's value, a whole body or internals of the server.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class BodyTooLarge(rest.APIException):
     default_detail = "The body is too large."
 
     def __init__(self, most: int | None = None) -> None:
-        super().__init__(None if most is None else f"The body is too large: at most {most} bytes are taken from this key.")
+        super().__init__(None if most is None else f"The body is too large: this key may send at most {most} bytes.")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An answer that refuses. ``faults``: what is wrong with the body."""
+    """A refusal. ``faults``: the faults of the body."""
 
     status: int
     detail: str
@@ -98,7 +98,7 @@ def _invalid_input(error: errors.InvalidInput) -> Problem:
 
 
 def _not_authenticated(_error: errors.NotAuthenticated) -> Problem:
-    return Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
+    return Problem(401, "The key is not valid.", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _scope_missing(error: errors.ScopeMissing) -> Problem:
@@ -106,26 +106,26 @@ def _scope_missing(error: errors.ScopeMissing) -> Problem:
 
 
 def _history_kind_undeclared(error: errors.HistoryKindUndeclared) -> Problem:
-    return Problem(404, f"This agent offers no {error.kind} history.")
+    return Problem(404, f"This agent does not offer {error.kind} history.")
 
 
 def _agent_gone(error: errors.AgentGone) -> Problem:
-    return Problem(422, f"The agent {error.agent} is not available any more; this session can be read but not continued.")
+    return Problem(422, f"The agent {error.agent} is no longer available. This session can be read, but not continued.")
 
 
 _QUOTAS: Mapping[str, str] = {
-    Quota.TURNS_AT_ONCE: "turns at once",
-    Quota.TURNS_PER_MINUTE: "turns a minute",
-    Quota.TOKENS_PER_DAY: "tokens a day",
+    Quota.TURNS_AT_ONCE: "simultaneous turns",
+    Quota.TURNS_PER_MINUTE: "turns per minute",
+    Quota.TOKENS_PER_DAY: "tokens per day",
     Quota.SESSIONS: "sessions",
     Quota.STORED_BYTES: "stored bytes",
-    Quota.STREAMS_AT_ONCE: "streams open at once",
-    Quota.CONNECTIONS_AT_ONCE: "connections open at once",
+    Quota.STREAMS_AT_ONCE: "open streams",
+    Quota.CONNECTIONS_AT_ONCE: "open connections",
 }
 
 
 def _quota_exceeded(error: errors.QuotaExceeded) -> Problem:
-    detail = f"This {'key' if error.of_key else 'tenant'} may have {error.limit} {_QUOTAS[error.quota]}, not more."
+    detail = f"This {'key' if error.of_key else 'tenant'} has reached its limit of {error.limit} {_QUOTAS[error.quota]}."
     return Problem(429, detail, headers=ratelimit.of_refusal(error))
 
 
@@ -134,7 +134,7 @@ def _too_many_wrong_keys(error: errors.TooManyWrongKeys) -> Problem:
 
 
 def _not_ready(error: errors.NotReady) -> Problem:
-    return Problem(503, "The server cannot do this right now.", headers={"Retry-After": str(error.retry_after)})
+    return Problem(503, "The server cannot handle this request right now.", headers={"Retry-After": str(error.retry_after)})
 
 
 def _answers_full(_error: errors.AnswersFull) -> Problem:
@@ -158,13 +158,13 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.AddressTaken: _always(409, "A session with this URI exists."),
     errors.TurnUnknown: _always(404, "There is no such turn."),
     errors.NotPossible: lambda error: Problem(409, _sentence(error.reason)),
-    errors.DispatchedBefore: _always(409, "This action was handled before."),
-    errors.IdempotencyKeyReused: _always(422, "This Idempotency-Key came before with another body."),
+    errors.DispatchedBefore: _always(409, "This action was already handled."),
+    errors.IdempotencyKeyReused: _always(422, "This Idempotency-Key was already used with another body."),
     errors.QuotaExceeded: _quota_exceeded,
     errors.BadCursor: _always(400, "The cursor in `after` was not made by this server."),
-    errors.UnknownPosition: _always(400, "This session never gave this position."),
+    errors.UnknownPosition: _always(400, "Unknown stream position: it is not one of this session's."),
     errors.PositionPruned: _always(
-        410, "The events after this position are no longer kept. The session's history has what they came to."
+        410, "The events after this position are no longer stored. Read the session's history instead."
     ),
     errors.TooManyWrongKeys: _too_many_wrong_keys,
     errors.NotReady: _not_ready,
@@ -173,7 +173,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """The refusal for an error; None if it was not meant for a client."""
+    """The refusal for an error; None if the error is not meant for clients."""
     if isinstance(error, errors.DomainError):
         return next(TABLE[kind](error) for kind in type(error).__mro__ if kind in TABLE)
     if database.is_away(error):
@@ -184,7 +184,7 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, RequestDataTooBig):
         return Problem(413, BodyTooLarge.default_detail)
     if isinstance(error, SuspiciousOperation):
-        return Problem(400, "The request cannot be read.")
+        return Problem(400, "The request is malformed.")
     if isinstance(error, rest.APIException):
         return Problem(error.status_code, _sentence(str(error.detail)))
     return None
@@ -192,16 +192,16 @@ def problem_of(error: Exception) -> Problem | None:
 
 # --- what is refused before any view is asked ---
 
-NO_KEY = Problem(401, "A key is needed: Authorization: Bearer KEY.", headers={"WWW-Authenticate": "Bearer"})
-MALFORMED_KEY = Problem(401, "A valid key is needed.", headers={"WWW-Authenticate": "Bearer"})
-ENCODED = Problem(415, "A body must come as it is: no Content-Encoding other than identity is taken.")
+NO_KEY = Problem(401, "A key is required: send the header `Authorization: Bearer KEY`.", headers={"WWW-Authenticate": "Bearer"})
+MALFORMED_KEY = Problem(401, "The key is not valid.", headers={"WWW-Authenticate": "Bearer"})
+ENCODED = Problem(415, "The body is compressed (Content-Encoding). Send it uncompressed.")
 TOO_SLOW = Problem(408, "The body did not arrive in time.")
 NOTHING_HERE = Problem(404, "There is nothing at this address.")
 TOO_MANY_FROM_ADDRESS = Problem(429, "This address has too many requests or connections open.", headers={"Retry-After": "5"})
-TOO_MANY_BODIES = Problem(503, "The server holds as many bytes of request bodies as it may.", headers={"Retry-After": "2"})
+TOO_MANY_BODIES = Problem(503, "The server has reached its limit for request bodies in memory.", headers={"Retry-After": "2"})
 TOO_MANY_ANSWERS = Problem(
     503,
-    "Other answers to this tenant have not been read yet, and they are as large in all as the server allows. Read them first.",
+    "Answers to this tenant that were not read yet have reached the server's limit in bytes. Read them first.",
     headers={"Retry-After": "2"},
 )
 NOT_WEBSOCKET = Problem(
@@ -209,19 +209,19 @@ NOT_WEBSOCKET = Problem(
     "This address speaks WebSocket. A proxy in front of the server must pass on the headers Upgrade and Connection.",
     headers={"Upgrade": "websocket", "Connection": "Upgrade"},
 )
-UNKNOWN_HOST = Problem(400, "The Host header names no host of this server.")
-FAILED = Problem(500, "The server failed to answer. Its log tells why, under the id in X-Request-Id.")
+UNKNOWN_HOST = Problem(400, "The Host header does not name a host of this server.")
+FAILED = Problem(500, "The server failed to answer. Its log has the reason under the id in X-Request-Id.")
 
 
 def too_large(most: int) -> Problem:
-    return Problem(413, f"The body is larger than {most} bytes, the most this server takes.")
+    return Problem(413, f"The body is larger than {most} bytes, the limit of this server.")
 
 
 # --- from a problem to an answer ---
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """RFC 6901. Stops before a name too long to be repeated."""
+    """RFC 6901. Ends before a name of more than 200 characters."""
     steps = []
     for step in path:
         text = UNSTORABLE.sub("\ufffd", str(step))
@@ -232,7 +232,7 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def document(problem: Problem, request_id: str) -> bytes:
-    """The body of the answer."""
+    """The answer's body."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": TITLES.get(problem.status, "Error"),
@@ -262,5 +262,5 @@ def _sentence(text: str) -> str:
 
 @csrf_exempt
 def not_found(request: HttpRequest) -> HttpResponse:
-    """Whatever else is asked for below /aap."""
+    """Any other address below /aap."""
     return response(NOTHING_HERE, request)

@@ -1,7 +1,7 @@
-"""The RateLimit fields (A122): what a caller may use and where it stands.
+"""The RateLimit headers (A122): a caller's limits and how much of them is left.
 
-Structured fields of the IETF draft `RateLimit header fields for HTTP`: `RateLimit-Policy` names the limits,
-`RateLimit` says what is left of each and in how many seconds there is more.
+Structured fields of the IETF draft `RateLimit header fields for HTTP`: `RateLimit-Policy` names the limits, `RateLimit`
+has the rest of each and the seconds until it is renewed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LARGEST = 999_999_999_999_999
 
 
 def of_standings(standings: Iterable[Standing]) -> dict[str, str]:
-    """Of an answer to a request that was let through; nothing where no rate applies."""
+    """Headers of an accepted request; none if no rate applies."""
     found = list(standings)
     if not found:
         return {}

@@ -1,4 +1,4 @@
-"""The body of an SSE answer: what a session's feed says, as it comes."""
+"""The body of an SSE answer: a session's events while they happen."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import key_watch
 from sessions_app.core.tenancy.key_watch import Slot
 
-_DRAIN_LOOK = 1.0
-"""How long a stream without an end of its own takes to notice that its process is going away."""
+_DRAIN_CHECK_SECONDS = 1.0
+"""Seconds between checks for a shutdown, in a stream that waits for later turns."""
 
 
 async def body(
     slot: Slot, session: int, after: int, encoder: SSEEncoder, end: RunEnd, keep_alive: float, opening: bytes = b""
 ) -> AsyncGenerator[bytes]:
-    """``opening`` goes out at once, then the events after ``after``, all that have arrived as one chunk.
+    """Yield ``opening``, then the events after ``after``; events that have arrived together are one chunk.
 
-    After ``keep_alive`` seconds without a word a comment goes out. A position that is lost under way ends the
-    stream without a ``turn_stop``: the client joins again and is told. So does the end of the caller's key, and a large
-    chunk for which the tenant's other unread answers leave no room.
+    After ``keep_alive`` seconds without events it yields a comment. The stream ends without a ``turn_stop`` if its
+    position was deleted meanwhile (the client joins again and gets the error), if the caller's key ends, or if the
+    tenant's unread answers leave no room for a large chunk.
     """
     now = asyncio.get_running_loop().time
     with key_watch.watching(slot) as key:
@@ -36,8 +36,8 @@ async def body(
                 key.on_end(reader.interrupt)
                 over, unread = False, 0
                 while not over:
-                    patience = max(0.0, quiet_until - now())
-                    events = await reader.next(timeout=min(patience, _DRAIN_LOOK) if end.follows else patience)
+                    timeout = max(0.0, quiet_until - now())
+                    events = await reader.next(timeout=min(timeout, _DRAIN_CHECK_SECONDS) if end.follows else timeout)
                     if any(may_end_key(event) for event in events or []):
                         await key.look()
                     if key.ended:
@@ -45,12 +45,12 @@ async def body(
                         return
                     chunk, over = _encoded(events or [], encoder, end)
                     del events
-                    # A stream that waits for turns to come would hold up this process' end.
+                    # A stream that waits for later turns would delay the shutdown.
                     over = over or (end.follows and not end.inside and draining.begun())
                     if not chunk and not over and now() >= quiet_until:
                         chunk = KEEP_ALIVE
                     if chunk:
-                        # The server takes a chunk when the client has read most of the one before.
+                        # The server takes a chunk when the client has read most of the previous one.
                         if not byte_budget.hold(unread + len(chunk)):
                             return
                         yield chunk

@@ -1,7 +1,7 @@
-"""Server-sent events out of core events.
+"""Encodes the core's events as server-sent events.
 
-Pure: events go in, bytes come out. Reading events and sending bytes is sse.py's. Holds no rule of the
-business but the protocol's: what is shown in which mode (A55), where a run begins, where it ends (A56).
+Pure: events in, bytes out; sse.py reads events and sends bytes. Only the protocol's rules are here: which events a mode
+has (A55), where a run begins and where it ends (A56).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mode = Literal["delta", "message"]
 StopReason = str
 
 KEEP_ALIVE = b": keep-alive\n"
-"""A comment line alone: a parser that splits at empty lines meets no empty event."""
+"""A comment line alone: with an empty line, simple parsers would find an empty event."""
 KEY_ENDED = b": this key is no longer valid\n"
 """The last line of a stream whose key has ended (A2)."""
 
@@ -39,12 +39,12 @@ def stop_reason(event: Event) -> StopReason | None:
 
 
 def may_end_key(event: Event) -> bool:
-    """Whether the turn was stopped because a key or a tenant may do nothing any more: the reader's own, perhaps."""
+    """Whether the turn was stopped by revoking a key or suspending a tenant, which may be the reader's own."""
     return event.kind == Kind.TURN_CANCELLED and orjson.loads(event.data)["cause"] in ("revoked", "suspended")
 
 
 class SSEEncoder:
-    """One reader's view of a session's events. ``position`` writes an event's number for this session."""
+    """Encodes events for one reader. ``position`` turns an event's number into a position of this session."""
 
     def __init__(self, mode: Mode, position: Callable[[int], str]) -> None:
         self._position = position
@@ -55,7 +55,7 @@ class SSEEncoder:
         return self.framed(seq, b"turn_start", b"{}")
 
     def encode(self, event: Event) -> bytes:
-        """The event as it goes over the wire; nothing if this mode does not show it."""
+        """The event's bytes; empty if this mode does not have it."""
         shown = self._shown.get(event.kind)
         if shown is None:
             return b""
@@ -66,14 +66,14 @@ class SSEEncoder:
         return _remark(event) + self.framed(event.seq, name, data)
 
     def framed(self, seq: int, name: bytes, data: bytes) -> bytes:
-        """An event as it goes over the wire, in the position of the journal's event ``seq``."""
+        """An event's bytes, with the position of the journal's event ``seq``."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self._position(seq).encode(), name, data)
 
 
 class RunEnd:
-    """Tells when a stream is over: at the first moment, at or after ``bound``, when no run is open.
+    """Decides when a stream ends: at or after event ``bound``, as soon as no run is open.
 
-    ``inside``: the reader's position is within a run that has not ended. ``bound`` None: never over.
+    ``inside``: the reader's position is within a run that has not ended. ``bound`` None: never.
     """
 
     def __init__(self, bound: int | None, *, inside: bool = False) -> None:
@@ -94,7 +94,7 @@ class RunEnd:
         return self._bound is not None and not self.inside and event.seq >= self._bound
 
 
-# --- an event's data, by kind: JSON on one line, or None if there is nothing to show ---
+# --- the data of an event, by kind: JSON on one line, or None to send no event ---
 
 
 def _start(_event: Event) -> bytes | None:
@@ -103,7 +103,7 @@ def _start(_event: Event) -> bytes | None:
 
 def _delta(event: Event) -> bytes | None:
     payload = orjson.loads(event.data)
-    # Late: thinking that came when text had begun; the order of A57 has no place for it.
+    # Late: thinking after the text has begun. The order of A57 has no place for it.
     if payload.get("late") or not payload["delta"]:
         return None
     return orjson.dumps({"delta": payload["delta"]})
@@ -124,7 +124,7 @@ def _call(event: Event) -> bytes | None:
 
 def _result(event: Event) -> bytes | None:
     payload = exact_json.loads(event.data)
-    # A result that is held back is shown when a client has released it, or told that it was not.
+    # A result under review is sent after a client has confirmed or denied it.
     if not payload["shown"] or payload.get("reviewed"):
         return None
     return _exact({"toolCallId": payload["call"], "content": payload["content"]})
@@ -136,7 +136,7 @@ def _stop(event: Event) -> bytes | None:
 
 
 def _remark(event: Event) -> bytes:
-    """A comment line before an error that the client caused with its own key or choice: no event has a place for it."""
+    """A comment line with the code of an error that the client's own key or choice caused. No event has a member for it."""
     if event.kind != Kind.TURN_FAILED:
         return b""
     code: str = orjson.loads(event.data)["error"]
@@ -167,5 +167,5 @@ _SHOWN_IN: dict[str, _Shown] = {
 
 
 def event_names(mode: Mode) -> frozenset[str]:
-    """What a stream of this mode may show."""
+    """The events that a stream of this mode may have."""
     return frozenset(name.decode() for name, _data in _SHOWN_IN[mode].values())

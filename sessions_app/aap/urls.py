@@ -1,4 +1,4 @@
-"""The addresses of AAP, each version under its own base (A1). Included at the root, and the last word on /aap."""
+"""AAP's URLs, each version under its own base (A1). Included at the root; any other address below /aap is a 404."""
 
 from __future__ import annotations
 

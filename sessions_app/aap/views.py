@@ -1,7 +1,7 @@
-"""The endpoints of AAP: authenticate, find the session, parse, one core call, encode.
+"""The endpoints of AAP: authenticate, find the session, parse, call the core, encode.
 
-They speak version 3; a dialect lets an older version use them (dialect.py), and knows what is said otherwise.
-Synchronous: the database work is done and its connection given back before a streaming body starts.
+They work with version 3's documents; a dialect (dialect.py) converts those of an older version. Synchronous: the
+database work is done and the connection is returned before a streaming body starts.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _UNBUFFERED = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "
 
 
 class JSONAlone(BaseRenderer):
-    """Stands where DRF wants a renderer; the views write their own answers."""
+    """DRF requires a renderer; the views write their own answers."""
 
     media_type = "application/json"
     format = "json"
 
 
 class NoNegotiation(BaseContentNegotiation):
-    """A8: ``Accept`` chooses nothing, so nothing is ever not acceptable."""
+    """Ignores ``Accept`` (A8)."""
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> None:  # noqa: ARG002 - DRF's signature
         return None
@@ -70,7 +70,7 @@ class NoNegotiation(BaseContentNegotiation):
 
 
 class Endpoint(APIView):
-    """What all endpoints share: key and scope are judged before anything else is looked at (A2)."""
+    """Base of all endpoints. Key and scope are checked before anything else (A2)."""
 
     authentication_classes = [KeyAuthentication]
     permission_classes = []
@@ -86,12 +86,12 @@ class Endpoint(APIView):
         "DELETE": "sessions:write",
     }
     dialect: Dialect = Dialect()
-    _is_lifted = False
+    _is_converted = False
 
-    def lifted(self, body: Document) -> Document:
-        """The body in version 3's words. From here on its faults are found in those, and told in the client's."""
-        self._is_lifted = True
-        return self.dialect.lifted(body)
+    def to_v3(self, body: Document) -> Document:
+        """Convert the body to version 3. Faults found later are reported with paths of the client's version."""
+        self._is_converted = True
+        return self.dialect.to_v3(body)
 
     def check_permissions(self, request: Request) -> None:
         log_context.bind(tenant=caller_of(request).tenant)
@@ -103,9 +103,9 @@ class Endpoint(APIView):
         problem = problems.problem_of(exc)
         if problem is None:
             raise exc
-        if self._is_lifted and problem.faults:
-            told = tuple(replace(fault, path=self.dialect.place(fault.path)) for fault in problem.faults)
-            problem = replace(problem, faults=told)
+        if self._is_converted and problem.faults:
+            faults = tuple(replace(fault, path=self.dialect.fault_path(fault.path)) for fault in problem.faults)
+            problem = replace(problem, faults=faults)
         return problems.response(problem, self.request)
 
 
@@ -127,7 +127,7 @@ class Sessions(SessionList):
         caller = caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
         once = headers.once(request, body)
-        wanted = v3.creation(self.lifted(body), functools.partial(agents.for_creation, caller))
+        wanted = v3.creation(self.to_v3(body), functools.partial(agents.for_creation, caller))
         session_id = creating.create(caller, wanted, once=once).public_id
         answer = json_answer(v3.created(session_id), status=201)
         answer["Location"] = f"{request.path}/{session_id}"
@@ -157,7 +157,7 @@ class Turns(Endpoint):
         session = session_of(caller, session_id)
         body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
-        wanted = v3.turn(self.lifted(body), session.agent_name, agents.for_turn(caller, session))
+        wanted = v3.turn(self.to_v3(body), session.agent_name, agents.for_turn(caller, session))
         with stream_slot(caller) as slot:
             if wanted.content is not None:
                 accepted = turns.start(
@@ -182,19 +182,19 @@ class EventStream(Endpoint):
 
     def _joined(self, request: Request, slot: Slot, session: Session, mode: Mode) -> HttpResponseBase:
         follows = v3.follows(request.GET)
-        given = request.headers.get("Last-Event-ID") or request.GET.get("after")
-        # Read in this order, a run that begins meanwhile is either seen or still to come.
+        position = request.headers.get("Last-Event-ID") or request.GET.get("after")
+        # In this order, a run that begins meanwhile is either found here or has all its events after ``newest``.
         newest = journal.tail(session.pk).seq
         before_run = turns.position_before_run(session)
         starts = False
-        if given is not None:
-            after = positions.read(_signing_key(), session.public_id, given)
+        if position is not None:
+            after = positions.read(_signing_key(), session.public_id, position)
             if before_run is None and not follows:
                 newest = journal.tail(session.pk).seq
                 if not self._anything_to_show(session, mode, after):
                     return no_content()
             else:
-                # Raises now, while there still is a status to say it with, if these events are gone.
+                # Raises PositionPruned now, while the answer can still have its status.
                 journal.read_session(session.tenant_id, session.pk, after, limit=1)
         elif before_run is not None:
             after, starts = before_run + 1, True
@@ -246,7 +246,7 @@ def session_of(caller: Caller, session_id: str) -> Session:
 
 
 def _spec_if_any(caller: Caller, session: Session) -> AgentSpec | None:
-    """The agent as it is now. None if the operator took it away: what was said can still be read (A43)."""
+    """The agent as it is now; None if the operator removed it. Its sessions can still be read (A43)."""
     try:
         return agents.for_turn(caller, session)
     except AgentGone:
@@ -258,7 +258,7 @@ def session_document(session: Session) -> Document:
 
 
 def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Document:
-    """HistoryKindUndeclared if the agent, as it is now, does not offer it."""
+    """HistoryKindUndeclared if the agent does not offer this kind now."""
     spec = _spec_if_any(caller, session)
     if spec is not None and kind not in spec.history:
         raise HistoryKindUndeclared(kind)
@@ -267,7 +267,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
 
 
 def stream_slot(caller: Caller) -> AbstractContextManager[Slot]:
-    """One of the streams that the caller may have open, taken before anything is stored for it."""
+    """One of the caller's open streams. Taken before anything is stored for the request."""
     return key_watch.slot(Quota.STREAMS_AT_ONCE, caller)
 
 
@@ -280,9 +280,9 @@ def answer_to_turn(
     document: Callable[[str, Sequence[Line]], Document] = v3.turn_answer,
     first: tuple[bytes, Document] | None = None,
 ) -> Streamed:
-    """What was accepted, in the form that was asked for.
+    """The answer to an accepted turn, in the requested form.
 
-    ``document`` makes the JSON form's object; ``first`` is an event that stands before the stream's ``turn_start``.
+    ``document`` builds the object of the JSON form; ``first`` is an event before the stream's ``turn_start``.
     """
     log_context.bind(turn=accepted.public_id)
     if mode == "none":
@@ -293,7 +293,7 @@ def answer_to_turn(
             _require_events(session, accepted.start)
         end = RunEnd(accepted.start, inside=True)
         answer = _events(slot, session, mode, accepted.start, end, starts=True, first=first)
-    # A client of the other protocol may have chosen it.
+    # A client of the other protocol may have chosen the id.
     answer["X-Turn-Id"] = quote(accepted.public_id, safe="")
     for name, value in ratelimit.of_standings(accepted.standings).items():
         answer[name] = value
@@ -301,7 +301,7 @@ def answer_to_turn(
 
 
 def _require_events(session: Session, start: int) -> None:
-    """PositionPruned now, while there still is a status to say it with, if a run's events are kept no longer."""
+    """Raise PositionPruned now, while the answer can still have its status, if a run's events were deleted."""
     if not start:
         raise PositionPruned
     journal.read_session(session.tenant_id, session.pk, start, limit=1)
@@ -325,11 +325,11 @@ def _events(
     starts: bool,
     first: tuple[bytes, Document] | None = None,
 ) -> Streamed:
-    """``starts``: the event at ``after`` itself is the run's ``turn_start`` and is shown first, or right after ``first``."""
+    """``starts``: the event at ``after`` is the run's ``turn_start`` and is sent first, or right after ``first``."""
     encoder = _encoder(session, mode)
     opening = encoder.opening(after) if starts else b""
     if first is not None:
-        # Whoever joins after it gets all that follows: it has the position before the turn's start.
+        # It has the position before the turn's start, so a client that joins after it gets the whole turn.
         name, data = first
         opening = encoder.framed(after - 1, name, exact_json.dumps(data).encode()) + opening
     body = sse.body(slot.keep(), session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
@@ -345,11 +345,11 @@ class Streamed(StreamingHttpResponse):
         self._body = body
 
     def on_key_end(self, call: Callable[[], None]) -> None:
-        """Call this, in the loop, when the caller's key has ended. The body ends by itself then, once its client reads on."""
+        """Call ``call``, in the event loop, when the caller's key has ended. The body then ends at the client's next read."""
         self._slot.on_end = call
 
     async def end(self) -> None:
-        """End the body wherever it is. Closing what wraps it only lets go of it, and the collector may come late."""
+        """End the body at once. Closing its wrapper only drops a reference, and garbage collection may come late."""
         await self._body.aclose()
 
 

@@ -1,7 +1,7 @@
-"""The words in which a version of the protocol describes itself (versions/): what its endpoints take and answer.
+"""The classes of which a version's description consists (versions/): its operations, parameters, answers and examples.
 
-Values alone. What the running code knows better is not said here but taken from it (document.py): addresses and
-methods from the routes, keys and scopes from the views, refusals from the table in problems.py.
+Only values. Addresses and methods come from the routes, keys and scopes from the views, refusals from the table in
+problems.py, and schemas from the declared types (document.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ EVENTS = "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A request that works and what is answered to it by the demo agent; a test sends it.
+    """A valid request and the demo agent's answer; a test sends it.
 
-    ``answer``: a JSON value, or the text of a stream; ids in it stand for others of their form. ``after``: the
-    example of a turn that its session has had just before. Without one the session is new.
+    ``answer``: a JSON value, or the text of a stream; its ids are samples. ``after``: the example of a turn that must
+    come before in the same session. Without it the session is new.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer that is no refusal. ``forms``: the declared type for each media type; none if there is no body.
+    """One successful answer. ``forms``: the declared type for each media type; none if there is no body.
 
     ``headers``: names from document.HEADERS, those with a question mark are not always there.
     """
@@ -58,7 +58,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address. ``refusals`` are those of its own: what every operation refuses is known."""
+    """One method of one address. ``refusals``: its own; those of all operations are added."""
 
     name: str
     group: str

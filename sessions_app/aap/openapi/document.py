@@ -1,7 +1,7 @@
-"""The OpenAPI document of one version: what its routes and views are, with the words of its description.
+"""Makes the OpenAPI document of one version from its routes, its views and its description.
 
-drf-spectacular walks the routes and asks each view; what it would guess from serializers, which this API has
-none of, comes from the version's description. A route without a description, or the other way round, is an error.
+drf-spectacular walks the routes and asks each view. This API has no serializers: types and texts come from the
+version's description. A route without a description, or a description without a route, is an error.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SECURITY: Schema = {
 
 
 class UndescribedError(Exception):
-    """Routes and description do not tell of the same operations."""
+    """The routes and the description have different operations."""
 
 
 class _Operation(AutoSchema):
-    """What one method of one view does."""
+    """The schema of one method of one view."""
 
     def __init__(self, operation: Operation, components: Components) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Generator(SchemaGenerator):
     def get_schema(self, request: Any = None, public: bool = True) -> Schema:
         document: Schema = super().get_schema(request, public)  # type: ignore[no-untyped-call]  # spectacular has no types here
         if self._left:
-            raise UndescribedError(f"version {self._description.version}: described but not there: {sorted(self._left)}")
+            raise UndescribedError(f"version {self._description.version}: described, but without a route: {sorted(self._left)}")
         version = self._description.version
         document["info"] = {
             "title": f"Agenthost: AAP version {version}",
@@ -165,27 +165,27 @@ def _refusals(operation: Operation) -> list[Refusal]:
     return [*refusals.of_everything(), *(refusals.of_bodies() if operation.body is not None else []), *operation.refusals]
 
 
-def _by_status(met: Iterable[Refusal]) -> dict[int, list[Refusal]]:
+def _by_status(refusals_found: Iterable[Refusal]) -> dict[int, list[Refusal]]:
     found: dict[int, list[Refusal]] = {}
-    for each in met:
+    for each in refusals_found:
         found.setdefault(each.problem.status, []).append(each)
     return found
 
 
-def _refused(met: list[Refusal], problem: Schema) -> Schema:
-    carried = [set(each.problem.headers) for each in met]
-    # A header that only some of them carry is not always there.
+def _refused(found: list[Refusal], problem: Schema) -> Schema:
+    headers = [set(each.problem.headers) for each in found]
+    # A header that only some of the refusals have is optional.
     names = [
-        name if all(name in one for one in carried) else f"{name}?" for name in _HEADERS if any(name in one for one in carried)
+        name if all(name in one for one in headers) else f"{name}?" for name in _HEADERS if any(name in one for one in headers)
     ]
-    lines = [f"- {each.meaning}" for each in met] if len(met) > 1 else [met[0].meaning]
+    lines = [f"- {each.meaning}" for each in found] if len(found) > 1 else [found[0].meaning]
     return {
         "description": "\n".join(lines),
         "headers": _headers(tuple(names)),
         "content": {
             problems.CONTENT_TYPE: {
                 "schema": problem,
-                "examples": {each.name: {"summary": each.meaning, "value": each.document} for each in met},
+                "examples": {each.name: {"summary": each.meaning, "value": each.document} for each in found},
             }
         },
     }
@@ -215,7 +215,7 @@ def _made(version: int) -> bytes:
 
 
 def document(version: int) -> bytes:
-    """JSON; KeyError if no such version is routed. Made once a process: nothing it depends on changes while it runs."""
-    # The library keeps what it is doing in module variables.
+    """The document as JSON; KeyError if this version is not served. Made once per process."""
+    # The library keeps its state in module variables.
     with _lock:
         return _made(version)

@@ -1,7 +1,7 @@
-"""The documentation as it is served: a page for each version, and the OpenAPI document that it shows.
+"""The documentation: a page for each version, and the OpenAPI document that it shows.
 
-Included at /docs/. The page loads nothing from elsewhere and runs no script that does not stand in a file of this
-server; what it shows is loaded by it, and made (document.py) when it is first asked for.
+Included at /docs/. The page loads nothing from other hosts and runs only scripts from files of this server. The
+document is made (document.py) at its first request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        # Its icons stand in its style sheet.
+        # The style sheet contains its icons.
         "img-src 'self' data:",
         "connect-src 'self'",
         "base-uri 'none'",
@@ -42,7 +42,7 @@ def page(request: HttpRequest, version: int | None = None) -> HttpResponse:
 
 @require_safe
 def openapi(request: HttpRequest, version: int) -> HttpResponse:  # noqa: ARG001 - Django's signature
-    # Here, or every process would carry the library that makes it.
+    # Not at the top: only a process that serves the document shall load the library.
     from sessions_app.aap.openapi.document import document
 
     if version not in routes():

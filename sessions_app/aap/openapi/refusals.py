@@ -1,4 +1,4 @@
-"""The refusals that a description lists: made by the table and the checks that refuse, so they say what clients get."""
+"""The refusals of an OpenAPI document. They are made by the code that refuses, so they are what clients get."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST_ID = "req_8Jq3mVt5rXw2kLd9"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request may be refused. ``name`` tells it from others of its status."""
+    """One reason to refuse a request. ``name`` is unique among those of its status."""
 
     name: str
     meaning: str
@@ -47,7 +47,7 @@ _SAMPLES: Mapping[type[errors.DomainError], Callable[[], errors.DomainError]] = 
     errors.SessionFull: lambda: errors.SessionFull(268_435_456),
     errors.QuotaExceeded: lambda: errors.QuotaExceeded(Quota.TURNS_PER_MINUTE, 60, 12, window=60),
 }
-"""How to make those errors that carry facts."""
+"""Samples of errors that have arguments."""
 
 
 def of(kind: type[errors.DomainError]) -> Refusal:
@@ -58,8 +58,8 @@ def of(kind: type[errors.DomainError]) -> Refusal:
     return Refusal(kind.code, _first_sentence(kind), problem)
 
 
-def met_by(name: str, meaning: str, check: Callable[[], object]) -> Refusal:
-    """For what ``check`` raises when it is run."""
+def raised_by(name: str, meaning: str, check: Callable[[], object]) -> Refusal:
+    """For the error that ``check`` raises."""
     try:
         check()
     except Exception as error:
@@ -67,21 +67,21 @@ def met_by(name: str, meaning: str, check: Callable[[], object]) -> Refusal:
         if problem is None:
             raise
         return Refusal(name, meaning, problem)
-    raise AssertionError(f"nothing was refused as {name}")
+    raise AssertionError(f"{name}: the check refused nothing")
 
 
 def request_with(header: str, value: str) -> Request:
-    """For checks that look at a header."""
+    """A request with one header."""
     request = HttpRequest()
     request.META[f"HTTP_{header.upper().replace('-', '_')}"] = value
     return Request(request)
 
 
 def of_everything() -> list[Refusal]:
-    """What any request may meet, whatever it asks for."""
+    """The refusals that any request may get."""
     return [
-        Refusal("unknown_host", "The Host header is none of this server's.", problems.UNKNOWN_HOST),
-        Refusal("no_key", "There is no key.", problems.NO_KEY),
+        Refusal("unknown_host", "The Host header does not name a host of this server.", problems.UNKNOWN_HOST),
+        Refusal("no_key", "The request has no key.", problems.NO_KEY),
         of(errors.NotAuthenticated),
         of(errors.TooManyWrongKeys),
         Refusal("too_many_from_address", "The address has too many requests open.", problems.TOO_MANY_FROM_ADDRESS),
@@ -93,17 +93,17 @@ def of_everything() -> list[Refusal]:
 
 
 def of_bodies() -> list[Refusal]:
-    """What a request with a body may meet besides."""
+    """The refusals of requests with a body."""
     other_type = UnsupportedMediaType("", detail="The body must be application/json.")
     return [
-        met_by("not_json", "The body is not JSON in UTF-8, or is missing.", lambda: parse_object(b"{")),
+        raised_by("not_json", "The body is not JSON in UTF-8, or is missing.", lambda: parse_object(b"{")),
         Refusal("too_slow", "The body did not arrive in time.", problems.TOO_SLOW),
         Refusal(
             "too_large",
             "The body is larger than this server, or this key, may send.",
             problems.too_large(settings.AGENTHOST_MAX_BODY_BYTES),
         ),
-        met_by("other_content_type", "The body is not application/json.", lambda: _raise(other_type)),
+        raised_by("other_content_type", "The body is not application/json.", lambda: _raise(other_type)),
         Refusal("encoded", "The body is compressed.", problems.ENCODED),
         of(errors.InvalidInput),
     ]
@@ -115,5 +115,5 @@ def _raise(error: Exception) -> None:
 
 def _first_sentence(kind: type[errors.DomainError]) -> str:
     text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
-    assert text, "every error says what it is"
+    assert text, "every error has a docstring"
     return text

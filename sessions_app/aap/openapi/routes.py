@@ -1,4 +1,4 @@
-"""Which versions are served: read from the routes, so that a version that is taken out of them is gone here too."""
+"""The served versions, read from the routes: a version that is removed there is removed here too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASE = re.compile(r"aap/v(\d+)/")
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """One version: its routes below its base, and the dialect that its views speak."""
+    """One version: its routes below its base, and the dialect of its views."""
 
     patterns: list[Any]
     dialect: Dialect

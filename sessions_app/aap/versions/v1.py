@@ -1,7 +1,7 @@
-"""AAP version 1: what it says otherwise than version 2, and where.
+"""AAP version 1: its differences from version 2.
 
-Lists are of bare ids, and histories stand in the session itself. The conversions are pure. Nothing but a
-line in urls.py knows this module.
+Lists contain only ids, and a session contains its histories. The conversions are pure. Only a line in urls.py imports
+this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sessions_app.core.base.content import HistoryMessage
 from sessions_app.core.base.errors import HistoryKindUndeclared
 from sessions_app.core.base.shapes import Rule
 
-# --- other words ---
+# --- conversions ---
 
 
 class V1(v2.V2):
@@ -44,12 +44,12 @@ class V1(v2.V2):
 
 
 def history_kinds(query: Mapping[str, str]) -> Sequence[HistoryKind]:
-    """Which kinds are asked for (A113); all of them if none is named (A114)."""
-    word = query.get("history")
-    if word is None:
+    """The requested kinds (A113); all of them if the query names none (A114)."""
+    requested = query.get("history")
+    if requested is None:
         return HISTORY_KINDS
     for kind in HISTORY_KINDS:
-        if word == kind:
+        if requested == kind:
             return [kind]
     raise ParseError("The query `history` must be compacted or full.")
 
@@ -58,7 +58,7 @@ def with_histories(session: Document, histories: Mapping[str, Any]) -> Document:
     return {**session, "history": dict(histories)} if histories else session
 
 
-# --- addresses ---
+# --- endpoints ---
 
 
 class OneSession(v2.OneSession):
@@ -88,8 +88,8 @@ urlpatterns = [
 # --- documentation ---
 
 _TEXT = """\
-Version 1 of the protocol, for applications that were written for it: the same sessions as version 3's. Lists are of bare ids, and
-a session carries its history.
+Version 1 of the protocol, for applications that were written for it: the same sessions as version 3's. Lists contain only
+ids, and a session contains its history.
 
 """
 
@@ -119,8 +119,8 @@ def _described(newer: Description) -> Description:
     """Version 1, from version 2's description."""
     operations = dict(newer.operations)
     agents = operations["GET", "/meta"]
-    told = tuple(replace(each, answer={**each.answer, "version": V1.version}) for each in agents.examples)
-    operations["GET", "/meta"] = replace(agents, examples=told)
+    examples = tuple(replace(each, answer={**each.answer, "version": V1.version}) for each in agents.examples)
+    operations["GET", "/meta"] = replace(agents, examples=examples)
     pages = operations["GET", "/sessions"]
     listed = tuple(
         replace(each, answer={**each.answer, "sessions": [one["sessionId"] for one in each.answer["sessions"]]})
@@ -140,7 +140,7 @@ def _read(newer: Description, full: Example) -> Operation:
     kind = Parameter("history", "query", HistoryKind, "The one history to show. Without it: all that the agent offers.")
     session = newer.operations["PUT", "/session"].example("plain").answer["sessionId"]
     agent = newer.operations["POST", "/session/{session_id}"].example("calculate").body["agent"]
-    bad_query = refusals.met_by("bad_query", "The query `history` cannot be read.", lambda: history_kinds({"history": "all"}))
+    bad_query = refusals.raised_by("bad_query", "The query `history` is not valid.", lambda: history_kinds({"history": "all"}))
     return replace(
         read,
         summary="Read a session",

@@ -1,7 +1,7 @@
-"""AAP version 2: what it says otherwise than version 3, and where.
+"""AAP version 2: its differences from version 3.
 
-Sessions are the same; a tool's schema has another name, and one request makes a session and runs its first
-turn. The conversions are pure. Nothing but version 1 and a line in urls.py knows this module.
+Sessions are the same; a tool's schema has another name, and one request creates a session and runs its first
+turn. The conversions are pure. Only version 1 and a line in urls.py import this module.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.tenancy import agents, quotas
 from sessions_app.core.turns import Overrides
 
-# --- other words ---
+# --- conversions ---
 
 
 class V2(Dialect):
     version = 2
 
-    def lifted(self, body: Document) -> Document:
-        return _with_tools(super().lifted(body), "inputSchema", "parameters")
+    def to_v3(self, body: Document) -> Document:
+        return _with_tools(super().to_v3(body), "inputSchema", "parameters")
 
-    def place(self, path: Path) -> Path:
-        path = super().place(path)
+    def fault_path(self, path: Path) -> Path:
+        path = super().fault_path(path)
         if len(path) > 2 and (path[0], path[2]) == ("tools", "parameters"):
             return (*path[:2], "inputSchema", *path[3:])
         return path
@@ -63,7 +63,7 @@ class V2(Dialect):
 
 
 def _with_tools(document: Document, old: str, new: str) -> Document:
-    """The document with the schema of each of its ``tools`` under another name."""
+    """Rename the schema of each of the document's ``tools``."""
     tools = document.get("tools")
     if not isinstance(tools, list):
         return document
@@ -71,11 +71,11 @@ def _with_tools(document: Document, old: str, new: str) -> Document:
 
 
 def _renamed(tool: Mapping[str, Any], old: str, new: str) -> Document:
-    """In its old place (A11). What had the new name before meant nothing in the version that it came from."""
+    """Keeps the order of members (A11) and drops a member of the new name: its version does not know it."""
     return {new if name == old else name: value for name, value in tool.items() if name != new}
 
 
-# --- a creation that runs ---
+# --- creating a session with its first turn ---
 
 
 class ToolSpecification(TypedDict):
@@ -125,7 +125,7 @@ _SESSION_OPENING = content.shape(SessionOpening)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """PUT /session: the two requests of version 3 that it is (A103)."""
+    """PUT /session, as the two requests of version 3 that it combines (A103)."""
 
     creation: SessionRequest
     turn: v3.TurnRequest
@@ -166,7 +166,7 @@ def session_start(session_id: str) -> tuple[bytes, Document]:
     return b"session_start", {"sessionId": session_id}
 
 
-# --- addresses ---
+# --- endpoints ---
 
 
 class Session(views.Endpoint):
@@ -177,7 +177,7 @@ class Session(views.Endpoint):
         caller = views.caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
-        wanted = opening(self.lifted(body), functools.partial(agents.for_creation, caller))
+        wanted = opening(self.to_v3(body), functools.partial(agents.for_creation, caller))
         assert wanted.turn.content is not None, "a user message"
         with views.stream_slot(caller) as slot:
             turn = creating.FirstTurn(wanted.turn.content, deadline)
@@ -201,7 +201,7 @@ class Session(views.Endpoint):
 
 
 class OneSession(views.OneSession, views.Turns):
-    """A turn is sent to the session itself."""
+    """Turns are sent to the session's own address."""
 
 
 _DIALECT = V2()
@@ -221,10 +221,10 @@ urlpatterns = [
 
 _TEXT = """\
 Version 2 of the protocol, for applications that were written for it: the same sessions as version 3's, with one request that
-makes a session and runs its first turn.
+creates a session and runs its first turn.
 
 """
-_PLACES = {
+_ADDRESSES = {
     ("GET", "/meta"): ("GET", "/meta"),
     ("GET", "/sessions"): ("GET", "/sessions"),
     ("GET", "/sessions/{session_id}"): ("GET", "/session/{session_id}"),
@@ -234,12 +234,12 @@ _PLACES = {
     ("GET", "/sessions/{session_id}/events/stream"): ("GET", "/session/{session_id}/events/stream"),
     ("POST", "/sessions/{session_id}/cancel"): ("POST", "/session/{session_id}/cancel"),
 }
-"""Where version 3's operations are here."""
+"""Version 3's operations and their addresses here."""
 
 
 def _described(newer: Description) -> Description:
     """Version 2, from version 3's description."""
-    operations = {_PLACES[place]: _lowered(each) for place, each in newer.operations.items() if place in _PLACES}
+    operations = {_ADDRESSES[address]: _in_v2(each) for address, each in newer.operations.items() if address in _ADDRESSES}
     opening = operations["PUT", "/session"] = _open_operation(newer)
     history = operations["GET", "/session/{session_id}/history"]
     full = history.example("full")
@@ -251,55 +251,55 @@ def _described(newer: Description) -> Description:
     return replace(newer, version=V2.version, text=_TEXT + newer.text, replaced=replaced, operations=operations)
 
 
-def _lowered(operation: Operation) -> Operation:
-    return replace(operation, examples=tuple(_lowered_example(each) for each in operation.examples))
+def _in_v2(operation: Operation) -> Operation:
+    return replace(operation, examples=tuple(_example_in_v2(each) for each in operation.examples))
 
 
-def _lowered_example(example: Example) -> Example:
-    """Its documents in version 2's words."""
+def _example_in_v2(example: Example) -> Example:
+    """An example with version 2's documents."""
     answer, body = example.answer, example.body
     if isinstance(answer, dict):
-        for name, lower in (("agents", V2().meta), ("sessions", V2().sessions), ("agent", V2().session)):
-            answer = lower(answer) if name in answer else answer
+        for name, convert in (("agents", V2().meta), ("sessions", V2().sessions), ("agent", V2().session)):
+            answer = convert(answer) if name in answer else answer
     return replace(example, answer=answer, body=body if body is None else _with_tools(body, "parameters", "inputSchema"))
 
 
 def _open_operation(newer: Description) -> Operation:
     from sessions_app.aap.openapi import refusals
-    from sessions_app.aap.versions import v3_description as v3_words
+    from sessions_app.aap.versions import v3_description as described
 
     streams, documents = {EVENTS: OpeningEvent}, {JSON: SessionOpened}
-    told = newer.operations["POST", "/sessions/{session_id}/turns"].answers[200].headers
+    headers = newer.operations["POST", "/sessions/{session_id}/turns"].answers[200].headers
     return Operation(
         "openSession",
         "Sessions",
         "Create a session and run its first turn",
-        "The session is there even if the agent fails: its id comes first in a stream, and with the answer otherwise.",
+        "The session exists even if the agent fails: its id comes first in a stream, and with the answer otherwise.",
         {
-            200: Answer("With another `stream` than `none`: the session's id, then the turn's events.", streams, told),
-            201: Answer("With `stream` `none`: the session's id and what came of the turn.", documents, ("Location", *told)),
+            200: Answer("With another `stream` than `none`: the session's id, then the turn's events.", streams, headers),
+            201: Answer("With `stream` `none`: the session's id and the result of the turn.", documents, ("Location", *headers)),
         },
         (
-            v3_words.BAD_HEADER,
+            described.BAD_HEADER,
             # Of the session of a repeated request, and of its events.
-            v3_words.SESSION_GONE,
+            described.SESSION_GONE,
             refusals.of(PositionPruned),
-            v3_words.KEY_REUSED,
-            v3_words.QUOTA,
+            described.KEY_REUSED,
+            described.QUOTA,
         ),
-        (v3_words.IDEMPOTENCY_KEY, v3_words.TURN_DEADLINE),
+        (described.IDEMPOTENCY_KEY, described.TURN_DEADLINE),
         SessionOpening,
         examples=_open_examples(newer),
     )
 
 
 def _open_examples(newer: Description) -> tuple[Example, ...]:
-    """The creations of version 3, each with a first turn."""
+    """Version 3's examples of creating a session, each with a first turn."""
     creation, turn = newer.operations["POST", "/sessions"], newer.operations["POST", "/sessions/{session_id}/turns"]
     plain, configured = creation.example("plain"), creation.example("configured")
-    asked, written = turn.example("ask"), turn.example("as_it_is_written")
+    asked, streamed = turn.example("ask"), turn.example("streamed")
     start = f"id: 00000000000000297be4c1d05a93\nevent: session_start\ndata: {exact_json.dumps(plain.answer)}\n\n"
-    messages = [*configured.body["messages"], *written.body["messages"]]
+    messages = [*configured.body["messages"], *streamed.body["messages"]]
     return (
         replace(
             plain,
@@ -309,7 +309,7 @@ def _open_examples(newer: Description) -> tuple[Example, ...]:
         replace(
             configured,
             status=200,
-            answer=start + written.answer,
+            answer=start + streamed.answer,
             body=_with_tools({**configured.body, "messages": messages, "stream": "delta"}, "parameters", "inputSchema"),
         ),
     )

@@ -1,8 +1,7 @@
-"""AAP version 3: what its requests say, what its answers look like.
+"""AAP version 3: reads requests and builds answers.
 
-Pure but for the domain's value classes. Requests come in as JSON objects and leave as the arguments of
-core functions; answers come in as the core's facts and leave as JSON values. Older versions are
-conversions to and from this one's JSON.
+Pure but for the core's value classes. Requests become arguments of core functions, and the core's values become JSON
+objects. v3_types.py declares the JSON. Older versions are conversions to and from this one's JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """POST /sessions/{id}/turns: either a user's ``content`` or ``answers``, never both (A49)."""
+    """POST /sessions/{id}/turns: either the user's ``content`` or ``answers``, never both (A49)."""
 
     mode: StreamMode
     content: Content | None
@@ -85,9 +84,9 @@ def turn(body: Mapping[str, Any], agent_name: str, spec: AgentSpec) -> TurnReque
     tools: Any = request.get("tools")
     overrides = Overrides(settings.get("tools"), settings.get("options"), tools)
     first = request["messages"][0]
-    said = first["content"] if first["role"] == "user" else None
+    text = first["content"] if first["role"] == "user" else None
     answers = [_answer(index, message) for index, message in enumerate(request["messages"]) if message["role"] != "user"]
-    return TurnRequest(request.get("stream", "none"), said, answers, overrides)
+    return TurnRequest(request.get("stream", "none"), text, answers, overrides)
 
 
 def stream_mode(word: Any, spec: AgentSpec) -> StreamMode:
@@ -101,7 +100,7 @@ def stream_mode(word: Any, spec: AgentSpec) -> StreamMode:
 
 
 def joining_mode(query: Mapping[str, str], spec: AgentSpec | None) -> stream.Mode:
-    """The mode of a joined stream (A120). ``spec`` None: the agent is gone, its streams can still be read."""
+    """The mode of a joined stream (A120). ``spec`` None: the agent was removed; its streams can still be read."""
     word = query.get("stream")
     if word is None:
         raise ParseError("The query `stream` must be delta or message.")
@@ -109,12 +108,12 @@ def joining_mode(query: Mapping[str, str], spec: AgentSpec | None) -> stream.Mod
         if word == mode:
             if spec is not None:
                 stream_mode(mode, spec)
-            return mode  # type: ignore[no-any-return]  # get_args forgets which words they are
+            return mode  # type: ignore[no-any-return]  # get_args loses the type
     raise InvalidInput([Fault(("stream",), "must be delta or message")])
 
 
 def history_kind(query: Mapping[str, str]) -> HistoryKind:
-    """A46."""
+    """The requested kind of history (A46)."""
     for kind in HISTORY_KINDS:
         if query.get("type") == kind:
             return kind
@@ -156,7 +155,7 @@ def meta(agents: Iterable[AgentSpec]) -> dict[str, Any]:
 
 
 def session(facts: SessionFacts) -> dict[str, Any]:
-    """A29: what was never set is left out."""
+    """Leaves out settings that were never made (A29)."""
     agent: dict[str, Any] = {"name": facts.agent_name}
     if facts.tool_refs is not None:
         agent["tools"] = facts.tool_refs
@@ -230,7 +229,7 @@ def _option(option: OptionSpec) -> dict[str, Any]:
             "title": option.title,
             "description": option.description,
             "options": list(option.options) if select else None,
-            # A22: the operator's own secret is shown to nobody.
+            # A22: clients never get the operator's own secret.
             "default": "" if option.type == "secret" else option.default,
         }
     )
@@ -247,5 +246,5 @@ def _capabilities(spec: AgentSpec) -> dict[str, Any]:
 
 
 def _present(members: Mapping[str, Any]) -> dict[str, Any]:
-    """A20: what has no value is left out, never null."""
+    """The members that have a value: the others are left out, never null (A20)."""
     return {name: value for name, value in members.items() if value is not None}

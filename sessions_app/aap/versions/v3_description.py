@@ -1,7 +1,6 @@
-"""AAP version 3 described: what each of its endpoints does, takes and answers.
+"""The description of AAP version 3's endpoints, for its OpenAPI document.
 
-Read when somebody looks at the documentation, not by requests. Older versions derive their descriptions from
-this one, as their documents derive from version 3's (dialect.py).
+Loaded for the documentation only. Older versions derive their descriptions from this one.
 """
 
 from __future__ import annotations
@@ -62,29 +61,29 @@ _JOINING = (
 # --- operations ---
 
 GROUPS = {
-    "Agents": "What can be talked to.",
-    "Sessions": "Conversations with an agent, kept by the server.",
-    "Turns": "Making the agent run, and following what it does.",
+    "Agents": "The agents of this server.",
+    "Sessions": "Conversations with an agent, stored by the server.",
+    "Turns": "Making the agent run, and following its work.",
 }
 SESSION_GONE = refusals.of(errors.SessionNotFound)
 QUOTA = refusals.of(errors.QuotaExceeded)
 KEY_REUSED = refusals.of(errors.IdempotencyKeyReused)
-BAD_HEADER = refusals.met_by(
+BAD_HEADER = refusals.raised_by(
     "bad_header",
-    "The header Idempotency-Key or X-Turn-Deadline cannot be read.",
+    "The header Idempotency-Key or X-Turn-Deadline is not valid.",
     lambda: headers.deadline(refusals.request_with("X-Turn-Deadline", "soon")),
 )
 
 
 def _query(name: str, check: Callable[[], object]) -> refusals.Refusal:
-    return refusals.met_by("bad_query", f"The query `{name}` is missing or cannot be read.", check)
+    return refusals.raised_by("bad_query", f"The query `{name}` is missing or not valid.", check)
 
 
 def _turn_answers() -> dict[int, Answer]:
     return {
         200: Answer(
-            "The turn's events as they come, or with `stream` `none` one object when it is over. "
-            "Failures after the turn has begun are told by the stop reason `error`, not by a status.",
+            "The turn's events while they happen, or with `stream` `none` one object when it is over. "
+            "A failure after the turn has begun is the stop reason `error`, not a status.",
             {JSON: v3_types.TurnAnswer, EVENTS: v3_types.Event},
             ("X-Turn-Id", "RateLimit?", "RateLimit-Policy?"),
         )
@@ -109,7 +108,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
         ("GET", "/meta"): Operation(
             "getMeta",
             "Agents",
-            "Which agents there are",
+            "List agents",
             "The agents that this key may use, with their tools, options and capabilities.",
             {200: Answer("The agents.", {JSON: v3_types.Meta})},
             examples=v3_examples.META,
@@ -129,8 +128,9 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "createSession",
             "Sessions",
             "Create a session",
-            "Nothing runs yet. Options left out take the agent's defaults; tools of the server are off unless they are named.",
-            {201: Answer("The session is there.", {JSON: v3_types.SessionCreated}, ("Location",))},
+            "Nothing runs yet. Options that are left out have the agent's defaults; tools of the server are disabled unless "
+            "they are named.",
+            {201: Answer("The session exists.", {JSON: v3_types.SessionCreated}, ("Location",))},
             (BAD_HEADER, KEY_REUSED, QUOTA),
             (IDEMPOTENCY_KEY,),
             v3_types.NewSession,
@@ -151,7 +151,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "Sessions",
             "Delete a session",
             "At once and with its history. A turn in progress is stopped.",
-            {204: Answer("It is gone.")},
+            {204: Answer("The session is deleted.")},
             (SESSION_GONE,),
             (SESSION_ID,),
             examples=v3_examples.DELETE,
@@ -160,8 +160,8 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "getHistory",
             "Sessions",
             "Read a session's messages",
-            "Oldest first. While a turn runs, its finished steps are there. Calls without a tool message are open: "
-            "whoever lost its memory goes on from here.",
+            "Oldest first. While a turn runs, its finished steps are there. Calls without a tool message are open, so "
+            "a client that lost its state can continue from here.",
             {200: Answer("The messages.", {JSON: v3_types.History})},
             (SESSION_GONE, refusals.of(errors.HistoryKindUndeclared), _query("type", lambda: v3.history_kind({}))),
             (SESSION_ID, _HISTORY_TYPE),
@@ -171,8 +171,8 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "sendTurn",
             "Turns",
             "Send a turn",
-            "Says something to the agent, or answers the tool calls that it waits for, and makes it run. A session runs one turn "
-            "at a time. The turn goes on when the client hangs up; its stream can be joined again.",
+            "Sends the user's message to the agent, or answers the tool calls that it waits for, and makes it run. A session "
+            "runs one turn at a time. The turn continues when the client disconnects; its stream can be joined again.",
             _turn_answers(),
             turn_refusals(),
             (SESSION_ID, IDEMPOTENCY_KEY, TURN_DEADLINE),
@@ -187,14 +187,14 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "one: the turn in progress from its start. Not part of the protocol; this server adds it.",
             {
                 200: Answer("The events.", {EVENTS: v3_types.Event}),
-                204: Answer("Nothing is running, and nothing came after the position."),
+                204: Answer("Nothing is running, and there are no events after the position."),
             },
             (
                 SESSION_GONE,
                 _query("stream", lambda: v3.joining_mode({}, None)),
                 refusals.of(errors.UnknownPosition),
                 refusals.of(errors.PositionPruned),
-                refusals.met_by(
+                refusals.raised_by(
                     "undeclared_mode", "The agent does not offer this mode.", lambda: v3.joining_mode({"stream": "none"}, None)
                 ),
                 QUOTA,
@@ -209,7 +209,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "The call to the model's provider is closed and running tools are stopped; the text so far stays in the history, and "
             "the turn's stream ends with `end_turn`. A turn that waits for the client can be stopped too. Not part of the "
             "protocol; this server adds it.",
-            {200: Answer("It has stopped, or nothing was in progress.", {JSON: v3_types.Cancelled})},
+            {200: Answer("The turn was stopped, or nothing was in progress.", {JSON: v3_types.Cancelled})},
             (SESSION_GONE,),
             (SESSION_ID,),
             v3_types.CancelRequest,
@@ -220,12 +220,12 @@ def _operations() -> dict[tuple[str, str], Operation]:
 
 
 _TEXT = """\
-Talk to agents that this server hosts. Create a session, send it turns, follow what the agent does, answer its calls.
+Talk to agents that this server hosts. Create a session, send turns, follow the agent's work, answer its calls.
 
 Every request carries a key: `Authorization: Bearer KEY`. Every answer carries `X-Request-Id` (yours, if you sent a plain
-one), and every error is a problem document that repeats it. Members that this page does not name are ignored; `null` for an
-optional member means that it was left out. `HEAD` works wherever `GET` does. A body that is sent where none is needed is
-measured like any other and not read.
+one), and every error is a problem document that repeats it. Unknown members of a body are ignored; `null` for an optional
+member counts as absent. `HEAD` works wherever `GET` does. A body where none is needed
+counts towards the size limits and is not read.
 """
 
 

@@ -1,6 +1,6 @@
-"""Requests of AAP version 3 that work on any server with the demo agent, and what it answers to them.
+"""Example requests of AAP version 3 to the demo agent, with its answers.
 
-A story in pieces: each example says which one came before. Tests send every one of them.
+Each example names the one that must come before it. Tests send all of them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _CALLING = (
 TURNS = (
     Example(
         "ask",
-        "Say something, get one JSON object",
+        "Send a message, get one JSON object",
         {
             "stopReason": "end_turn",
             "messages": [
@@ -112,8 +112,8 @@ TURNS = (
         after="plain",
     ),
     Example(
-        "as_it_is_written",
-        "Say something, see the answer being written",
+        "streamed",
+        "Send a message, get the answer as a stream",
         _stream(
             ("turn_start", {}),
             ("thinking_delta", {"delta": "Counting is dull, but a good moment "}),
@@ -196,7 +196,7 @@ TURNS = (
     ),
     Example(
         "own_result",
-        "Give its result",
+        "Send its result",
         {
             "stopReason": "end_turn",
             "messages": [
@@ -234,7 +234,7 @@ JOIN = (
     Example("nothing", "Nothing is running", None, 204, query={"stream": "delta"}, after="plain"),
     Example(
         "missed",
-        "What came after the start of a turn",
+        "The events after the start of a turn",
         TURNS[2].answer.partition("\n\n")[2],
         query={"stream": "message", "after": _POSITIONS[0]},
         after="calculate",

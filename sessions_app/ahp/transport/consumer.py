@@ -99,17 +99,17 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, version
         await board.add(connection)
     except NotAuthenticated:
         await admission.delay_refusal(address)
-        raise Refused(401, "A valid key is needed.", (b"www-authenticate", b"Bearer")) from None
+        raise Refused(401, "The key is not valid.", (b"www-authenticate", b"Bearer")) from None
     except TooManyWrongKeys as error:
         raise Refused(429, f"{error}.".capitalize(), (b"retry-after", b"%d" % error.retry_after)) from None
     except QuotaExceeded as full:
         whose = "key" if full.of_key else "tenant"
-        detail = f"This {whose} has {full.limit} open connections, which is the limit."
+        detail = f"This {whose} has reached its limit of {full.limit} open connections."
         raise Refused(429, detail, (b"retry-after", b"%d" % full.retry_after)) from None
     except (DatabaseError, NotReady, TimeoutError) as error:
         if not isinstance(error, TimeoutError) and not database.is_away(error):
             raise
-        raise Refused(503, "The server cannot do this right now.", (b"retry-after", b"2")) from None
+        raise Refused(503, "The server cannot handle this request right now.", (b"retry-after", b"2")) from None
     return connection
 
 

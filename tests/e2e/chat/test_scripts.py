@@ -211,7 +211,7 @@ def test_a_limit_longer_than_the_wait_ends_the_chat(desk: Desk, hall: Server) ->
     assert "(Limit used up: turns per minute of key; resets in" in first.stderr
     second = desk.once("echo", "--once", "two", "--wait", "0", environment={"AGENTHOST_KEY": key})
     assert second.returncode == 5
-    assert "Limit reached (429): This key may have 1 turns a minute, not more." in second.stderr
+    assert "Limit reached (429): This key has reached its limit of 1 turns per minute." in second.stderr
 
 
 def test_a_turn_already_running_is_reported(desk: Desk, hall: Server, model: ModelServer) -> None:

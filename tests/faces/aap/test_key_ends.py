@@ -148,7 +148,7 @@ def _counted_looks(monkeypatch: pytest.MonkeyPatch, error: Exception | None = No
 
 def _refused(response: Any, whose: str, limit: int) -> None:
     document = problem(response, 429)
-    assert document["detail"] == f"This {whose} may have {limit} streams open at once, not more."
+    assert document["detail"] == f"This {whose} has reached its limit of {limit} open streams."
     assert int(response["Retry-After"]) > 0
     assert 'qu="concurrent-requests"' in response["RateLimit-Policy"]
 

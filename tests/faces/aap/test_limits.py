@@ -52,7 +52,7 @@ def test_turns_at_once_are_refused_with_when_to_come_again_and_let_in_when_one_h
     response = alice.turn(second)
     assert refusal(response) == ("turns-at-once", 2)
     assert response["RateLimit-Policy"] == '"turns-at-once";q=1;qu="concurrent-requests"'
-    assert problem(response, 429)["detail"] == "This tenant may have 1 turns at once, not more."
+    assert problem(response, 429)["detail"] == "This tenant has reached its limit of 1 simultaneous turns."
     assert alice.history(second) == []
     alice.cancel(first)
     assert alice.turn(second).status_code == 200

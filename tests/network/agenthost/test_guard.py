@@ -347,7 +347,7 @@ def test_the_access_log_has_no_query(client: Connection, caplog: pytest.LogCaptu
 # --- before the body ---
 
 
-WRONG = Problem(401, "A valid key is needed.")
+WRONG = Problem(401, "The key is not valid.")
 
 
 async def nobody(_scope: Scope) -> Problem | None:

@@ -55,8 +55,8 @@ def test_all_else_is_said_as_in_version_2() -> None:
     document = v3.meta([PILOT, BARE])
     assert V1().meta(document) == {**V2().meta(document), "version": 1}
     assert V1().session({"sessionId": "s", "tools": [NEW_WORDS]}) == {"sessionId": "s", "tools": [OLD_WORDS]}
-    assert V1().lifted({"tools": [OLD_WORDS]}) == {"tools": [NEW_WORDS]}
-    assert V1().place(("tools", 0, "parameters")) == ("tools", 0, "inputSchema")
+    assert V1().to_v3({"tools": [OLD_WORDS]}) == {"tools": [NEW_WORDS]}
+    assert V1().fault_path(("tools", 0, "parameters")) == ("tools", 0, "inputSchema")
 
 
 @pytest.mark.rule("A113", "A114")

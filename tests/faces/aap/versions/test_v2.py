@@ -68,8 +68,8 @@ def opened(person: Person, *messages: Any, **more: Any) -> str:
 @pytest.mark.rule("A102", "A11")
 def test_a_request_comes_in_with_its_schemas_renamed_in_their_place() -> None:
     body = {"messages": [], "tools": [OLD_WORDS], "agent": {"tools": [{"name": "x"}]}}
-    lifted = V2().lifted(body)
-    assert json.dumps(lifted) == json.dumps({**body, "tools": [NEW_WORDS]})
+    converted = V2().to_v3(body)
+    assert json.dumps(converted) == json.dumps({**body, "tools": [NEW_WORDS]})
     assert body["tools"] == [OLD_WORDS], "what was given is not changed"
 
 
@@ -81,20 +81,20 @@ TOOL = st.dictionaries(
 @pytest.mark.rule("A102", "A11")
 @given(st.lists(TOOL))
 def test_what_comes_in_goes_out_the_same_keys_in_the_same_order(tools: list[dict[str, Any]]) -> None:
-    assert json.dumps(V2().session(V2().lifted({"tools": tools}))) == json.dumps({"tools": tools})
+    assert json.dumps(V2().session(V2().to_v3({"tools": tools}))) == json.dumps({"tools": tools})
 
 
 @pytest.mark.rule("A102")
 def test_the_new_name_of_a_schema_means_nothing_in_an_old_request() -> None:
-    assert V2().lifted({"tools": [NEW_WORDS]}) == {"tools": [{"name": "read_log", "description": ""}]}
-    assert V2().lifted({"tools": [{**NEW_WORDS, "inputSchema": {}}]})["tools"][0]["parameters"] == {}
+    assert V2().to_v3({"tools": [NEW_WORDS]}) == {"tools": [{"name": "read_log", "description": ""}]}
+    assert V2().to_v3({"tools": [{**NEW_WORDS, "inputSchema": {}}]})["tools"][0]["parameters"] == {}
 
 
 @pytest.mark.rule("A4")
 @pytest.mark.parametrize("tools", [None, 1, "x", {}, [None, 1, "x", []], []])
 def test_tools_of_any_wrong_shape_are_left_for_version_3_to_refuse(tools: Any) -> None:
-    assert V2().lifted({"tools": tools}) == {"tools": tools}
-    assert V2().lifted({}) == {}
+    assert V2().to_v3({"tools": tools}) == {"tools": tools}
+    assert V2().to_v3({}) == {}
 
 
 @pytest.mark.rule("A101", "A102")
@@ -128,7 +128,7 @@ def test_answers_go_out_with_their_schemas_renamed() -> None:
     ],
 )
 def test_faults_are_told_where_the_client_wrote_them(theirs: tuple[str | int, ...], ours: tuple[str | int, ...]) -> None:
-    assert V2().place(theirs) == ours
+    assert V2().fault_path(theirs) == ours
 
 
 @pytest.mark.rule("A103")
