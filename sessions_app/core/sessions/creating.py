@@ -71,7 +71,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """An application's request for a session. ``seed`` was checked by content.seed_messages."""
+    """An application's request for a session. ``seed`` was checked by content.seed_faults."""
 
     agent: str
     tool_refs: list[dict[str, Any]] | None = None
