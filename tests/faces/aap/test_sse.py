@@ -125,7 +125,7 @@ async def test_a_json_answer_waits_while_the_tenants_unread_answers_leave_no_roo
 ) -> None:
     session = await asyncio.to_thread(alice.create)
     tenant = (await Session.objects.aget(public_id=session)).tenant_id
-    monkeypatch.setattr(json_form, "_ROOM_LOOK", 0.01)
+    monkeypatch.setattr(json_form, "_ROOM_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(quotas, "bytes_of_run", lambda _turn, _run: 2_000_000)
     has_room, looks = json_form._has_room, list[bool]()
 

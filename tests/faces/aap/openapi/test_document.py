@@ -192,7 +192,7 @@ def test_a_route_without_a_description_is_an_error(monkeypatch: pytest.MonkeyPat
 
 def test_a_description_without_a_route_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     described(monkeypatch, beside=("PUT", "/meta"))
-    with pytest.raises(UndescribedError, match=r"not there.*PUT.*/meta"):
+    with pytest.raises(UndescribedError, match=r"without a route.*PUT.*/meta"):
         document(3)
 
 
