@@ -24,6 +24,7 @@ from agents_app import registry
 from sessions_app.aap.openapi.description import EVENTS, JSON, Description, Example, Operation
 from sessions_app.aap.openapi.document import document
 from sessions_app.aap.openapi.routes import routes
+from sessions_app.core.base.json_schema import Components
 from tests.e2e import generators, sse
 from tests.e2e import server as servers
 from tests.e2e.client import TIMEOUT
@@ -127,8 +128,9 @@ def compared(answer: Any) -> Any:
     return events
 
 
-def fits(version: int, schema: dict[str, Any], value: Any) -> None:
-    """``value`` matches the schema; for a stream, each event does."""
+def fits(version: int, declared: Any, value: Any) -> None:
+    """Check ``value`` against the schema of a declared type; of a stream, each event."""
+    schema = Components(described(version).replaced).schema(declared)
     components = schemas(version)["components"]
     if not isinstance(value, str):
         Draft202012Validator({**schema, "components": components}).validate(value)
