@@ -1,1 +1,1 @@
-"""What clients do with whole sessions: create, fork, truncate, list, watch, fill forms, queue messages."""
+"""Operations on whole sessions: create, fork, truncate, delete, list, read the state, answer forms, queue messages."""

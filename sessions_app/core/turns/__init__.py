@@ -1,7 +1,7 @@
 """The state machine of a turn: start, answer, claim, take over, stop.
 
-Every change of a turn's state that its own run does not make is here, each in one transaction that appends the
-change's events last. Rows are locked in the order session, turn, call, then the journal's.
+Every change of a turn's state from outside its run is here, each in one transaction that appends its events last. Rows are
+locked in the order session, turn, call, then the journal's.
 """
 
 from sessions_app.core.records.session_settings import Overrides

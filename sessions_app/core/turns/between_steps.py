@@ -26,7 +26,7 @@ from sessions_app.models import Message, Origin, PendingKind, PendingMessage, Se
 
 @dataclass(frozen=True, slots=True)
 class SessionUpdate:
-    """What clients have set by now. ``has_steering``: there is a message for the running turn."""
+    """The settings of a session by now. ``has_steering``: there is a message for the running turn."""
 
     settings: Settings
     approval: str
@@ -35,7 +35,7 @@ class SessionUpdate:
 
 
 def read_update(claimed: Claimed) -> SessionUpdate | None:
-    """None: the session is deleted."""
+    """The session's settings, active client and pending steering message; None: the session is deleted."""
     session = Session.objects.filter(pk=claimed.session).first()
     if session is None:
         return None

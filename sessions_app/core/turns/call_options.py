@@ -15,6 +15,6 @@ OPTIONS: Sequence[Mapping[str, str]] = (
 
 
 def kind_of(option: str) -> Literal["approve", "deny"] | None:
-    """None: there is no such option."""
+    """Whether an option grants or denies the call; None: there is no such option."""
     found = next((each["kind"] for each in OPTIONS if each["id"] == option), None)
     return None if found is None else ("approve" if found == "approve" else "deny")

@@ -246,7 +246,7 @@ _PROVIDER_CLOSE_WAIT = 1.0
 _PROVIDER_CLOSE_POLL = 0.02
 
 
-def cancel(caller: Caller, session: Session, reason: str = "") -> CancelReceipt:  # noqa: ARG001 - for the audit to come
+def cancel(caller: Caller, session: Session) -> CancelReceipt:
     """Stop the turn in progress, and wait up to a second until the provider's call is closed."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)

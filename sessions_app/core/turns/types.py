@@ -111,7 +111,7 @@ class Stop:
 
     @property
     def result_of_running_calls(self) -> str:
-        """The result of calls that were running: only after a cancel does the user know that they were interrupted."""
+        """The result of calls that were running. After a cancel the user knows about the interruption; else the text names it."""
         return history.CANCELLED if self.state is TurnState.CANCELLED else INTERRUPTED
 
 

@@ -1,1 +1,1 @@
-"""The process that runs turns, and the work it does beside them: leases, take-over, retention, summaries."""
+"""The worker process: running turns, leases, take-over, summaries, retention, housekeeping."""

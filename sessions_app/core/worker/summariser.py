@@ -1,7 +1,7 @@
 """Makes summaries of long conversations: in the background, and for runs whose input is too long.
 
 It runs in the worker's loop and has slots of its own, so that no turn waits for a summary of another session. A failure is
-logged, and the session is not tried again for a while; models then get no older turns instead of a summary.
+logged and not retried for a while; until then the model gets the conversation without its older turns.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ def test_a_session_that_is_full_is_not_continued_but_read_cancelled_and_deleted(
         with pytest.raises(SessionFull):
             inbox.put(alice.caller, session, "queued", "m1", said, dispatched=None)
         assert (Message.objects.count(), Turn.objects.count(), used(alice, Measure.BYTES)) == before
-    assert turns.cancel(alice.caller, session, "").cancelled
+    assert turns.cancel(alice.caller, session).cancelled
     assert len(stored_messages.read(session, "full")) == 3
     wait_for_state(alice.say(other, model.script([text("fine")])), "done")
     deleting.delete(alice.caller, session)
