@@ -14,6 +14,24 @@ from tests.cast import make_session_of_client
 from tests.core.conftest import World, wait_for
 from tests.core.dispatching import action
 
+SEED: list[dict[str, Any]] = [
+    {"role": "system", "content": "S"},
+    {"role": "user", "content": "first"},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "hm"},
+            {"type": "text", "text": "looking"},
+            {"type": "tool_use", "toolCallId": "c1", "name": "add_one", "input": {"n": 1}},
+        ],
+    },
+    {"role": "tool", "toolCallId": "c1", "content": "2"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": "second"},
+    {"role": "assistant", "content": "ok"},
+]
+"""A seed with two turns, one of them with a call."""
+
 OPEN_FILE = {"name": "open_file", "title": "Open a file", "description": "Opens a file"}
 
 

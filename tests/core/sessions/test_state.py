@@ -6,56 +6,21 @@ from typing import Any
 
 import pytest
 
-from agents_app import exact_json
 from sessions_app.core import turns
 from sessions_app.core.base.errors import SessionNotFound, TurnUnknown
+from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import session_changes
 from sessions_app.core.sessions import deleting, state
-from sessions_app.models import ToolCall, Turn
-from tests.core.client_actions import make, put, start
-from tests.core.conftest import World, claim_one, insert_call
-from tests.core.dispatching import action
+from tests.core.client_actions import SEED, ends, make, put, start
+from tests.core.conftest import World, claim_one, lease_is_over, wait_for
+from tests.core.dispatching import action, events
+from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import call, gate, text
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("lasting_presence")]
-
-
-@pytest.mark.parametrize(
-    ("columns", "status", "how"),
-    [
-        ({"state": "pending", "runner": "server"}, "asking", ""),
-        ({"state": "pending", "runner": "client"}, "running", ""),
-        ({"state": "granted", "runner": "server"}, "running", ""),
-        ({"state": "running", "runner": "server"}, "running", ""),
-        ({"state": "review", "runner": "server", "result": '"42"'}, "reviewing", ""),
-        ({"state": "done", "runner": "server", "result": '"42"'}, "done", ""),
-        ({"state": "denied", "runner": "server", "result": '"no"'}, "ended", "denied"),
-        ({"state": "denied", "runner": "server", "how": "skipped", "result": '"no"'}, "ended", "skipped"),
-    ],
-)
-def test_a_calls_status_is_what_its_client_can_do_with_it(
-    world_with_call: tuple[World, Any], columns: dict[str, str], status: str, how: str
-) -> None:
-    world, session = world_with_call
-    ToolCall.objects.filter(session=session).update(**columns)
-    live = state.read(world.caller, session).live
-    assert live is not None
-    (part,) = live.parts
-    assert part.call is not None
-    assert (part.call.status, part.call.how, part.call.input) == (status, how, "{}")
-    # A result that was withheld from the model is shown to nobody.
-    assert part.call.content == ("42" if "42" in columns.get("result", "") else None)
-
-
-@pytest.fixture
-def world_with_call(alice: World) -> tuple[World, Any]:
-    """A session whose running turn has one call."""
-    session = alice.session()
-    accepted = alice.say(session, "ahoy")
-    assert claim_one("w") is not None
-    insert_call(session, accepted, "c", "add_one", runner="server")
-    Turn.objects.filter(pk=accepted.turn_id).update(parts='[{"id": "p", "kind": "call", "call": "c"}]')
-    return alice, session
 
 
 def test_pending_messages_are_shown_by_kind_in_their_order(alice: World) -> None:
@@ -111,12 +76,90 @@ def test_a_call_that_a_seed_left_open_has_no_result_among_the_seeds_turns(alice:
     assert turn.ending == "complete"
 
 
-def test_an_answered_call_shows_the_clients_own_form_of_its_result(world_with_call: tuple[World, Any]) -> None:
-    world, session = world_with_call
-    outcome = {"success": True, "message": "Read it", "content": [{"type": "text", "text": "42"}]}
-    columns = {"state": "done", "runner": "client", "result": '"42"', "outcome": exact_json.dumps(outcome)}
-    ToolCall.objects.filter(session=session).update(**columns)
-    live = state.read(world.caller, session).live
-    assert live is not None
-    assert live.parts[0].call is not None
-    assert (live.parts[0].call.content, live.parts[0].call.outcome) == ("42", outcome)
+@pytest.mark.rule("R119")
+def test_turns_are_read_in_pages_from_newest_to_oldest(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = alice.session(seed=SEED)
+    for number in (1, 2, 3):
+        start(alice, session, model.script([text(f"answer {number}")]), f"t{number}")
+        ends(session, f"t{number}")
+
+    def page(before: str | None, limit: int) -> tuple[list[str], bool]:
+        found = state.page(alice.caller, session, before, limit)
+        return [turn.id for turn in found.turns], found.older
+
+    assert page(None, 2) == (["t2", "t3"], True)
+    assert page("t2", 2) == (["seed-6", "t1"], True)
+    assert page("seed-6", 2) == (["seed-2"], False)
+    assert page("seed-2", 2) == ([], False)
+    assert page(None, 5) == (["seed-2", "seed-6", "t1", "t2", "t3"], False)
+    shown = state.read(alice.caller, session, turns=3)
+    assert ([turn.id for turn in shown.turns], shown.older) == (["t1", "t2", "t3"], True)
+    with pytest.raises(TurnUnknown):
+        page("nonsense", 2)
+
+
+@pytest.mark.rule("R65")
+def test_the_state_has_the_text_of_the_open_step_and_its_position(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = make(alice)
+    start(alice, session, model.script([text("Half ", "an answer"), call("add_one", {"n": 1}), gate("hold")]))
+    model.wait_gate("hold")
+
+    def has_said_all() -> Any:
+        shown = state.read(alice.caller, session)
+        parts = [] if shown.live is None else shown.live.parts
+        return shown if len(parts) == 2 and parts[1].call is not None and parts[1].call.input == '{"n": 1}' else None
+
+    shown = wait_for(has_said_all, "all of it to be stored")
+    assert shown.live is not None
+    assert (shown.live.parts[0].text, shown.live.usage, shown.summary.state) == ("Half an answer", None, "working")
+    view = shown.live.parts[1].call
+    assert (view.status, view.name) == ("streaming", "add_one")
+    turns.cancel_turn(alice.caller, session, "t1", dispatched=action())
+    model.open_gate("hold")
+    after = state.read(alice.caller, session)
+    assert after.seq > shown.seq
+    ended = after.turns[0].parts[1].call
+    assert ended is not None
+    assert (ended.status, ended.how, ended.has_input) == ("ended", "skipped", False)
+    assert after.turns[0].parts[0].text == "Half an answer"
+
+
+@pytest.mark.rule("R149")
+def test_parts_of_a_dead_run_stay_before_those_of_the_next_run(alice: World, start_worker: Any, model: ModelServer) -> None:
+    session = make(alice)
+    accepted = start(alice, session, model.script([text("said by the second")]))
+    claimed = claim_one("the first")
+    assert claimed is not None
+    begun = [
+        Happening(Kind.STEP_STARTED, {"turn": "t1", "step": 1}),
+        Happening(Kind.TEXT_OPENED, {"turn": "t1", "step": 1, "part": "1.0"}),
+        Happening(Kind.CALL_OPENED, {"turn": "t1", "step": 1, "part": "1.1", "call": "c1", "name": "add_one"}),
+        Happening(Kind.CALL_ARGUMENTS, {"turn": "t1", "call": "c1", "delta": '{"n"'}),
+    ]
+    with journal.transaction() as tx:
+        for happening in begun:
+            tx.append(NewEvent(session.tenant_id, session.pk, happening, fence=claimed.fence))
+    lease_is_over(accepted)
+    before = state.read(alice.caller, session).live
+    assert before is not None
+    taken = turns.take_over("the second")
+    assert isinstance(taken, turns.Claimed)
+    after = state.read(alice.caller, session).live
+    assert after is not None
+    assert [(part.id, part.kind) for part in after.parts] == [("1.0", "text"), ("1.1", "call")]
+    view = after.parts[1].call
+    assert view is not None
+    assert (view.status, view.input) == ("streaming", '{"n"')
+    assert (before.usage, after.usage) == (None, (0, 0, 0))
+    lease_is_over(accepted)
+    start_worker()
+    ends(session, "t1")
+    parts = state.read(alice.caller, session).turns[0].parts
+    assert [(part.id, part.kind, part.text) for part in parts] == [
+        ("1.0", "text", ""),
+        ("1.1", "call", ""),
+        ("2.0", "text", "said by the second"),
+    ]
+    assert [payload["step"] for _, payload in events(session, "step_done")] == [1, 2]

@@ -8,19 +8,15 @@ import pytest
 from django.utils import timezone
 
 from agents_app import exact_json
-from sessions_app.core import turns
 from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
-from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.log import journal
-from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import options, stored_messages
 from sessions_app.core.sessions import deleting, entries, listing, state, truncating
 from sessions_app.core.sessions.creating import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
 from tests.cast import make_session_of_client
 from tests.core import tools
-from tests.core.client_actions import ends, make, put, said, start, state_of, waiting_call
-from tests.core.conftest import World, claim_one, lease_is_over, wait_for
+from tests.core.client_actions import SEED, ends, make, put, said, start, state_of, waiting_call
+from tests.core.conftest import World, wait_for
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
 from tests.core.threads import at_once, errors_of
@@ -28,23 +24,6 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, status, text
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-SEED: list[dict[str, Any]] = [
-    {"role": "system", "content": "S"},
-    {"role": "user", "content": "first"},
-    {
-        "role": "assistant",
-        "content": [
-            {"type": "thinking", "thinking": "hm"},
-            {"type": "text", "text": "looking"},
-            {"type": "tool_use", "toolCallId": "c1", "name": "add_one", "input": {"n": 1}},
-        ],
-    },
-    {"role": "tool", "toolCallId": "c1", "content": "2"},
-    {"role": "assistant", "content": "two"},
-    {"role": "user", "content": "second"},
-    {"role": "assistant", "content": "ok"},
-]
 
 
 def talked(world: World, model: ModelServer, count: int = 3, **given: Any) -> Session:
@@ -153,6 +132,20 @@ def test_a_cut_ends_a_turn_that_waits(alice: World, start_worker: Any, model: Mo
     truncating.truncate(alice.caller, session, None, dispatched=action())
     assert said(session) == []
     assert state_of(session, "t1") == "cancelled"
+
+
+def test_a_cut_and_a_start_at_the_same_moment_are_both_complete(alice: World, start_worker: Any, model: ModelServer) -> None:
+    start_worker()
+    session = talked(alice, model, 2)
+    outcomes = at_once(
+        lambda: truncating.truncate(alice.caller, session, "t1", dispatched=action()),
+        lambda: start(alice, session, model.script([text("answer 3")]), "t3"),
+    )
+    assert errors_of(outcomes) == ["done", "done"]
+    ends(session, "t3", "done", "cancelled")
+    assert ids(alice, session) in (["t1"], ["t1", "t3"])
+    kept = Message.objects.filter(session=session, cut_at=None, role="user").count()
+    assert kept == len(ids(alice, session))
 
 
 # --- forking ---
@@ -264,109 +257,3 @@ def test_a_seed_is_shown_as_ended_turns(alice: World, start_worker: Any, model: 
     truncating.truncate(alice.caller, session, "seed-2", dispatched=action())
     assert ids(alice, session) == ["seed-2"]
     assert len(stored_messages.read(session, "full")) == 5
-
-
-@pytest.mark.rule("R119")
-def test_turns_are_read_in_pages_from_newest_to_oldest(alice: World, start_worker: Any, model: ModelServer) -> None:
-    start_worker()
-    session = alice.session(seed=SEED)
-    for number in (1, 2, 3):
-        start(alice, session, model.script([text(f"answer {number}")]), f"t{number}")
-        ends(session, f"t{number}")
-
-    def page(before: str | None, limit: int) -> tuple[list[str], bool]:
-        found = state.page(alice.caller, session, before, limit)
-        return [turn.id for turn in found.turns], found.older
-
-    assert page(None, 2) == (["t2", "t3"], True)
-    assert page("t2", 2) == (["seed-6", "t1"], True)
-    assert page("seed-6", 2) == (["seed-2"], False)
-    assert page("seed-2", 2) == ([], False)
-    assert page(None, 5) == (["seed-2", "seed-6", "t1", "t2", "t3"], False)
-    shown = state.read(alice.caller, session, turns=3)
-    assert ([turn.id for turn in shown.turns], shown.older) == (["t1", "t2", "t3"], True)
-    with pytest.raises(TurnUnknown):
-        page("nonsense", 2)
-
-
-# --- the state while a model speaks ---
-
-
-@pytest.mark.rule("R65")
-def test_the_state_has_the_text_of_the_open_step_and_its_position(alice: World, start_worker: Any, model: ModelServer) -> None:
-    start_worker()
-    session = make(alice)
-    start(alice, session, model.script([text("Half ", "an answer"), call("add_one", {"n": 1}), gate("hold")]))
-    model.wait_gate("hold")
-
-    def has_said_all() -> Any:
-        shown = state.read(alice.caller, session)
-        parts = [] if shown.live is None else shown.live.parts
-        return shown if len(parts) == 2 and parts[1].call is not None and parts[1].call.input == '{"n": 1}' else None
-
-    shown = wait_for(has_said_all, "all of it to be stored")
-    assert shown.live is not None
-    assert (shown.live.parts[0].text, shown.live.usage, shown.summary.state) == ("Half an answer", None, "working")
-    view = shown.live.parts[1].call
-    assert (view.status, view.name) == ("streaming", "add_one")
-    turns.cancel_turn(alice.caller, session, "t1", dispatched=action())
-    model.open_gate("hold")
-    after = state.read(alice.caller, session)
-    assert after.seq > shown.seq
-    ended = after.turns[0].parts[1].call
-    assert ended is not None
-    assert (ended.status, ended.how, ended.has_input) == ("ended", "skipped", False)
-    assert after.turns[0].parts[0].text == "Half an answer"
-
-
-@pytest.mark.rule("R149")
-def test_parts_of_a_dead_run_stay_before_those_of_the_next_run(alice: World, start_worker: Any, model: ModelServer) -> None:
-    session = make(alice)
-    accepted = start(alice, session, model.script([text("said by the second")]))
-    claimed = claim_one("the first")
-    assert claimed is not None
-    begun = [
-        Happening(Kind.STEP_STARTED, {"turn": "t1", "step": 1}),
-        Happening(Kind.TEXT_OPENED, {"turn": "t1", "step": 1, "part": "1.0"}),
-        Happening(Kind.CALL_OPENED, {"turn": "t1", "step": 1, "part": "1.1", "call": "c1", "name": "add_one"}),
-        Happening(Kind.CALL_ARGUMENTS, {"turn": "t1", "call": "c1", "delta": '{"n"'}),
-    ]
-    with journal.transaction() as tx:
-        for happening in begun:
-            tx.append(NewEvent(session.tenant_id, session.pk, happening, fence=claimed.fence))
-    lease_is_over(accepted)
-    before = state.read(alice.caller, session).live
-    assert before is not None
-    taken = turns.take_over("the second")
-    assert isinstance(taken, turns.Claimed)
-    after = state.read(alice.caller, session).live
-    assert after is not None
-    assert [(part.id, part.kind) for part in after.parts] == [("1.0", "text"), ("1.1", "call")]
-    view = after.parts[1].call
-    assert view is not None
-    assert (view.status, view.input) == ("streaming", '{"n"')
-    assert (before.usage, after.usage) == (None, (0, 0, 0))
-    lease_is_over(accepted)
-    start_worker()
-    ends(session, "t1")
-    parts = state.read(alice.caller, session).turns[0].parts
-    assert [(part.id, part.kind, part.text) for part in parts] == [
-        ("1.0", "text", ""),
-        ("1.1", "call", ""),
-        ("2.0", "text", "said by the second"),
-    ]
-    assert [payload["step"] for _, payload in events(session, "step_done")] == [1, 2]
-
-
-def test_a_cut_and_a_start_at_the_same_moment_are_both_complete(alice: World, start_worker: Any, model: ModelServer) -> None:
-    start_worker()
-    session = talked(alice, model, 2)
-    outcomes = at_once(
-        lambda: truncating.truncate(alice.caller, session, "t1", dispatched=action()),
-        lambda: start(alice, session, model.script([text("answer 3")]), "t3"),
-    )
-    assert errors_of(outcomes) == ["done", "done"]
-    ends(session, "t3", "done", "cancelled")
-    assert ids(alice, session) in (["t1"], ["t1", "t3"])
-    kept = Message.objects.filter(session=session, cut_at=None, role="user").count()
-    assert kept == len(ids(alice, session))
