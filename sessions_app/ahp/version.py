@@ -136,7 +136,7 @@ class SummaryNotifications(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Version:
-    """``name``: for logs. ``listed``: what a client is told that offers no version of this host.
+    """``name``: for logs. ``listed``: sent to clients that offer no version of this host.
 
     ``choose``: of the versions that a client offers, the one to answer; None if this is none of them. ``recognises``: whether
     a handshake that offers no versions (a ``reconnect``) comes from a client of this version. ``errors``: how domain errors
@@ -174,7 +174,7 @@ class Versions:
         return tuple(name for version in self.all for name in version.listed)
 
     def of_handshake(self, request: Request) -> Version:
-        """The first version of the table that the client offers, whatever the client's own order."""
+        """The first version of the table that the client offers; the client's own order does not count."""
         offered = _offered(request.params)
         for version in self.all:
             if version.choose(offered) is not None or version.recognises(request):

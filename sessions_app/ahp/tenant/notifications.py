@@ -114,7 +114,7 @@ class Notifications:
         self._changed.pop(event.session, None)
         self._known.pop(event.session, None)
         if event.session in self._added or event.session in self._unannounced:
-            # No client knows of it, so none is told that it is gone (R263).
+            # No client was notified of it, so none is notified of its end (R263).
             self._added.pop(event.session, None)
             self._unannounced.discard(event.session)
             return

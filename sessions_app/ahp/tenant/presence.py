@@ -36,7 +36,7 @@ _RENEWALS = 3
 
 
 class _Watch:
-    """The watch of one event loop: a few statements whatever the number of connections, none without connections."""
+    """The watch of one event loop: its statements do not depend on the number of connections."""
 
     def __init__(self) -> None:
         self._boards: dict[Switchboard, int] = {}

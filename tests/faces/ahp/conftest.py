@@ -20,7 +20,7 @@ from tests.serving import serving
 
 @pytest.fixture
 def _own_layer() -> Iterator[None]:
-    """No Redis, and nobody else's announcements, unless a test brings them."""
+    """A channel layer without Redis, so that only this process announces events."""
     before = channel_layers.backends.get("default")
     with closing(ChannelLayer(None)) as layer:
         channel_layers.set("default", layer)

@@ -24,7 +24,7 @@ _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "order": st.lists(_IDS, max_size=4),
     "status": st.sampled_from([1, 2, 8, 24, 33, 34, 72, 120]),
 }
-"""What members of these names hold, whatever their declaration says of their kind."""
+"""Values for members with these names, more special than their declared types."""
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | _WHOLE | st.floats(allow_nan=False, allow_infinity=False) | _TEXT,

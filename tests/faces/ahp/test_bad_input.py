@@ -30,7 +30,7 @@ few = settings(max_examples=10, deadline=None, suppress_health_check=list(Health
 
 
 class Lenient(Watcher):
-    """An echo says an action as it came, with what this version does not know; the states are as strict as ever."""
+    """Echoes may have unknown members, because they repeat actions as sent; states may not."""
 
     def _judge(self, frame: str) -> None:
         super()._judge(jsonrpc.encode(_meaningful(exact_json.loads(frame))))
@@ -130,5 +130,5 @@ def _is_about_it(action: Any) -> bool:
 
 
 def _waits(action: dict[str, Any]) -> bool:
-    """While a turn is active another model is told at its end."""
+    """A change of model during a turn is announced at its end."""
     return bool(action["type"] == "session/modelChanged")

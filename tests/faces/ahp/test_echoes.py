@@ -74,7 +74,7 @@ async def test_members_that_are_not_stored_are_left_out_of_echoes(
 ) -> None:
     echo = await client.echo(await client.dispatch({**action, "session": URI}))
     assert echo["action"] == {**echoed, "session": URI}
-    # Ahead of the host's word the client has shown what it said itself.
+    # Before the echo the client has shown its own action.
     assert client.mirrors[URI].ahead == []
     await client.check(URI)
 

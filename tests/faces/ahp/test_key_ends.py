@@ -71,7 +71,7 @@ async def test_frames_that_wait_when_the_key_ends_have_no_effect(cast: Cast, scr
             await connection.receive(_frame(id=number, method="createSession", params=params))
         key.found(None)
         await asyncio.wait_for(connection.work(), 30)
-        # A peer that goes on sending waits for nobody.
+        # A client that continues to send does not block.
         for number in range(200):
             await asyncio.wait_for(connection.receive(_frame(id=number, method="listSessions", params={})), 30)
     assert await Session.objects.acount() == 0

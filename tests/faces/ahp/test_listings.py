@@ -38,7 +38,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _one_process = threading.RLock()
-"""Held while ``Process`` takes this process's place, so that the host's own looks do not see half of each."""
+"""Held while ``Process`` replaces this process's agents, so that the host's own renewals see either the old or the new ones."""
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ async def _opened(host: str, key: str, *subscriptions: str, client_id: str = "wa
 
 
 async def _gone(client: Watcher) -> None:
-    """Cut off, and forgotten by the server: whoever comes now finds a process that follows no tenant."""
+    """Cut the connection, and wait until the server follows no tenant."""
     client.cut()
     await client.ended()
     await asyncio.to_thread(_nobody_follows)
@@ -172,7 +172,7 @@ async def test_a_limited_key_gets_no_changes_of_agents_that_it_may_not_use(host:
     ):
         await database.run(Process(specs).show, cast.alice)
         await whole.until(lambda titles=titles: [each["displayName"] for each in whole.state(ROOT)["agents"]] == titles)  # type: ignore[misc]
-        # It stands behind the news in the tenant's order.
+        # The snapshot comes after the change in the tenant's order.
         await limited.check(ROOT)
         assert len(limited.seen) == heard
     assert [each["displayName"] for each in limited.state(ROOT)["agents"]] == ["Reply"]
@@ -279,7 +279,7 @@ async def test_subscribers_of_sessions_whose_agent_changed_reconnect_and_get_sna
     bystander = await _opened(host, cast.alice.key, ROOT, uri_of_same, client_id="bystander")
     later = Process(_with_other_options())
     await database.run(later.show, cast.alice)
-    # No action can say that a session has another schema (R233), so the connection ends before its number.
+    # No action changes a session's schema (R233), so the connection is closed before the event.
     assert await client.ended() == 1012
     assert not client.seen
     assert await client.reconnect() == "snapshot"
@@ -353,7 +353,7 @@ def _watch_of(*tenants: int) -> presence._Watch:
 
 async def _shown_all_but(tenant: int, *tenants: int) -> None:
     async with asyncio.timeout(60):
-        while await database.run(agent_listings.outdated, tenants) != [tenant]:  # noqa: ASYNC110 - a row tells
+        while await database.run(agent_listings.outdated, tenants) != [tenant]:  # noqa: ASYNC110 - polls a row
             await asyncio.sleep(0.02)
 
 
@@ -407,7 +407,7 @@ async def test_presence_and_listings_are_renewed_though_the_other_fails(
     if broken == "listings":
         monkeypatch.setattr(agent_listings, "outdated", fails)
     async with asyncio.timeout(60):
-        while f"duty_failing duty='{broken}'" not in caplog.text:  # noqa: ASYNC110 - the log tells
+        while f"duty_failing duty='{broken}'" not in caplog.text:  # noqa: ASYNC110 - polls the log
             await asyncio.sleep(0.02)
     if broken == "presence":
         with registry.use([*_now(), _other()]):

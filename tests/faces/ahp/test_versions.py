@@ -115,7 +115,7 @@ async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cas
     await old.subscribe(URI)
     await toy.subscribe(uri_of(URI))
 
-    # Actions of each are seen by both, in the words of each.
+    # Both clients get the actions of each, encoded in their own version.
     await old.echo(await old.dispatch({"type": "session/titleChanged", "session": URI, "title": "Shared"}))
     await toy.until(lambda: toy.state(uri_of(URI))["summary"]["title"] == "Shared")
     message = {"type": "session/turnStarted", "channel": uri_of(URI), "turnId": "t", "userMessage": {"text": "hello"}}

@@ -1,4 +1,4 @@
-"""A version of AHP that exists for tests: AHP 0.1 with other words, as docs/howto/ahp-version.md describes.
+"""A version of AHP that exists for tests: AHP 0.1 with other names, made as docs/howto/ahp-version.md describes.
 
 ``createSession`` is ``session/create``; a session has two channels, ``toy-session:…`` with its state and ``toy-title:…`` with its
 summary; actions have a ``channel`` instead of a ``session``; an unknown session is error -32901; only subscribers of the root get

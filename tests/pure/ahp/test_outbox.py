@@ -125,7 +125,7 @@ def test_notifications_that_nobody_reads_overflow_it_too() -> None:
 def test_numbers_never_fall_and_nothing_is_lost_or_sent_twice(
     events: list[tuple[int | None, bool]], held_from: int, fresh: int
 ) -> None:
-    """Whatever is held and wherever the snapshot of resource 3 stands."""
+    """For all delayed actions and all positions of the snapshot of resource 3."""
     outbox = _outbox()
     out: list[str] = []
     floor = min(max(held_from, fresh), len(events))

@@ -27,7 +27,7 @@ async def test_events_during_the_reading_of_the_count_are_counted_once(monkeypat
     counted = SessionCount(frozenset({"echo"}))
     beginning = asyncio.create_task(counted.ready(CALLER))
     await asked.wait()
-    counted.take(9, "echo", 1)  # The number that is being read tells of it.
+    counted.take(9, "echo", 1)  # The count that is being read includes it.
     counted.take(12, "echo", 1)
     counted.take(13, "pilot", 1)
     assert counted.take_change() is None
