@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from ops import services, surroundings
+from ops import clean_environment, services
 from ops.benchmark import measure
 from ops.benchmark.load import Ours
 
@@ -35,7 +35,7 @@ history = ["full"]
 stream = ["delta"]
 """
 LONG_TALK = "long-talk"
-"""An agent that summarises what its model has no room for."""
+"""An agent that summarises the turns that no longer fit into its model's context."""
 _LONG_TALK = f"""
 [[agents]]
 name = "{LONG_TALK}"
@@ -58,11 +58,11 @@ call_command("create_key", sys.argv[1], name="bench", stderr=StringIO())
 
 
 class InstallationError(Exception):
-    """Something did not start; the text is the end of its log."""
+    """A process did not start. The text is the end of its log."""
 
 
 class _Process:
-    """A child with its log in a file, not reached by the terminal's Ctrl-C: we end it ourselves, in order."""
+    """A child process with its log in a file. The terminal's Ctrl-C does not reach it: `stop` ends it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
@@ -92,7 +92,7 @@ class _Process:
 
 @contextmanager
 def model_server() -> Iterator[int]:
-    """A scripted model server in a process of its own; its port."""
+    """Run a scripted model server in its own process; yields its port."""
     process = subprocess.Popen([sys.executable, "-m", "ops.benchmark.paced_model"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -105,7 +105,7 @@ def model_server() -> Iterator[int]:
 
 
 class Installation:
-    """One that runs. Costs are those of all its own processes, Postgres and Redis included."""
+    """A running server. Its costs are those of all its processes, with Postgres and Redis."""
 
     def __init__(self, home: Path, environment: dict[str, str], postgres: services.Postgres, redis: services.Redis) -> None:
         self._home, self._environment = home, environment
@@ -115,7 +115,7 @@ class Installation:
         self._workers: list[_Process] = []
         self._key = ""
 
-    # Its processes
+    # Processes
 
     def _start(self, role: str, **more: str) -> _Process:
         log = self._home / f"{role}-{len(self._webs) + len(self._workers)}.log"
@@ -126,16 +126,16 @@ class Installation:
         self._webs.append(self._start("web", AGENTHOST_PORT=str(self._ports[-1])))
 
     def set_workers(self, count: int) -> None:
-        """Start or stop until there are so many, and wait for those that begin."""
+        """Start or stop workers until there are `count`, and wait until they are ready."""
         while len(self._workers) > count:
             self._workers.pop().stop()
         while len(self._workers) < count:
             self._workers.append(self._start("worker"))
-        self._wait(lambda: self._workers_known() >= count, "workers that answer")
+        self._wait(lambda: self._workers_known() >= count, "the workers to be ready")
 
     def wait_ready(self) -> None:
         for port in self._ports:
-            self._wait(partial(_ready, port), "a web process that is ready")
+            self._wait(partial(_ready, port), "a web process to be ready")
 
     def stop(self) -> None:
         for process in [*self._workers, *self._webs]:
@@ -157,16 +157,16 @@ class Installation:
                 raise InstallationError(f"waited {_START_SECONDS:g} s for {what}")
             time.sleep(0.05)
 
-    # What it is asked
+    # Access for clients
 
     def issue_key(self, tenant: str) -> str:
-        """A new tenant's key."""
+        """A key of a new tenant."""
         environment = {**self._environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"}
         done = subprocess.run(
             [sys.executable, "-c", _ISSUE, tenant], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise InstallationError(f"no key could be made: {done.stderr.strip()[-1500:]}")
+            raise InstallationError(f"creating a key failed: {done.stderr.strip()[-1500:]}")
         return done.stdout.split()[-1]
 
     def target(self, key: str = "") -> Ours:
@@ -177,7 +177,7 @@ class Installation:
     def database(self) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(self._environment["DATABASE_URL"], autocommit=True)
 
-    # What it uses
+    # Resources
 
     @property
     def own_pids(self) -> list[int]:
@@ -212,7 +212,7 @@ def _ready(port: int) -> bool:
 def installed(
     home: Path, model_port: int, models: Sequence[str], *, webs: int, workers: int, postgres: services.Postgres
 ) -> Iterator[Installation]:
-    """Everything from nothing; ``postgres`` has not been started yet."""
+    """Set up and run an installation from scratch; starts ``postgres`` if it does not run."""
     home.mkdir(mode=0o711, exist_ok=True)
     agents = [_AGENT.format(model=model, port=model_port) for model in models]
     agents += [_LONG_TALK.format(model=model, port=model_port) for model in models[:1]]
@@ -225,7 +225,7 @@ def installed(
         stack.callback(redis.stop)
         redis.start()
         environment = {
-            **surroundings.inherited(),
+            **clean_environment.inherited(),
             "DATABASE_URL": postgres.url(),
             "REDIS_URL": redis.url(),
             "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
@@ -239,7 +239,7 @@ def installed(
         command = [str(ROOT / "ops" / "entrypoint"), "migrate"]
         migrated = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
         if migrated.returncode:
-            raise InstallationError(f"the database could not be made: {migrated.stderr.strip()[-1500:]}")
+            raise InstallationError(f"migrating the database failed: {migrated.stderr.strip()[-1500:]}")
         installation = Installation(home, environment, postgres, redis)
         stack.callback(installation.stop)
         for _ in range(webs):

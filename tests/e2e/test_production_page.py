@@ -14,7 +14,7 @@ import httpx
 import psycopg
 import pytest
 
-from ops import surroundings
+from ops import clean_environment
 from ops.services import Postgres, Redis, folder, free_port
 from tests.paths import ROOT
 
@@ -60,7 +60,7 @@ class Walk:
     def environment(self) -> dict[str, str]:
         # What the page leaves to its reader: where data goes, and the password that createsuperuser asks for.
         own = {"AGENTHOST_VAR_DIR": str(self.directory / "var"), "DJANGO_SUPERUSER_PASSWORD": PASSWORD}
-        return {**surroundings.inherited(), **own, "AGENTHOST_PORT": self.replaced["8000"]}
+        return {**clean_environment.inherited(), **own, "AGENTHOST_PORT": self.replaced["8000"]}
 
     def start(self, line: str) -> None:
         """A role, as a service of its own."""
