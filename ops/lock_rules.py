@@ -1,65 +1,95 @@
-"""Whether the locks answer pyproject.toml: every requirement is locked, fits, and has hashes.
+"""Checks that requirements.lock fits pyproject.toml: every requirement is locked, for the right installations, with hashes.
 
-Without the network: it cannot tell that a newer version exists, only that `ops/lock` was not run after a change.
+It needs no network, so it cannot see that a newer version exists, only that `ops/lock` was not run after a change.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parent.parent
-PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; [^\\]*)? \\$")
+from ops import environment
+from ops.environment import ALL, DEV, LOCK, ROOT, SERVER, Pin
+
+MOST_PACKAGES = 75
+"""The largest number of packages that the server alone may need, pip included, on each platform."""
+_PIP = 1
+# The newest Python and the oldest; a package that only another system needs does not count.
+_PLATFORMS = tuple(
+    {**environment.platform_values(python), "sys_platform": system, "platform_system": name, "os_name": "posix"}
+    for python in ("3.11.0", "3.14.0")
+    for system, name in (("linux", "Linux"), ("darwin", "Darwin"))
+)
 
 
-def locked(text: str) -> dict[str, set[Version]]:
-    """Name to versions (several where they differ by platform); raises ValueError for a line that is no pinned requirement."""
-    found: dict[str, set[Version]] = {}
-    hashes, current = 0, ""
-    for line in [*text.splitlines(), "end==0 \\"]:
-        if line.startswith("    --hash=sha256:"):
-            hashes += 1
-            continue
-        match = PINNED.match(line)
-        if match is None:
-            raise ValueError(f"not a pinned requirement: {line.strip()[:80]}")
-        if current and not hashes:
-            raise ValueError(f"{current} has no hash")
-        current, hashes = match[1], 0
-        found.setdefault(canonicalize_name(match[1]), set()).add(Version(match[2]))
-    del found["end"]
+def requirements(project: Mapping[str, Mapping[str, object]]) -> dict[str, list[str]]:
+    """The requirements of each package set: of the server, of each extra, of the dev group."""
+    declared: Mapping[str, Sequence[str]] = project["project"]["optional-dependencies"]  # type: ignore[assignment]
+    server: Sequence[str] = project["project"]["dependencies"]  # type: ignore[assignment]
+    dev: Sequence[str] = project["dependency-groups"]["dev"]  # type: ignore[assignment]
+    return {SERVER: [*server], DEV: [*dev], **{name: [*wanted] for name, wanted in declared.items() if name != ALL}}
+
+
+def faults(pins: Sequence[Pin], wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    """Requirements that an installation of their set would lack."""
+    found = []
+    for name, lines in wanted.items():
+        there = environment.chosen(pins, {SERVER, name})
+        for requirement in map(Requirement, lines):
+            same_name = [pin for pin in there if canonicalize_name(pin.name) == canonicalize_name(requirement.name)]
+            if not any(requirement.specifier.contains(pin.version) for pin in same_name):
+                found.append(f"{requirement} is not locked for {name} in a version that fits; run ops/lock")
+    unknown = {each for pin in pins for each in pin.sets} - wanted.keys()
+    found += [f"{name} is no extra in pyproject.toml; run ops/lock" for name in sorted(unknown)]
     return found
 
 
-def faults(name: str, text: str, requirements: list[str]) -> list[str]:
-    try:
-        pins = locked(text)
-    except ValueError as error:
-        return [f"{name}: {error}"]
-    return [
-        f"{name}: {wanted} is not locked to a version that fits; run ops/lock"
-        for wanted in map(Requirement, requirements)
-        if not any(wanted.specifier.contains(version) for version in pins.get(canonicalize_name(wanted.name), set()))
-    ]
+def marker_faults(pins: Sequence[Pin]) -> list[str]:
+    """Markers that ops/bootstrap cannot evaluate."""
+    found = []
+    for pin in pins:
+        try:
+            environment.applies(pin.marker, _PLATFORMS[0])
+        except ValueError as error:
+            found.append(f"{pin.name}: {error}")
+    return found
+
+
+def size_faults(pins: Sequence[Pin], most: int = MOST_PACKAGES) -> list[str]:
+    """Whether the default installation has grown beyond its limit, and what it has."""
+    for platform in _PLATFORMS:
+        there = [pin for pin in environment.chosen(pins, {SERVER}) if environment.applies(pin.marker, platform)]
+        if len(there) + _PIP > most:
+            packages = ", ".join(f"{pin.name} (via {', '.join(pin.via)})" for pin in there)
+            return [
+                f"the default installation has {len(there)} packages and pip; the limit is {most}. Make the new ones an extra in "
+                f"pyproject.toml, or move them to the dev group. It has: {packages}"
+            ]
+    return []
+
+
+def all_extra_faults(project: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The extra `all` is every other extra."""
+    extras: Mapping[str, Sequence[str]] = project["project"]["optional-dependencies"]  # type: ignore[assignment]
+    (line,) = extras[ALL]
+    left = sorted(set(extras) - {ALL} - Requirement(line).extras)
+    return [f"pyproject.toml: the extra {ALL} lacks {name}" for name in left]
 
 
 def main() -> int:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    runtime: list[str] = project["project"]["dependencies"]
-    dev: list[str] = [*runtime, *project["dependency-groups"]["dev"]]
-    texts = {name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-dev.lock")}
-    found = faults("requirements.lock", texts["requirements.lock"], runtime)
-    found += faults("requirements-dev.lock", texts["requirements-dev.lock"], dev)
-    if not found:
-        # ops/bootstrap takes an environment with the dev lock for one with the runtime lock.
-        pins, dev_pins = (locked(text) for text in texts.values())
-        found = [f"{name}: the two locks differ" for name in pins if pins[name] != dev_pins.get(name)]
+    try:
+        pins = environment.read_lock(LOCK.read_text())
+    except ValueError as error:
+        found = [str(error)]
+    else:
+        found = [*faults(pins, requirements(project)), *marker_faults(pins)]
+        found += [] if found else size_faults(pins)
+    found = [f"{LOCK.name}: {fault}" for fault in found] + all_extra_faults(project)
     print("\n".join(found))
     return 1 if found else 0
 

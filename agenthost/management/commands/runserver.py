@@ -1,18 +1,32 @@
-"""daphne's runserver, which in embedded mode also runs turns. For development only; use ops/entrypoint to serve."""
+"""daphne's runserver, which in embedded mode also runs turns. For development only; use ops/entrypoint to serve.
+
+daphne is one of the development packages; without it the command says how to install them.
+"""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
-from daphne.management.commands.runserver import Command as DaphneRunserver
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from agenthost import security_warnings, startup_checks
 
+_HAS_DAPHNE = find_spec("daphne") is not None
+if _HAS_DAPHNE:
+    from daphne.management.commands.runserver import Command as Runserver
+else:
+    from django.core.management.commands.runserver import Command as Runserver
 
-class Command(DaphneRunserver):  # type: ignore[misc]  # daphne has no types
+
+class Command(Runserver):  # type: ignore[misc]  # daphne has no types
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not _HAS_DAPHNE:
+            raise CommandError("runserver needs daphne: run ops/bootstrap --dev. ops/quickstart serves without it.")
+        super().handle(*args, **options)
+
     def inner_run(self, *args: Any, **options: Any) -> None:
         try:
             startup_checks.check()
