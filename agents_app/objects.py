@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from agents_app import extras
+
 _lock = threading.Lock()
 _folders: list[Path] = []
 
@@ -46,7 +48,9 @@ def find(reference: str) -> Any:
         module: Any = importlib.import_module(module_name)
     # A module's own code runs here and may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
-        reason = "no such module" if _is_missing(error, module_name) else f"importing it raised {type(error).__name__}"
+        reason = "no such module" if _is_missing(error, module_name) else f"importing it raised {_described(error)}"
+        if (extra := _missing_extra(error)) is not None:
+            reason = f"it needs the extra {extra}, which is not installed: {extras.command(extra)}"
         raise NoObject(f"cannot import {module_name}: {reason}") from error
     if (hidden := _hidden_by(module)) is not None:
         raise NoObject(f"{hidden} stands beside the agents file, but Python already knows another {module_name}: rename yours")
@@ -57,6 +61,26 @@ def find(reference: str) -> Any:
         except AttributeError as error:
             raise NoObject(f"the module {module_name} has no {path}") from error
     return found
+
+
+def _described(error: BaseException) -> str:
+    """The exception's class, and of a missing module its name: never the message, which is the code's own text."""
+    missing = _missing_module(error)
+    return type(error).__name__ if missing is None else f"{type(error).__name__} ({missing} is not installed)"
+
+
+def _missing_module(error: BaseException) -> str | None:
+    """The module that an import did not find. Libraries raise their own ImportError from that of a module they can do without."""
+    for each in (error, error.__cause__):
+        if isinstance(each, ModuleNotFoundError) and each.name and all(part.isidentifier() for part in each.name.split(".")):
+            return each.name
+    return None
+
+
+def _missing_extra(error: BaseException) -> str | None:
+    missing = _missing_module(error)
+    extra = None if missing is None else extras.bringing(missing)
+    return None if extra is None or extras.is_installed(extras.EXTRAS[extra]) else extra
 
 
 def _is_missing(error: BaseException, module_name: str) -> bool:

@@ -13,6 +13,7 @@ from agents_app.mcp import doctor as mcp_doctor
 from agents_app.spec import AgentSpec
 
 _MOST_NAMES = 10
+_CORRECT = "Correct the file or install the missing extra, then run: python manage.py check_agents FILE"
 
 
 def check(*, connect: bool) -> Iterator[Finding]:
@@ -20,7 +21,7 @@ def check(*, connect: bool) -> Iterator[Finding]:
         specs = list(registry.described().values())
     except AgentsFileError as error:
         for fault in error.faults:
-            yield fail("agents", f"{error.path}: {fault}.", "Correct the file, then run: python manage.py check_agents FILE")
+            yield fail("agents", f"{error.path}: {fault}.", _CORRECT)
         return
     except AgentError as error:
         yield fail("agents", f"{error}.", "Correct AGENTHOST_AGENTS_FILE.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from agents_app import options, providers
+from agents_app import extras, options, providers
 from agents_app.loader.table import CONTROL, Table
 from agents_app.providers import python
 from agents_app.runtime import summarising
@@ -90,6 +90,8 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
             reason = f"{model!r} must be written as provider:model"
         elif providers.find(provider) is None:
             reason = f"there is no provider {provider!r}; there are {', '.join(providers.NAMES)}"
+        elif (missing := extras.missing_for_provider(provider)) is not None:
+            reason = missing
         elif not name.strip() and provider != "demo":
             reason = f"{model!r} names no model"
         elif provider == python.NAME and name != agent.python and (fault := python.fault(name)) is not None:

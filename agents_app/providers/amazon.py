@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents_app import extras
 from agents_app.errors import ProviderError
 
 _lock = threading.Lock()
@@ -41,6 +42,9 @@ def signed(url: str, headers: Mapping[str, str], body: bytes, region: str, who: 
 
 
 def _identity(profile: str | None) -> Identity:
+    # A turn may go on by a definition that another process loaded, with other packages.
+    if (missing := extras.missing_for_provider("bedrock")) is not None:
+        raise ProviderError("configuration", missing)
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 

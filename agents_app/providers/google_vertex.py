@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from agents_app import extras
 from agents_app.errors import ProviderError
 from agents_app.providers import exchange
 from agents_app.providers import google as gemini
@@ -60,6 +61,9 @@ async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
 def _token() -> tuple[str, str | None]:
     """A token of the default credentials, renewed when it is about to end, and their project. Blocks."""
     global _found
+    # A turn may go on by a definition that another process loaded, with other packages.
+    if (missing := extras.missing_for_provider("google-vertex")) is not None:
+        raise ProviderError("configuration", missing)
     import google.auth
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import Request

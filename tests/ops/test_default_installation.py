@@ -1,0 +1,98 @@
+"""The server in the default installation: a real environment that has the packages of the set `server` and no others."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from ops import clean_environment, environment
+
+ROOT = environment.ROOT
+MODULES = """
+import importlib, pathlib, django
+django.setup()
+for top in ("agenthost", "agents_app", "sessions_app"):
+    for path in sorted(pathlib.Path(top).rglob("*.py")):
+        parts = path.with_suffix("").parts
+        # What runs when it is imported, and what only an agent of pydantic-ai leads to.
+        if parts[-1] == "__main__" or parts[-1] in PYDANTIC_AI:
+            continue
+        importlib.import_module(".".join(parts).removesuffix(".__init__"))
+"""
+PYDANTIC_AI = {"pydantic_agents", "pydantic_messages", "pydantic_models"}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the default installation, made of links to this environment's packages."""
+    home = tmp_path_factory.mktemp("default") / ".venv"
+    venv.create(home, symlinks=True, with_pip=False)
+    (packages,) = home.glob("lib/python*/site-packages")
+    version = ".".join(map(str, sys.version_info[:3]))
+    values = environment.platform_values(version)
+    for pin in environment.chosen(environment.read_lock(environment.LOCK.read_text()), {environment.SERVER}):
+        if not environment.applies(pin.marker, values):
+            continue
+        package = importlib.metadata.distribution(pin.name)
+        for name in {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(Path(str(package.locate_file(name))))
+    return home / "bin" / "python"
+
+
+def run(python: Path, tmp_path: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    own = {"AGENTHOST_VAR_DIR": str(tmp_path / "var"), "PYTHONDONTWRITEBYTECODE": "1", **settings}
+    variables = {**clean_environment.inherited(), **own}
+    command = [str(python), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=120)
+
+
+@pytest.fixture
+def agents_file(tmp_path: Path) -> Path:
+    path = tmp_path / "agents.toml"
+    path.write_text(
+        '[[agents]]\nname = "harbour"\nmodel = "bedrock:some-model"\n[[agents]]\nname = "lighthouse"\npython = "keeper:agent"\n'
+    )
+    (tmp_path / "keeper.py").write_text("from pydantic_ai import Agent\n\nagent = Agent()\n")
+    return path
+
+
+EXPECTED = (
+    "agents[0] (harbour) model: the provider bedrock needs the extra bedrock, which is not installed: "
+    "run ops/bootstrap --with bedrock, or build the image with --build-arg EXTRAS=bedrock",
+    "agents[1] (lighthouse) python: cannot import keeper: it needs the extra pydantic-ai, which is not installed: "
+    "run ops/bootstrap --with pydantic-ai, or build the image with --build-arg EXTRAS=pydantic-ai",
+)
+
+
+def test_every_module_of_the_server_can_be_imported(python: Path, tmp_path: Path) -> None:
+    code = f"PYDANTIC_AI = {sorted(PYDANTIC_AI)!r}\n{MODULES}"
+    done = run(python, tmp_path, "-c", code, DJANGO_SETTINGS_MODULE="agenthost.settings")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_check_agents_and_doctor_name_agent_extra_and_command(python: Path, tmp_path: Path, agents_file: Path) -> None:
+    done = run(python, tmp_path, "manage.py", "check_agents", str(agents_file))
+    assert done.returncode == 1
+    assert [line.removeprefix(f"{agents_file}: ") for line in done.stderr.splitlines()] == list(EXPECTED)
+    done = run(python, tmp_path, "manage.py", "doctor", AGENTHOST_AGENTS_FILE=str(agents_file))
+    assert done.returncode == 1
+    assert all(line in done.stdout for line in EXPECTED), done.stdout + done.stderr
+
+
+def test_the_server_does_not_start_and_says_why(python: Path, tmp_path: Path, agents_file: Path) -> None:
+    done = run(python, tmp_path, "-m", "agenthost.processes", "embedded", AGENTHOST_AGENTS_FILE=str(agents_file))
+    assert done.returncode == 1
+    assert all(line in done.stderr for line in EXPECTED), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_runserver_names_the_development_packages(python: Path, tmp_path: Path) -> None:
+    done = run(python, tmp_path, "manage.py", "runserver", "--noreload", "127.0.0.1:0")
+    assert done.returncode == 1
+    assert done.stderr == "CommandError: runserver needs daphne: run ops/bootstrap --dev. ops/quickstart serves without it.\n"
