@@ -1,12 +1,15 @@
 # One image for every role: docker run IMAGE ROLE, with a role of ops/entrypoint. Without arguments: the embedded server.
+# Agents that need extras (docs/providers.md): docker build --build-arg EXTRAS=bedrock,vertex
 ARG PYTHON=python:3.12-slim
 
 FROM ${PYTHON} AS build
 WORKDIR /app
 # The environment alone: it changes with the lock, the code with every commit.
+ENV PIP_NO_CACHE_DIR=1
 COPY requirements.lock ./
-RUN python -m venv .venv \
-    && .venv/bin/python -I -m pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+COPY ops/environment.py ops/environment.py
+ARG EXTRAS=""
+RUN python -I ops/environment.py --with "${EXTRAS}"
 
 FROM ${PYTHON}
 ENV PYTHONUNBUFFERED=1 \

@@ -1,7 +1,7 @@
-"""Whether the Dockerfile and compose.yaml are sound, as far as that can be told without an engine.
+"""Checks the Dockerfile and compose.yaml without a container engine.
 
-Reads both, and lays out the folder that the image would hold: the code starts there, so nothing that it needs was left out.
-It is not a build; `python -m ops.try_container` goes further and runs every role of that folder.
+Reads both, makes the folder that the image would contain, and runs Django's checks there, so a file that the Dockerfile does
+not copy is noticed. It builds nothing; `python -m ops.try_container` also runs every role from that folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 ROLES = ("web", "worker", "beat", "migrate", "embedded")
 KNOWN = {"ARG", "FROM", "WORKDIR", "COPY", "ADD", "RUN", "ENV", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
-# The layout is checked with the embedded settings, whatever the caller's shell is set to.
+# The folder is checked with the embedded settings, whatever the caller's environment has.
 NOT_INHERITED = ("AGENTHOST_", "DATABASE_", "REDIS_", "CELERY_", "DJANGO_", "PYTHON")
+
+
+# Installs from requirements.lock, with hashes, by the same rules as ops/bootstrap.
+INSTALLS = 'python -I ops/environment.py --with "${EXTRAS}"'
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,15 @@ def names_a_host(image: str) -> bool:
 
 
 def digest_faults(image: str) -> list[str]:
-    """A digest beside the tag, as `ops/lock --images` writes it, or none."""
+    """Faults of an image's tag and of its digest, which `ops/lock --images` writes; an image may have no digest."""
     name, at, digest = image.partition("@")
     if at and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        return [f"{image}: its digest is none"]
+        return [f"{image}: its digest is malformed"]
     return [] if ":" in name else [f"{image}: it has no tag"]
 
 
 def copies(stage: list[Instruction]) -> list[tuple[str, str]]:
-    """Source and target of everything that comes from the checkout."""
+    """(source, target) of each file or folder that is copied from the checkout."""
     found = []
     for instruction in stage:
         if instruction.name in ("COPY", "ADD") and not instruction.rest.startswith("--from="):
@@ -82,24 +86,28 @@ def dockerfile_faults(text: str, let_in: set[str]) -> list[str]:
         if one.name == "FROM":
             image = re.sub(r"\$\{(\w+)\}", lambda match: arguments.get(match[1], ""), one.rest.split()[0])
             if not image or names_a_host(image):
-                faults.append(f"FROM {one.rest}: a base image without a registry's host is wanted")
+                faults.append(f"FROM {one.rest}: the base image must not name a registry's host")
             faults += digest_faults(image)
         if one.name == "ADD":
-            faults.append("ADD fetches and unpacks; COPY is meant")
+            faults.append("use COPY; ADD also downloads and unpacks")
         if one.name == "RUN" and "pip install" in one.rest and "--require-hashes" not in one.rest:
             faults.append(f"RUN {one.rest}: packages are installed without their hashes")
+    if not any(one.name == "RUN" and one.rest.endswith(INSTALLS) for one in stages(found)[0]):
+        faults.append(f"no RUN {INSTALLS}: packages are installed from the lock, with the extras of the build argument")
+    if "EXTRAS" not in arguments:
+        faults.append("no ARG EXTRAS with a default")
     for source, _ in copies(found):
         if not (ROOT / source).exists():
             faults.append(f"COPY {source}: there is no such file")
         elif source not in let_in:
-            faults.append(f"COPY {source}: .dockerignore keeps it out")
+            faults.append(f"COPY {source}: .dockerignore excludes it")
     last = {one.name: one.rest for one in stages(found)[-1]}
     if last.get("USER", "root").split(":")[0] in ("root", "0"):
         faults.append("the image runs as root")
     if json.loads(last.get("ENTRYPOINT", "[]")) != ["ops/entrypoint"]:
         faults.append("ENTRYPOINT is not ops/entrypoint")
     if json.loads(last.get("CMD", "[]")) not in [[role] for role in ROLES]:
-        faults.append("CMD is not a role")
+        faults.append("CMD is not one of the roles")
     return [f"Dockerfile: {fault}" for fault in faults]
 
 
@@ -113,6 +121,8 @@ def compose_faults(text: str) -> list[str]:
         if names_a_host(service.get("image", "")):
             faults.append(f"{name}: its image names a registry's host")
         faults += [f"{name}: {fault}" for fault in (*digest_faults(service.get("image", "")), *confinement_faults(service))]
+        if "build" in service and "EXTRAS" not in service["build"].get("args", {}):
+            faults.append(f"{name}: its build has no argument EXTRAS")
         if "build" in service and service.get("command") not in [[role] for role in ROLES]:
             faults.append(f"{name}: its command is not a role")
         if str(service.get("user", "")).split(":")[0] in ("root", "0") or service.get("privileged"):
@@ -120,14 +130,14 @@ def compose_faults(text: str) -> list[str]:
         waits_for: dict[str, dict[str, str]] = service.get("depends_on", {})
         for other, how in waits_for.items():
             if other not in services:
-                faults.append(f"{name}: waits for {other}, which is not there")
+                faults.append(f"{name}: waits for {other}, which does not exist")
             elif how["condition"] == "service_healthy" and "healthcheck" not in services[other]:
-                faults.append(f"{name}: waits for {other}'s health, which nobody checks")
+                faults.append(f"{name}: waits for {other} to be healthy, but {other} has no healthcheck")
         faults += [f"{name}: the secret {one} is not defined" for one in service.get("secrets", []) if one not in secrets]
         for mount in service.get("volumes", []):
             volume = mount.partition(":")[0]
             if volume.startswith(".") and not (ROOT / "ops" / volume).is_file():
-                faults.append(f"{name}: mounts {volume}, which is not there")
+                faults.append(f"{name}: mounts {volume}, which does not exist")
             if not volume.startswith((".", "/")) and volume not in volumes:
                 faults.append(f"{name}: the volume {volume} is not defined")
         if "build" in service:
@@ -135,23 +145,23 @@ def compose_faults(text: str) -> list[str]:
                 if f'"{variable.removesuffix("_FILE")}"' not in settings:
                     faults.append(f"{name}: {variable} is no setting")
                 if variable.endswith("_FILE") and Path(value).name not in service.get("secrets", []):
-                    faults.append(f"{name}: {variable} names no secret of this service")
+                    faults.append(f"{name}: {variable} names a file that is not a secret of this service")
                 if "://" in str(value):
-                    faults.append(f"{name}: {variable} is written down; a password belongs into a secret")
+                    faults.append(f"{name}: {variable} is in the file; an address with a password belongs in a secret")
     faults += role_faults(services)
     if "requirepass" not in str(services.get("redis", {}).get("command")):
-        faults.append("redis: it asks for no password")
+        faults.append("redis: it has no password")
     return [f"ops/compose.yaml: {fault}" for fault in faults]
 
 
 def confinement_faults(service: dict[str, Any]) -> list[str]:
-    """What a container may take from its machine, and do to it, has limits."""
+    """Each container has resource limits and no privileges, and listens on this machine only."""
     limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
     faults = [f"no limit on {what}" for what in ("memory", "cpus", "pids") if not limits.get(what)]
     if "no-new-privileges:true" not in service.get("security_opt", []):
         faults.append("its processes may gain privileges")
     if "build" in service and not (service.get("read_only") and service.get("cap_drop") == ["ALL"]):
-        faults.append("its root must be read-only, and it needs no capability")
+        faults.append("its root must be read-only (read_only) and without capabilities (cap_drop: ALL)")
     faults += [f"the port {port} is open to other machines" for port in service.get("ports", []) if not is_local(str(port))]
     return faults
 
@@ -161,20 +171,20 @@ def is_local(port: str) -> bool:
 
 
 def role_faults(services: dict[str, dict[str, Any]]) -> list[str]:
-    """One role of Postgres migrates and owns, another one runs."""
+    """The Postgres role that migrates and owns the tables is not the one that the server runs as."""
     urls = {
         name: service.get("environment", {}).get("DATABASE_URL_FILE") for name, service in services.items() if "build" in service
     }
     owner = urls.pop("migrate", None)
-    faults = [f"{name}: it runs as the role that migrates" for name, url in urls.items() if url == owner]
+    faults = [f"{name}: it uses the Postgres role that migrates" for name, url in urls.items() if url == owner]
     if not services.get("migrate", {}).get("environment", {}).get("AGENTHOST_RUNTIME_ROLE"):
-        faults.append("migrate: AGENTHOST_RUNTIME_ROLE names no role to run as")
+        faults.append("migrate: AGENTHOST_RUNTIME_ROLE is not set")
     return faults
 
 
 def lay_out(text: str, app: Path) -> None:
-    """Fills `app` with what the Dockerfile copies from the checkout."""
-    # What COPY takes is what git tracks: files of this machine alone would make the layout look complete.
+    """Copy into `app` the files that the Dockerfile copies from the checkout."""
+    # Only files that git tracks: others exist on this machine alone and would hide that one is missing.
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     tracked = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
     for source, target in copies(stages(instructions(text))[-1]):
@@ -185,17 +195,18 @@ def lay_out(text: str, app: Path) -> None:
                 shutil.copy2(ROOT / name, place)
 
 
-def clean_environment() -> dict[str, str]:
+def environment_without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
 
 
 def layout_faults(text: str) -> list[str]:
-    """Starts the code in the folder that the image would hold."""
+    """Run Django's checks in the folder that the image would contain."""
     with tempfile.TemporaryDirectory() as scratch:
         app = Path(scratch) / "app"
         app.mkdir()
         lay_out(text, app)
-        variables = {**clean_environment(), "AGENTHOST_VAR_DIR": str(Path(scratch) / "var"), "PYTHONDONTWRITEBYTECODE": "1"}
+        own = {"AGENTHOST_VAR_DIR": str(Path(scratch) / "var"), "PYTHONDONTWRITEBYTECODE": "1"}
+        variables = {**environment_without_settings(), **own}
         faults = []
         for command in ("check --fail-level WARNING", "makemigrations --check --dry-run"):
             line = [sys.executable, "manage.py", *command.split()]

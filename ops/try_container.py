@@ -1,9 +1,8 @@
-"""Takes the steps of the image's build and of compose.yaml by hand, where no engine can: every role from the image's folder.
+"""Runs every role as the image and compose.yaml would, without a container engine.
 
-The folder gets what the Dockerfile copies and an environment from the lock; the server's roles get a Postgres with the two
-roles of compose.yaml, a Redis, and their secrets as files. They run as another user if this is root, must serve, and then end
-by themselves on SIGTERM.
-What it cannot show: the base image, its Python, and the engine's own settings.
+A temporary folder gets the files that the Dockerfile copies and an environment from the lock. The roles run there with their
+own Postgres (with the two roles of compose.yaml) and Redis, and with secrets as files; as another user if this is root. Each
+must become ready, and end on SIGTERM. Not covered: the base image, its Python, and the engine's settings.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from urllib.parse import urlsplit
 from ops import check_container, services
 
 ROOT = check_container.ROOT
-# The number in the Dockerfile; it owns nothing here but the data folder.
+# The user id in the Dockerfile; it owns only the data folder.
 IMAGE_USER = 10001
 
 
@@ -34,28 +33,29 @@ def say(text: str) -> None:
 
 
 class Image:
-    """The image's folder, and the roles that run from it."""
+    """The image's folder, and the roles that are started from it."""
 
     def __init__(self, home: Path, variables: dict[str, str]) -> None:
         self.app = home / "app"
         self.data = home / "data"
-        self.variables = {**check_container.clean_environment(), **variables, "AGENTHOST_VAR_DIR": str(self.data)}
+        self.variables = {**check_container.environment_without_settings(), **variables, "AGENTHOST_VAR_DIR": str(self.data)}
 
     def build(self) -> None:
         self.app.mkdir()
         self.data.mkdir(mode=0o700)
         check_container.lay_out((ROOT / "Dockerfile").read_text(), self.app)
-        subprocess.run([sys.executable, "-I", "-m", "venv", "--copies", self.app / ".venv"], check=True)
-        pip = [str(self.app / ".venv" / "bin" / "python"), "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")], check=True)
+        # What the build's first stage copies and runs.
+        for name in ("requirements.lock", "ops/environment.py"):
+            shutil.copy2(ROOT / name, self.app / name)
+        subprocess.run([sys.executable, "-I", self.app / "ops" / "environment.py", "--with", ""], check=True)
         if os.geteuid() == 0:
             shutil.chown(self.data, IMAGE_USER, IMAGE_USER)
 
     def start(self, role: str, **extra: str) -> subprocess.Popen[bytes]:
-        # Root's own Python may be closed to other users; then the roles run as root, and that is said.
+        # If other users cannot read this Python (it is in root's home), the roles run as root, with a message.
         other = IMAGE_USER if os.geteuid() == 0 and services.open_to_all(Path(sys.base_prefix)) else None
-        if other is None:
-            say(f"{role} runs as this user: another one could not read this Python")
+        if other is None and os.geteuid() == 0:
+            say(f"{role} runs as root: other users cannot read this Python")
         return subprocess.Popen(
             [self.app / "ops" / "entrypoint", role],
             env={**self.variables, **extra},
@@ -88,7 +88,7 @@ def end(role: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def two_roles(home: Path, postgres: services.Postgres) -> tuple[str, str]:
-    """Makes the roles as compose.yaml does; returns the addresses of the one that owns and the one that runs."""
+    """Make the Postgres roles as compose.yaml does; returns the URLs of the owner and of the role that runs."""
     passwords = {name: secrets.token_urlsafe(18) for name in ("owner", "run")}
     for name, password in passwords.items():
         (home / f"postgres_{name}_password").write_text(password + "\n")
@@ -104,7 +104,7 @@ def two_roles(home: Path, postgres: services.Postgres) -> tuple[str, str]:
     create = ["psql", "--quiet", "--username", environment["POSTGRES_USER"], "--command", "create database agenthost"]
     subprocess.run([*create, "postgres"], env=environment, check=True)
     subprocess.run(["sh", ROOT / "ops" / "compose-roles.sh"], env=environment, check=True)
-    say("the two roles are made")
+    say("made the two Postgres roles")
     place = f"{given.hostname}:{given.port}/agenthost"
     owner, runner = passwords["owner"], passwords["run"]
     return f"postgres://agenthost:{owner}@{place}", f"postgres://agenthost_run:{runner}@{place}"
@@ -134,7 +134,7 @@ def main() -> int:
                 variables[f"{name}_FILE"] = str(path)
         image = Image(home, variables)
         image.build()
-        say("the environment is installed from requirements.lock")
+        say("installed requirements.lock")
         as_owner = {"DATABASE_URL_FILE": str(home / "owner_url"), "AGENTHOST_RUNTIME_ROLE": "agenthost_run"}
         if image.start("migrate", **as_owner).wait(120):
             raise SystemExit("try_container: migrate failed")

@@ -27,7 +27,9 @@ def test_what_the_project_ships_is_sound() -> None:
         ("python:3.12-slim", "registry.example/python:3.12", "host"),
         ("COPY manage.py", "COPY missing.py manage.py", "missing.py"),
         ("COPY manage.py", "COPY tests manage.py", ".dockerignore"),
-        (" --require-hashes", "", "hashes"),
+        ("RUN python -I ops/environment.py", "RUN .venv/bin/pip install -r requirements.lock #", "ops/environment.py|hashes"),
+        (' --with "${EXTRAS}"', "", "ops/environment.py"),
+        ('ARG EXTRAS=""\n', "", "EXTRAS"),
         ('CMD ["embedded"]', 'CMD ["everything"]', "role"),
         ("EXPOSE", "EXPOSED", "EXPOSED"),
     ],
@@ -36,7 +38,7 @@ def test_a_mistake_in_the_dockerfile_is_named(old: str, new: str, word: str) -> 
     assert old in DOCKERFILE
     faults = check_container.dockerfile_faults(DOCKERFILE.replace(old, new), LET_IN)
     assert faults
-    assert all(word in fault for fault in faults)
+    assert all(any(each in fault for each in word.split("|")) for fault in faults)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +51,12 @@ def test_a_mistake_in_the_dockerfile_is_named(old: str, new: str, word: str) -> 
         ("postgres:/var/lib", "pgdata:/var/lib", "pgdata"),
         ("image: redis:7", "image: redis:7@sha256:abc", "digest"),
         ("image: redis:7", "image: redis", "tag"),
+        ("    args:\n      EXTRAS: ${EXTRAS:-}\n", "", "web: its build has no argument EXTRAS"),
         ("          memory: ${WEB_MEMORY:-1g}\n", "", "web: no limit on memory"),
         ('          cpus: "${REDIS_CPUS:-1}"\n', "", "redis: no limit on cpus"),
         ("          pids: 300\n", "", "postgres: no limit on pids"),
         ("requirepass", "#", "password"),
-        ("REDIS_URL_FILE: /run/secrets/redis_url", "REDIS_URL: redis://:hush@redis:6379/0", "REDIS_URL is written down"),
+        ("REDIS_URL_FILE: /run/secrets/redis_url", "REDIS_URL: redis://:hush@redis:6379/0", "REDIS_URL is in the file"),
         ("/run/secrets/database_url_owner", "/run/secrets/database_url_run", "role that migrates"),
         ("      AGENTHOST_RUNTIME_ROLE: agenthost_run\n", "", "AGENTHOST_RUNTIME_ROLE"),
         ("./compose-roles.sh", "./compose-rolls.sh", "compose-rolls.sh"),
