@@ -1,1 +1,1 @@
-"""Commands for whoever runs, tests or releases Agenthost; nothing here is imported by the product."""
+"""Commands for operators and developers of Agenthost. The product imports nothing from here."""

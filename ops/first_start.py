@@ -1,7 +1,7 @@
-"""What ops/quickstart does once the environment stands: database, first tenant, key and admin, then the server.
+"""The part of ops/quickstart after ops/bootstrap: makes the database, a tenant, a key and an admin, then starts the server.
 
-It always runs the embedded server: a database or broker that the shell happens to name is not touched. Each thing is made
-only if it is missing, so a start that was cut off is completed by the next.
+It always runs the embedded server: a database or broker that the environment names is not touched. Each thing is made only
+if it is missing, so the next start completes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def stay_embedded(port: int) -> None:
 
 
 def refusal(host: str, port: int) -> str | None:
-    """Why the server could not listen there; asked before anything is made or printed."""
+    """Why the server cannot listen there, or None. Checked before anything is made or printed."""
     try:
         with socket.create_server((host, port)):
             return None
     except PermissionError:
-        return f"Port {port} is not for this user; choose one above 1023: ops/quickstart --port 8000"
+        return f"Port {port} needs root; choose one above 1023: ops/quickstart --port 8000"
     except OSError as error:
         free = next((other for other in range(port + 1, min(port + 50, 65536)) if is_free(host, other)), 0)
         hint = f"; choose another: ops/quickstart --port {free}" if free else ""
@@ -57,7 +57,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def prepare(base: str) -> None:
-    """Database, tenant, key, admin; says what the person needs to know."""
+    """Make the database, tenant, key and admin, and print how to use them."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
 
@@ -80,7 +80,7 @@ def prepare(base: str) -> None:
     if first is None:
         issued = keys.issue(tenant, name=KEY_NAME, scopes=["*"], expires_at=None, allowed_agents=None, actor="quickstart")
         say(f"  Key       {issued.raw}")
-        say("            Keep it: it is shown this once. The admin's password too.")
+        say("            Keep it: it is shown only now. The admin's password too.")
         raw = issued.raw
     else:
         say(f"  Key       was shown at the first start, {first.created_at:%Y-%m-%d %H:%M} UTC; it began with {first.prefix}…")
@@ -99,7 +99,7 @@ def prepare(base: str) -> None:
 
 
 def conversation(base: str, key: str, name: str) -> list[str]:
-    """Lines for a shell: a session, a streamed turn, what is remembered of it."""
+    """Shell commands that create a session, stream a turn and show the history."""
     sessions, bearer, json = f"{base}/aap/v3/sessions", '-H "Authorization: Bearer $KEY"', "-H 'Content-Type: application/json'"
     id_alone = r"""sed -E 's/.*"sessionId": ?"([^"]+)".*/\1/'"""
     agent, message = f'{{"agent":{{"name":"{name}"}}}}', '{"messages":[{"role":"user","content":"Hello!"}],"stream":"delta"}'
@@ -129,7 +129,7 @@ def main() -> int:
     if not 0 < port < 65536:
         parser.error("--port: a number from 1 to 65535 is needed")
     stay_embedded(port)
-    # What is made from here on (the database, the secrets beside it) is this user's alone.
+    # The database and the secrets are readable for this user only.
     os.umask(0o077)
 
     import django
@@ -142,7 +142,7 @@ def main() -> int:
         from django.conf import settings
 
         host: str = settings.AGENTHOST_HOST
-        # Before a key is shown: a broken agents file would stop the server right after.
+        # Before a key is shown: the server would not start with a broken agents file.
         call_command("check", stdout=io.StringIO())
     except (ImproperlyConfigured, SystemCheckError) as error:
         print(f"ops/quickstart: {error}", file=sys.stderr)

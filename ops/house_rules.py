@@ -1,7 +1,7 @@
-"""Words that must not stand in the project: registry hosts, options that name an index, paths of one machine.
+"""Text that must not be in the project: hosts of package registries, options that name an index, paths of one machine.
 
-Whoever installs chooses their own index or mirror, so a host written down here would be wrong for somebody; and a path of the
-machine a line was written on is wrong for everybody else.
+Each installation chooses its own index or mirror, so a host in the project would be wrong for some; and a path of the
+machine on which a line was written is wrong on all others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def files() -> Iterator[Path]:
 
 
 def faults(name: str, text: str) -> list[str]:
-    # Where this very checkout stands must not stand in it either; "/" and its children are too short to mean anything.
+    # The path of this checkout too, unless it is "/" or a child of it, which is too short to mean anything.
     here = str(ROOT) + "/" if len(ROOT.parts) > 2 else None
     found = []
     for number, line in enumerate(text.splitlines(), 1):

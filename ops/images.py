@@ -1,7 +1,7 @@
-"""Pins the images that the Dockerfile and compose.yaml start from: `python -m ops.images` asks for each tag's digest.
+"""Pins the images of the Dockerfile and compose.yaml by digest: `python -m ops.images`, called by ops/lock --images.
 
-The lock is the reference itself (`redis:7@sha256:…`): whichever registry or mirror an engine is set up with, it must deliver
-these very images. Asking takes docker with buildx and a way to a registry; no host is named here.
+The reference itself is the lock (`redis:7@sha256:…`): any registry or mirror must deliver exactly these images. It needs
+docker with buildx and access to a registry; no host is named here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ REFERENCE = re.compile(r"^((?:ARG PYTHON=| +image: ))([a-z][\w./-]*:[\w.-]+)(@sh
 
 
 class DigestError(Exception):
-    """A digest could not be found out."""
+    """The digest of an image is not known."""
 
 
 def references(text: str) -> dict[str, str]:
-    """Image to digest ("" without one), our own image left out."""
+    """Image to digest ("" without one), without our own image."""
     return {match[2]: (match[3] or "").removeprefix("@") for match in REFERENCE.finditer(text) if not match[2].startswith(OWN)}
 
 
@@ -41,7 +41,7 @@ def newest_digest(image: str) -> str:
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise DigestError(f"{image}: docker cannot be asked: {type(error).__name__}") from None
+        raise DigestError(f"{image}: docker cannot be run: {type(error).__name__}") from None
     digest = done.stdout.strip()
     if done.returncode or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise DigestError(f"{image}: docker returned no digest: {done.stderr.strip()[-300:] or digest[:100]}")

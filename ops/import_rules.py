@@ -1,8 +1,8 @@
-"""Which module may import which library: what the import contract in pyproject.toml cannot say.
+"""Import rules that the contract in pyproject.toml cannot express, and the list of modules that append to the journal.
 
-The contract's tool sees a library as a whole. Here are the rules about a part of one (`django.http`, not `django`), and those of
-the kind "only this module": each library with a way into the core has one door there. And which modules of the core may
-open a transaction that appends to the journal, and which one writes messages, tool calls and a turn's parts.
+The contract's tool knows a library only as a whole. Here are rules about a part of one (`django.http`, not `django`) and
+rules of the kind "only this module imports it". A module of the core that opens a transaction which appends to the journal
+must be in the list TRANSACTIONS, and only one module writes messages, tool calls and a turn's parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Rule:
-    """Below `where`, `what` is imported by `only` alone; by nobody if that is empty."""
+    """In the folder `where`, only the module `only` imports `what`; if it is empty, no module does."""
 
     where: str
     what: str
@@ -35,8 +35,13 @@ RULES = (
         "sessions_app/core", "channels", "only core.log.broadcast uses the channel layer", only="sessions_app/core/log/broadcast/"
     ),
     Rule("sessions_app/core", "celery", "only core.turns.tasks knows Celery", only="sessions_app/core/turns/tasks.py"),
-    Rule("sessions_app", "asgiref.sync.sync_to_async", "the ORM has one door for loops", "sessions_app/core/base/database.py"),
-    Rule("agenthost", "asgiref.sync.sync_to_async", "the ORM has one door for loops"),
+    Rule(
+        "sessions_app",
+        "asgiref.sync.sync_to_async",
+        "only core.base.database brings loops to the ORM",
+        "sessions_app/core/base/database.py",
+    ),
+    Rule("agenthost", "asgiref.sync.sync_to_async", "only core.base.database brings loops to the ORM"),
 )
 
 _WRITERS = {
@@ -64,7 +69,7 @@ _HISTORY_SQL = re.compile(
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Every imported name with its full path; names of the module's own package (relative imports) are no concern."""
+    """(line, full path) of every imported name, without relative imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -162,8 +167,8 @@ def _history(name: str, text: str) -> list[str]:
 def _transactions(name: str, text: str) -> list[str]:
     lines = list(transactions(ast.parse(text)))
     if name in TRANSACTIONS:
-        return [] if lines else [f"{name}: opens no journal.transaction any more: take it off ops/import_rules.py"]
-    return [f"{name}:{line}: opens journal.transaction: only those in ops/import_rules.py may" for line in lines]
+        return [] if lines else [f"{name}: does not open journal.transaction; remove it from TRANSACTIONS (ops/import_rules.py)"]
+    return [f"{name}:{line}: opens journal.transaction; only modules in TRANSACTIONS (ops/import_rules.py) may" for line in lines]
 
 
 def _imports(name: str, text: str) -> list[str]:

@@ -1,12 +1,12 @@
-"""Whether the previous release runs on the new schema.
+"""Checks that the previous release can run on the new schema.
 
-During an upgrade the old processes still work on the migrated database. So a column that they read must stay, and a column
-that they do not know must have a value when they insert. What an operation breaks is judged by its kind and by the state
-before it; a new constraint that old rows or old code violate is beyond this check, and so is SQL written by hand.
+During an upgrade, processes of the previous release use the migrated database. So a column that they read must stay, and a
+column that they do not know must have a value when they insert. Each operation is judged by its kind and the state before
+it. Not covered: a new constraint that old rows or old code violate, and custom SQL.
 
-`sessions_app/migrations/released.txt` lists what the last release shipped; only newer ones are judged. A migration that must
-break a rule says why in `breaks_previous_release = "reason"`: processes of the previous release then refuse the new schema
-(sessions_app.core.records.installation), and the changelog tells whoever upgrades.
+`sessions_app/migrations/released.txt` lists the migrations of the last release; only newer ones are checked. A migration that
+must break a rule gives the reason in `breaks_previous_release = "reason"`: processes of the previous release then refuse the
+new schema (sessions_app.core.records.installation), and the changelog has to mention it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def faults_of(operation: Operation, app: str, before: ProjectState) -> Iterator[
 
 
 def faults(migration: Migration, before: ProjectState) -> list[str]:
-    """What this migration would break; `before` is the state it starts from."""
+    """Operations of this migration that break the previous release; `before` is the state it starts from."""
     name = f"{migration.app_label}.{migration.name}"
     found = [f"{name}: {fault}" for fault in _walk(migration, before.clone())]
     reason: str | None = getattr(migration, "breaks_previous_release", None)
@@ -52,7 +52,7 @@ def faults(migration: Migration, before: ProjectState) -> list[str]:
     if _of_kind(migration.operations, kinds.RunPython) and not all(
         isinstance(operation, kinds.RunPython) for operation in migration.operations
     ):
-        found.append(f"{name}: schema and data steps stand apart; move RunPython to a migration of its own")
+        found.append(f"{name}: it mixes schema and data steps; move RunPython to its own migration")
     return found
 
 
@@ -61,7 +61,7 @@ def _walk(migration: Migration, state: ProjectState) -> Iterator[str]:
     for operation in migration.operations:
         if isinstance(operation, kinds.CreateModel):
             created.add(operation.name_lower)
-        # A table that is made here is unknown to the previous release.
+        # The previous release does not know a table that is created here.
         if not (isinstance(operation, FieldOperation | IndexOperation) and operation.model_name_lower in created):
             yield from faults_of(operation, migration.app_label, state)
         operation.state_forwards(migration.app_label, state)
@@ -85,7 +85,7 @@ def main() -> int:
     found = [f"{app}: two heads, {' and '.join(names)}" for app, names in loader.detect_conflicts().items() if app in ours]
     known = {f"{app}.{name}" for app, name in loader.disk_migrations}
     found += [f"{name}: was released and is gone" for name in sorted(released - known)]
-    # Before the first release there is nothing to stay compatible with.
+    # Before the first release no schema has to stay compatible.
     if released and not found:
         for (app, name), migration in sorted(loader.disk_migrations.items()):
             if app in ours and f"{app}.{name}" not in released:

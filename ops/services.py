@@ -1,8 +1,8 @@
-"""A Postgres and a Redis of one's own: found on this machine, started on a free port, gone afterwards.
+"""Starts a temporary Postgres and Redis on free ports, for tests and measurements.
 
-For tests and measurements, not for keeping data. Programs come from the wheels that carry them, else from the system's
-packages. Both servers listen on the loopback address only and ask for a password made for this start, so other users of the
-machine stay out. Postgres refuses to run as root: as root it runs as `postgres` or `nobody`.
+The programs come from wheels that contain them, else from the system's packages. Both servers listen on the loopback address
+only and have a random password, so that other users of the machine have no access. Postgres refuses to run as root: it then
+runs as `postgres` or `nobody`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ MAX_CONNECTIONS = 300
 
 
 class ServiceMissingError(Exception):
-    """A server's programs were not found, or it did not start; the text says what to do."""
+    """A server's programs were not found, or it did not start. The text says what to do."""
 
 
 def free_port() -> int:
-    """A port that stays ours: no connection or other process gets it while our server is not there yet, or is started again."""
+    """A free port, reserved for this process: no connection or other process gets it before our server starts, or restarts."""
     probe = socket.socket()
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     probe.bind(("127.0.0.1", 0))
     port: int = probe.getsockname()[1]
     if sys.platform == "linux":
-        # A socket that does not listen lets another that reuses addresses, as servers do, bind and listen here.
+        # A bound socket that does not listen reserves the port; a server that reuses addresses can still bind it.
         atexit.register(probe.close)
     else:
         probe.close()
@@ -47,10 +47,10 @@ def free_port() -> int:
 
 
 class Postgres:
-    """One Postgres server with its data in `home`, from `start` to `stop`; may be started again after either end."""
+    """One Postgres server with its data in `home`. It may be started again after `stop` and `kill`."""
 
     def __init__(self, home: Path, *, crash_safe: bool = False) -> None:
-        """`crash_safe` keeps fsync: without it the server survives its own death, but not the machine's, and is much faster."""
+        """With `crash_safe`, fsync is on. Without, data survives a crash of the server, not of the machine; it is much faster."""
         self.home = home
         self.port = 0
         self._crash_safe = crash_safe
@@ -67,7 +67,7 @@ class Postgres:
 
     @property
     def pid(self) -> int | None:
-        """The server's, whose children are its backends; None while it does not run."""
+        """The process id of the server, the parent of its backends; None while it does not run."""
         return None if self._process is None else self._process.pid
 
     def url(self, database: str = "postgres") -> str:
@@ -78,7 +78,7 @@ class Postgres:
             self._programs = self._own_copy(postgres_programs())
         if not self.data.exists():
             self._initialise()
-        # A test that kills the server starts it again under the same address.
+        # A server that is started again keeps its address.
         self.port = self.port or free_port()
         settings = {
             "port": self.port,
@@ -98,7 +98,7 @@ class Postgres:
                 stdout=log,
                 stderr=log,
                 cwd=self.home,
-                # Ctrl-C goes to whoever asked for the server; it ends when they are done with it.
+                # Ctrl-C must not reach the server: the process that started it stops it.
                 start_new_session=True,
                 user=self._user,
                 group=self._group,
@@ -111,8 +111,8 @@ class Postgres:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """As a crash: nothing is flushed, the next start recovers."""
-        # Not SIGKILL: it would leave the server's children behind, and a start beside them is refused.
+        """Simulate a crash: nothing is flushed, and the next start recovers."""
+        # Not SIGKILL: the server's children would stay, and the next start would be refused.
         self._end(signal.SIGQUIT)
 
     def _end(self, how: signal.Signals) -> None:
@@ -170,7 +170,7 @@ class Postgres:
             raise ServiceMissingError(f"initdb failed: {done.stderr.strip()[-400:]}")
 
     def _own_copy(self, programs: Path) -> Path:
-        """The programs, where the account may run them: a checkout in root's home is closed to it."""
+        """The programs; copied if the account cannot read them, as in a checkout in root's home."""
         if self._user is None or open_to_all(programs):
             return programs
         package = programs.parent.parent
@@ -190,7 +190,7 @@ class Postgres:
 
 
 class Redis:
-    """One Redis server that keeps nothing, from `start` to `stop`; may be started again."""
+    """One Redis server that stores nothing. It may be started again."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -218,7 +218,7 @@ class Redis:
             "daemonize no",
         ]
         with (self.home / "redis.log").open("ab") as log:
-            # The configuration goes through stdin: a command line, with its password, is everybody's to read.
+            # The configuration comes from stdin: other users can read a command line, and with it the password.
             self._process = subprocess.Popen(
                 [program, "-"], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.home, start_new_session=True
             )
@@ -263,7 +263,7 @@ class Redis:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A place for servers' data that is removed afterwards; other accounts may pass through it, not look into it."""
+    """A temporary folder for servers' data. Other accounts may enter it, not list it."""
     path = Path(tempfile.mkdtemp(prefix="agenthost-"))
     path.chmod(0o711)
     try:
@@ -280,7 +280,7 @@ def _unprivileged_account() -> pwd.struct_passwd | None:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise ServiceMissingError("Postgres does not run as root, and there is neither a user postgres nor a user nobody here")
+    raise ServiceMissingError("Postgres does not run as root, and this machine has neither a user postgres nor a user nobody")
 
 
 def open_to_all(path: Path) -> bool:
@@ -288,7 +288,7 @@ def open_to_all(path: Path) -> bool:
 
 
 def _package(name: str) -> Path | None:
-    """Where an installed package stands, without importing it."""
+    """The folder of an installed package, without importing it."""
     found = importlib.util.find_spec(name)
     return Path(found.origin).parent if found is not None and found.origin is not None else None
 
@@ -310,7 +310,7 @@ def postgres_programs() -> Path:
         if (programs / "postgres").exists() and (programs / "initdb").exists():
             return programs
     raise ServiceMissingError(
-        "no Postgres here, and no wheel carries one for this platform: install it (Debian, Ubuntu: apt-get install "
+        "no Postgres was found, and no wheel contains one for this platform: install it (Debian, Ubuntu: apt-get install "
         "postgresql; macOS: brew install postgresql@17) or set DATABASE_URL"
     )
 
@@ -323,13 +323,13 @@ def redis_program() -> Path:
     if on_path is not None:
         return Path(on_path)
     raise ServiceMissingError(
-        "no Redis here, and no wheel carries one for this platform: install it (Debian, Ubuntu: apt-get install "
+        "no Redis was found, and no wheel contains one for this platform: install it (Debian, Ubuntu: apt-get install "
         "redis-server; macOS: brew install redis) or set REDIS_URL"
     )
 
 
 def main() -> int:
-    """`python -m ops.services`: both servers until Ctrl-C, for work by hand."""
+    """`python -m ops.services`: runs both servers until Ctrl-C and prints their URLs."""
     with folder() as home:
         postgres, redis = Postgres(home), Redis(home)
         try:

@@ -1,1 +1,1 @@
-"""Measures the server in its production shape against the floor: the same load straight at a scripted model server."""
+"""Benchmark: the server in its production shape, compared with the floor, the same load sent to a scripted model server."""

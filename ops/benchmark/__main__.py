@@ -1,4 +1,4 @@
-"""`ops/bench`: starts the installation, measures row after row, prints the table."""
+"""`ops/bench`: starts an installation, measures each row, prints the table."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def arguments() -> argparse.Namespace:
     listed = "\n".join(f"  {row.name:12}  {row.what}" for row in ROWS)
     parser = argparse.ArgumentParser(
         prog="ops/bench",
-        description="Measures the server in its production shape against the same load straight at a scripted model server.",
+        description="Compares the server in its production shape with the same load sent directly to a scripted model server.",
         epilog=f"rows:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--runs", type=int, metavar="N", help="medians of so many runs (default: 5, with --quick 1)")
+    parser.add_argument("--runs", type=int, metavar="N", help="number of runs whose median is shown (default: 5, with --quick 1)")
     parser.add_argument(
         "--only", action="append", choices=[row.name for row in ROWS], metavar="ROW", help="this row; may be repeated"
     )
-    parser.add_argument("--quick", action="store_true", help="small numbers: shows that it works, its figures say little")
+    parser.add_argument("--quick", action="store_true", help="small loads, to check that it works; the figures mean little")
     parser.add_argument("--webs", type=int, default=1, metavar="N", help="web processes (default: 1)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="worker processes (default: 1)")
     parsed = parser.parse_args()
     parsed.runs = parsed.runs or (1 if parsed.quick else 5)
     if min(parsed.runs, parsed.webs, parsed.workers) < 1:
-        parser.error("numbers from 1 on are needed")
+        parser.error("--runs, --webs and --workers must be at least 1")
     return parsed
 
 
@@ -65,12 +65,12 @@ async def all_measured(bench: Bench, rows: list[Row], runs: int) -> None:
 def main() -> int:
     parsed = arguments()
     if not measure.available():
-        say("there is no /proc here; the figures of processes stand there.")
+        say("this system has no /proc, which the figures of processes are read from.")
         return 1
     size = QUICK if parsed.quick else FULL
     rows = [row for row in ROWS if parsed.only is None or row.name in parsed.only]
     if table.busy():
-        say("this machine is at work already: its figures say little")
+        say("this machine is busy: the figures mean little")
     print(f"{table.machine()}; {parsed.webs} web, {parsed.workers} worker; median of {parsed.runs}\n", flush=True)
     with ExitStack() as stack:
         home = stack.enter_context(services.folder())
@@ -92,7 +92,7 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 if __name__ == "__main__":
-    # Whatever was started is ended by whoever unwinds.
+    # As Ctrl-C: the exit stack stops everything that was started.
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGHUP, _stop)
     try:

@@ -1,4 +1,4 @@
-"""Clients that cost little: connections that note when tokens arrive, and crowds of them."""
+"""Load generator: cheap HTTP connections that record when tokens arrive, and groups of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ANSWER_SECONDS = 300.0
 
 
 class LoadError(Exception):
-    """The server did not do what was measured, so there is no figure."""
+    """The server did not do the work that was to be measured, so there is no figure."""
 
 
 @dataclass(slots=True)
 class Watched:
-    """A stream as its client saw it: when it was asked for, when something with tokens in it arrived."""
+    """A stream as its client saw it: the time of the request, and of each read that had tokens."""
 
     asked: float
     arrivals: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ def request(method: str, path: str, key: str, body: dict[str, Any] | None = None
 
 
 class Connection(asyncio.Protocol):
-    """One kept connection, one request at a time. Nothing is parsed that a figure does not need."""
+    """One persistent connection, one request at a time. Parses only as much as the figures need."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -68,11 +68,11 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     async def ask(self, asked: bytes) -> bytes:
-        """The body of a whole answer; LoadError unless its status is one of success."""
+        """Send a request and return the body of the response; LoadError if its status is not 2xx."""
         return await self._send(asked)
 
     async def watch(self, asked: bytes) -> Watched:
-        """A stream of tokens until its end."""
+        """Send a request and record its stream of tokens until the end."""
         self._watched = watched = Watched(time.monotonic())
         self._heard = False
         self._tail = b""
@@ -88,9 +88,9 @@ class Connection(asyncio.Protocol):
         try:
             return await asyncio.wait_for(self._answered, _ANSWER_SECONDS)
         except TimeoutError:
-            raise LoadError(f"no end of an answer within {_ANSWER_SECONDS:g} s") from None
+            raise LoadError(f"a response did not end within {_ANSWER_SECONDS:g} s") from None
 
-    # What the transport calls
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
             if not data.startswith(b"HTTP/1.1 200"):
                 self._fail(data[:400].decode(errors="replace"))
                 return
-        # A token may be cut by the edge of a read; five bytes of the one before are never a whole one.
+        # A read may end inside a token; the last five bytes of the one before are never a whole token.
         tokens = (self._tail[-5:] + data).count(TOKEN)
         if tokens:
             self._watched.arrivals.append(time.monotonic())
@@ -138,14 +138,14 @@ class Connection(asyncio.Protocol):
 
 @dataclass(slots=True)
 class Line:
-    """A connection and the request for one stream of tokens, which can be sent again and again."""
+    """A connection and the request for one stream of tokens, which can be sent repeatedly."""
 
     connection: Connection
     asked: bytes
 
 
 class Floor:
-    """The model server itself."""
+    """The target of the floor: the model server itself."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -157,7 +157,7 @@ class Floor:
 
 
 class Ours:
-    """The server, one agent for each of the model server's models; connections go round its web processes."""
+    """The target of our figures: the server, with one agent per model. Connections are spread over its web processes."""
 
     def __init__(self, ports: Sequence[int], key: str) -> None:
         self._ports, self._key = ports, key
@@ -178,7 +178,7 @@ class Ours:
         return request("POST", f"/aap/v3/sessions/{session}/turns", self._key, body)
 
     async def start(self, session: str) -> None:
-        """A turn that is accepted and left to itself."""
+        """Start a turn and disconnect when it is accepted."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._ports[0])
         try:
             writer.write(self.turn(session))
@@ -206,7 +206,7 @@ async def in_turn(line: Line, count: int) -> list[Watched]:
 
 
 async def crowd(lines: Sequence[Line], turns: int, spread: float) -> list[Watched]:
-    """All lines at once, their first turns begun evenly over ``spread`` seconds."""
+    """Run all lines at the same time; their first turns start evenly over ``spread`` seconds."""
 
     async def one(number: int, line: Line) -> list[Watched]:
         await asyncio.sleep(spread * number / len(lines))
@@ -222,7 +222,7 @@ def close(lines: Sequence[Line]) -> None:
 
 
 def check(watched: Sequence[Watched], tokens: int) -> None:
-    """Every stream brought all its tokens: a server that loses some is quick for nothing."""
+    """Raise LoadError unless every stream had all its tokens: a server that loses some has no valid figures."""
     wrong = [each.tokens for each in watched if each.tokens != tokens]
     if wrong:
-        raise LoadError(f"{len(wrong)} of {len(watched)} streams brought {wrong[0]} tokens instead of {tokens}")
+        raise LoadError(f"{len(wrong)} of {len(watched)} streams had {wrong[0]} tokens instead of {tokens}")

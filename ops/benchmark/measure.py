@@ -1,4 +1,4 @@
-"""What processes have used, read from /proc, and the figures that several runs make together."""
+"""CPU and memory of processes, read from /proc, and the medians of figures over several runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def available() -> bool:
 
 
 def _fields(pid: int) -> list[str]:
-    # The name in parentheses may itself hold blanks and parentheses.
+    # The name in parentheses may contain blanks and parentheses.
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def _tree(roots: Iterable[int]) -> list[int]:
-    """The processes and all that descend from them."""
+    """The processes and all their descendants."""
     parents: dict[int, list[int]] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -38,7 +38,7 @@ def _tree(roots: Iterable[int]) -> list[int]:
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
-    """What the processes and their descendants have used until now, ended children included."""
+    """CPU time of the processes and their descendants until now, with children that have ended."""
     total = 0
     for pid in _tree(roots):
         try:
@@ -66,7 +66,7 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one run measured for one line of the table. ``at_most``/``at_least``: what ours must be."""
+    """A measured value of one run, for one line of the table. ``at_most`` and ``at_least`` are the goals for ours."""
 
     label: str
     unit: str
@@ -94,7 +94,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """Of each run its own: what disturbs a run disturbs both sides of it."""
+        """The median of each run's own ratio: a disturbance affects both sides of a run."""
         ratios = [each.ours / each.floor for each in self.figures if each.floor]
         return median(ratios) if ratios else None
 
@@ -104,7 +104,7 @@ class Result:
 
     @property
     def reached(self) -> bool | None:
-        """Whether ours is what it must be; None if nothing was asked of it."""
+        """Whether ours meets its goal; None without a goal."""
         figure = self.figures[0]
         if figure.at_most is not None:
             return self.ours <= figure.at_most

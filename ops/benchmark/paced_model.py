@@ -1,8 +1,8 @@
-"""A model server that paces tokens: chat completions whose model's name says how many and how fast.
+"""A scripted model server: chat completions with the number and rate of tokens that the model's name gives.
 
-`paced-200-20` says 200 tokens at 20 a second, the first after one interval; a rate of 0 means as fast as they can be written.
-Each token is an event, a chunk and a write of its own, as models send them. It is to cost next to nothing: what it needs is part
-of every figure, of the floor's and of ours. `python -m ops.benchmark.paced_model` prints its port and serves until it is ended.
+`paced-200-20` sends 200 tokens at 20 a second, the first after one interval; with a rate of 0, as fast as they can be written.
+Each token is its own event, chunk and write, as models send them. It must be cheap: its cost is part of every figure, of the
+floor's and of ours. `python -m ops.benchmark.paced_model` prints its port and serves until it is stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured: each row a load, put on ours and, where that says something, on the floor right before."""
+"""The rows of the benchmark. Each puts a load on our server and, where it is comparable, on the floor right before."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ops.benchmark.measure import Figure, percentile
 from ops.benchmark.paced_model import model
 
 _SETTLE_SECONDS = 0.5
-"""What a stream's end leaves to be done belongs to its cost."""
+"""Work that follows the end of a stream belongs to its cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is asked: everything, or as much as shows that the rows work."""
+    """The size of the loads: FULL to measure, QUICK to check that the rows work."""
 
     single_turns: int = 40
     paced_seconds: float = 10
@@ -61,7 +61,7 @@ _BURST = model(_BURST_TOKENS, 0)
 _HOT_TOKENS, _HOT_STREAMS = 200, 200
 _HOT = model(_HOT_TOKENS, 0)
 _SLOW = model(60, 0.1)
-"""For as long as anything is measured beside it, and next to no work."""
+"""Long enough for any measurement, with hardly any work."""
 
 
 def _paced(rate: int, size: Size) -> tuple[str, int]:
@@ -70,13 +70,13 @@ def _paced(rate: int, size: Size) -> tuple[str, int]:
 
 
 def models(size: Size) -> list[str]:
-    """All that the rows ask for: the server needs an agent for each."""
+    """All models that the rows use; the server needs an agent for each."""
     return list(dict.fromkeys([_SINGLE, _BURST, _HOT, _SLOW, _paced(50, size)[0], _paced(20, size)[0]]))
 
 
 @dataclass
 class Bench:
-    """What rows work with. ``stack`` ends what a row starts beside the installation."""
+    """The context of the rows. ``stack`` stops processes that a row starts in addition to the installation."""
 
     size: Size
     home: Path
@@ -85,7 +85,7 @@ class Bench:
     stack: ExitStack
     say: Callable[[str], None]
     kept: dict[str, Any] = field(default_factory=dict)
-    """What a row prepares once for all its runs, by a name of its own."""
+    """Values that a row prepares for all its runs, by name."""
 
     @property
     def floor(self) -> Floor:
@@ -101,7 +101,7 @@ Measure = Callable[[Bench], Awaitable[list[Figure]]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``measure`` is one run. An empty answer: it cannot be had here, and why has been said."""
+    """``measure`` is one run. It returns nothing if the row cannot be measured here, and logs the reason."""
 
     name: str
     what: str
@@ -118,7 +118,7 @@ async def _lines(target: Floor | Ours, count: int, asked: str) -> AsyncIterator[
 
 
 async def warm_up(bench: Bench) -> None:
-    """What a process does for the first time is nobody's figure."""
+    """Run each kind of request a few times: first times are not measured."""
     async with _lines(bench.ours, 4, _SINGLE) as lines:
         await load.crowd(lines, 5, 0.1)
 
@@ -147,7 +147,7 @@ async def _first_delta(bench: Bench) -> list[Figure]:
 
 
 def _cpu(bench: Bench, before: dict[str, float], count: int, what: str, units: float, unit: str) -> list[Figure]:
-    """What has been used since ``before`` for each of ``count``, and by whom."""
+    """CPU since ``before`` per item of ``count``, in total and by process."""
     after = bench.installation.cpu_by_part()
     spent = {part: (after[part] - before[part]) / count * units for part in after}
     parts = [Figure(f"of it {part}, {what}", unit, used) for part, used in spent.items()]
@@ -155,7 +155,7 @@ def _cpu(bench: Bench, before: dict[str, float], count: int, what: str, units: f
 
 
 async def _paced_load(bench: Bench, target: Floor | Ours, streams: int, rate: int) -> list[Watched]:
-    """Streams whose starts are spread over the time that one takes; those that end begin again."""
+    """Streams whose starts are spread over the duration of one; each is repeated when it ends."""
     name, tokens = _paced(rate, bench.size)
     async with _lines(target, streams, name) as lines:
         watched = await load.crowd(lines, bench.size.paced_turns, bench.size.paced_seconds)
@@ -229,7 +229,7 @@ async def _burst(bench: Bench) -> list[Figure]:
 
 
 async def _idle(bench: Bench) -> list[Figure]:
-    """Joined streams that wait for turns to come: nothing goes over them but comments."""
+    """Streams that wait for later turns: only keep-alive comments are sent on them."""
     figures = []
     ours, installation = bench.ours, bench.installation
     memory_before = measure.resident_mib(installation.own_pids)
@@ -310,7 +310,7 @@ async def _list(bench: Bench) -> list[Figure]:
 
 
 async def _walk(ours: Ours, requests: int) -> list[float]:
-    """Page after page, from the first again after the last; how long each took."""
+    """The duration of each page request: page after page, starting again after the last."""
     (connection,) = await ours.connections(1)
     took = []
     cursor: str | None = None
@@ -331,7 +331,7 @@ async def _history(bench: Bench) -> list[Figure]:
     for count in bench.size.histories:
         (connection,) = await ours.connections(1)
         try:
-            # A new one each time: the turns below make it longer.
+            # A new session each time, because the turns below make it longer.
             said = [{"role": "assistant" if n % 2 else "user", "content": f"Message {n} of a long talk."} for n in range(count)]
             session = await ours.session(connection, _SINGLE, said)
             took = []
@@ -360,7 +360,7 @@ async def _long_talk(bench: Bench) -> list[Figure]:
             said = [{"role": "assistant" if n % 2 else "user", "content": f"Message {n} of a long talk."} for n in range(count)]
             lines[count] = Line(connection, ours.turn(await ours.session(connection, LONG_TALK, said)))
             await load.in_turn(lines[count], 3)
-        # By turns, so that both have the same machine.
+        # In alternation, so that both see the same state of the machine.
         for _ in range(bench.size.single_turns):
             for count, line in lines.items():
                 watched[count] += await load.in_turn(line, 1)
@@ -378,7 +378,7 @@ async def _long_talk(bench: Bench) -> list[Figure]:
 
 
 async def _workers(bench: Bench) -> list[Figure]:
-    """One tenant, unpaced: all workers want the same counter."""
+    """One tenant, unpaced: all workers compete for the same counter."""
     figures = []
     try:
         for count in bench.size.workers:
@@ -394,7 +394,7 @@ async def _workers(bench: Bench) -> list[Figure]:
 
 
 async def _fairness(bench: Bench) -> list[Figure]:
-    """A tenant's turns, one at a time, alone and beside another's crowd that has all the places it can get."""
+    """A tenant's turns, one at a time, alone and while another tenant has as many queued turns as it may have."""
     key = bench.kept.get("other tenant")
     if key is None:
         key = bench.kept["other tenant"] = bench.installation.issue_key("bench-other")
@@ -413,7 +413,7 @@ async def _fairness(bench: Bench) -> list[Figure]:
 
 
 async def _stand_in_line(bench: Bench) -> list[str]:
-    """Sessions with an accepted turn each, of which nobody listens to what it says."""
+    """Create sessions, each with an accepted turn whose stream no client reads."""
     ours, waiting = bench.ours, bench.size.crowd
     sessions: list[str] = []
 
@@ -464,7 +464,7 @@ async def _slow_disk(bench: Bench) -> list[Figure]:
 
 
 def _on_slow_disk(bench: Bench) -> Installation | None:
-    """A second installation, kept for the other runs."""
+    """A second installation, reused by the other runs; None if this machine cannot have a slow disk."""
     if "slow disk" not in bench.kept:
         home = bench.home / "slow"
         home.mkdir(mode=0o711)

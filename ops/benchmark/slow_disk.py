@@ -1,4 +1,4 @@
-"""A disk that takes 3 ms for every fsync: a small library, built here and loaded into Postgres before the system's own."""
+"""Simulates a disk that takes 3 ms per fsync: a small library that is built here and preloaded into Postgres."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ int fdatasync(int file) { return slowly("fdatasync", file); }
 
 
 class NoSlowDiskError(Exception):
-    """It cannot be had here; the text says why."""
+    """A slow disk cannot be simulated here. The text says why."""
 
 
 @contextmanager
 def postgres(home: Path) -> Iterator[services.Postgres]:
-    """A Postgres that runs, on such a disk."""
+    """Run a Postgres on such a disk."""
     library = _built(home)
     server = services.Postgres(home, crash_safe=True)
     before = os.environ.get("LD_PRELOAD")
-    # The server's children inherit it, and nothing else is started meanwhile.
+    # The server and its children inherit it; no other process is started meanwhile.
     os.environ["LD_PRELOAD"] = str(library)
     try:
         server.start()
@@ -54,7 +54,7 @@ def postgres(home: Path) -> Iterator[services.Postgres]:
     try:
         took = _commit_seconds(server) * 1000
         if took < MILLISECONDS:
-            raise NoSlowDiskError(f"a commit took {took:.1f} ms all the same")
+            raise NoSlowDiskError(f"a commit took only {took:.1f} ms")
         yield server
     finally:
         server.stop()
@@ -68,7 +68,7 @@ def _built(home: Path) -> Path:
     command = [compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library), "-ldl"]
     done = subprocess.run(command, input=_SOURCE % MILLISECONDS, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NoSlowDiskError(f"it could not be built: {done.stderr.strip()[-300:]}")
+        raise NoSlowDiskError(f"building the library failed: {done.stderr.strip()[-300:]}")
     # Postgres runs under another account.
     library.chmod(0o755)
     return library

@@ -12,7 +12,7 @@ from ops.benchmark.measure import Result
 
 
 def machine() -> str:
-    """In one line: what the figures depend on."""
+    """The machine and versions that the figures depend on, in one line."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = os.getloadavg()[0]
     parts = (
