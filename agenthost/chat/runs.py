@@ -41,7 +41,7 @@ class TurnEvent:
 
 
 class Run:
-    """When its events end, ``accepted``, ``turn`` and ``stopped`` hold the outcome."""
+    """One run of a turn. After its events, ``accepted``, ``turn`` and ``stopped`` hold the outcome."""
 
     def __init__(self, server: Server, session: str, mode: str, notify: Callable[[str], None]) -> None:
         self._server = server
