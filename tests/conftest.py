@@ -21,7 +21,7 @@ from tests.fakes.model_server import ModelServer
 
 if TYPE_CHECKING:
     from ops.services import Redis
-    from tests.cast import Cast
+    from tests.sample_tenants import SampleTenants
 
 
 def pytest_configure() -> None:
@@ -268,22 +268,22 @@ def model(_model_server: ModelServer) -> Iterator[ModelServer]:
     _model_server.forget()
 
 
-# --- the cast ---
+# --- sample tenants and agents ---
 
 
 @pytest.fixture
-def cast(transactional_db: None) -> Cast:
+def sample(transactional_db: None) -> SampleTenants:
     """Two tenants with keys, in real transactions."""
-    from tests.cast import make_cast
+    from tests.sample_tenants import make_sample_tenants
 
-    return make_cast()
+    return make_sample_tenants()
 
 
 @pytest.fixture
 def scripted_agents(model: ModelServer) -> Iterator[None]:
-    """The registry holds the cast's agents, and they ask the scripted model server."""
+    """The registry contains the sample agents, which use the scripted model server."""
     from agents_app import registry
-    from tests.cast import agents
+    from tests.sample_tenants import agents
 
     with registry.use(agents(model.url)):
         yield

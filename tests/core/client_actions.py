@@ -10,9 +10,9 @@ from sessions_app.core.records import stored_messages
 from sessions_app.core.sessions import inbox
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.models import Session, ToolCall, Turn
-from tests.cast import make_session_of_client
 from tests.core.conftest import World, wait_for
 from tests.core.dispatching import action
+from tests.sample_tenants import make_session_of_client
 
 SEED: list[dict[str, Any]] = [
     {"role": "system", "content": "S"},

@@ -1,4 +1,4 @@
-"""A cast for the core's tests: two tenants, an agent on the scripted model, a real worker in this process."""
+"""Fixtures of the core's tests: two tenants, an agent on the scripted model, a real worker in this process."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from sessions_app.core.base.errors import AddressTaken, AgentUnknown, Dispatched
 from sessions_app.core.records import addresses, clients, dispatches, session_changes
 from sessions_app.core.sessions import deleting, entries, listing
 from sessions_app.models import DispatchRecord, OptionValue
-from tests.cast import make_session_of_client
 from tests.core.conftest import World
 from tests.core.dispatching import action, events, of_tenant
 from tests.core.threads import at_once, errors_of
+from tests.sample_tenants import make_session_of_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -19,11 +19,11 @@ from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Measure, PendingMessage, Session, SessionClient, Turn
-from tests.cast import make_session_of_client
 from tests.core.conftest import World, wait_for
 from tests.core.dispatching import action
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import gate, text
+from tests.sample_tenants import make_session_of_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

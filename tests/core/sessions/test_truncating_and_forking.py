@@ -13,7 +13,6 @@ from sessions_app.core.records import options, stored_messages
 from sessions_app.core.sessions import deleting, entries, listing, state, truncating
 from sessions_app.core.sessions.creating import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
-from tests.cast import make_session_of_client
 from tests.core import tools
 from tests.core.client_actions import SEED, ends, make, put, said, start, state_of, waiting_call
 from tests.core.conftest import World, wait_for
@@ -22,6 +21,7 @@ from tests.core.law import _law_of_states  # noqa: F401 - checked after each tes
 from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, status, text
+from tests.sample_tenants import make_session_of_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

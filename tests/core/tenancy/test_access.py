@@ -15,8 +15,8 @@ from sessions_app.core.log import journal
 from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import access
 from sessions_app.models import Session
-from tests.cast import make_session_of_client
 from tests.core.conftest import World
+from tests.sample_tenants import make_session_of_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

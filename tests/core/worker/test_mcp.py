@@ -17,13 +17,13 @@ from sessions_app.core.sessions import connections, forms, state
 from sessions_app.core.sessions.inbox import UserMessage
 from sessions_app.core.turns import Permission
 from sessions_app.models import AgentDefinition, Form, Session, ToolCall, Turn
-from tests.cast import make_session_of_client
 from tests.core.conftest import World, kinds, turn_of, wait_for, wait_for_state
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
 from tests.fakes.mcp_server import McpServer, serving
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
+from tests.sample_tenants import make_session_of_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

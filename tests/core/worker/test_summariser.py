@@ -20,11 +20,11 @@ from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
-from tests.cast import make_session_of_client
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
 from tests.core.threads import in_thread
 from tests.fakes.model_server import ModelServer, RecordedRequest, content_text
 from tests.fakes.steps import call, gate, status, text, usage
+from tests.sample_tenants import make_session_of_client
 
 LIMIT = 600
 SCRIBES_LIMIT = 5_000

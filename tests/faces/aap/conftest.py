@@ -1,4 +1,4 @@
-"""A cast for the face's tests: two tenants with keys of several scopes, and agents that nobody runs here."""
+"""Fixtures of AAP's tests: two tenants with keys of several scopes, and agents whose turns do not run."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.jsonrpc import INTERNAL_ERROR, RPCError
 from sessions_app.ahp.versions.v0_1.wire import commands, envelopes
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.cast import Cast
 from tests.e2e.ahp_watcher import Watcher
 from tests.faces.ahp.generated import fitting, spoiled
+from tests.sample_tenants import SampleTenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,7 +65,7 @@ async def _ready(host: str, key: str) -> AsyncIterator[Watcher]:
 @pytest.mark.rule("R20", "R27", "R28", "R31")
 @few
 @given(data=st.data())
-def test_commands_of_every_shape_get_one_answer_each(host: str, cast: Cast, data: st.DataObject) -> None:
+def test_commands_of_every_shape_get_one_answer_each(host: str, sample: SampleTenants, data: st.DataObject) -> None:
     asked: list[tuple[str, Any]] = []
     for _ in range(15):
         method = data.draw(st.sampled_from(ASKED))
@@ -77,7 +77,7 @@ def test_commands_of_every_shape_get_one_answer_each(host: str, cast: Cast, data
         asked.append((method, params))
 
     async def ask() -> None:
-        async with _ready(host, cast.alice.key) as client:
+        async with _ready(host, sample.alice.key) as client:
             for number, (method, params) in enumerate(asked):
                 frame = {"jsonrpc": "2.0", "id": f"{method} {number}", "method": method, "params": params}
                 await client.send(jsonrpc.encode(frame))
@@ -94,7 +94,7 @@ def test_commands_of_every_shape_get_one_answer_each(host: str, cast: Cast, data
 @few
 @given(data=st.data())
 def test_actions_of_every_shape_are_echoed_rejected_or_ignored_and_states_agree(
-    host: str, cast: Cast, data: st.DataObject
+    host: str, sample: SampleTenants, data: st.DataObject
 ) -> None:
     said: list[Any] = []
     for _ in range(20):
@@ -106,7 +106,7 @@ def test_actions_of_every_shape_are_echoed_rejected_or_ignored_and_states_agree(
         said.append(action)
 
     async def say() -> None:
-        async with _ready(host, cast.alice.key) as client:
+        async with _ready(host, sample.alice.key) as client:
             for seq, action in enumerate(said, 1):
                 await client.notify("dispatchAction", {"clientSeq": seq, "action": action})
             last = {"type": "session/titleChanged", "session": URI, "title": "the last"}

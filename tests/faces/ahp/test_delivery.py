@@ -14,9 +14,9 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.log import broadcast
 from sessions_app.core.records import session_changes
-from tests.cast import Cast, make_session
 from tests.core.log.feed.conftest import Weather
 from tests.e2e.ahp_watcher import Watcher, without_clock
+from tests.sample_tenants import SampleTenants, make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.rule("R6", "R65", "R67", "R280", "R281", "R282")
 @pytest.mark.parametrize("seed", range(5))
 async def test_clients_miss_nothing_when_announcements_are_lost_late_or_doubled(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, seed: int
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     weather = Weather(chance=random.Random(seed), lost=0.2, twice=0.2, late=0.3)
     monkeypatch.setattr(broadcast, "announce", weather)
     chance = random.Random(1000 + seed)
-    caller = cast.alice.caller
+    caller = sample.alice.caller
     sessions = [await database.run(make_session, caller) for _ in range(2)]
     uris = [f"echo:/{session.public_id}" for session in sessions]
-    client = Watcher(host, cast.alice.key, "watcher")
+    client = Watcher(host, sample.alice.key, "watcher")
     await client.open()
     await client.initialize(ROOT, *uris)
 
@@ -70,11 +70,11 @@ async def test_clients_miss_nothing_when_announcements_are_lost_late_or_doubled(
 
 
 @pytest.mark.rule("R6", "R64", "R65")
-async def test_a_subscription_during_changes_begins_exactly_at_its_snapshot(host: str, cast: Cast) -> None:
-    caller = cast.alice.caller
+async def test_a_subscription_during_changes_begins_exactly_at_its_snapshot(host: str, sample: SampleTenants) -> None:
+    caller = sample.alice.caller
     session = await database.run(make_session, caller)
     uri = f"echo:/{session.public_id}"
-    client = Watcher(host, cast.alice.key, "watcher")
+    client = Watcher(host, sample.alice.key, "watcher")
     await client.open()
     await client.initialize(uri)
     done = asyncio.Event()
@@ -90,7 +90,7 @@ async def test_a_subscription_during_changes_begins_exactly_at_its_snapshot(host
     await changing
     await client.until(lambda: client.state(uri)["summary"]["title"] == "title 59")
     await client.check(uri)
-    other = Watcher(host, cast.alice.key, "other")
+    other = Watcher(host, sample.alice.key, "other")
     await other.open()
     await other.initialize(uri)
     assert without_clock(other.state(uri)) == without_clock(client.state(uri))
@@ -99,8 +99,8 @@ async def test_a_subscription_during_changes_begins_exactly_at_its_snapshot(host
 
 
 @pytest.mark.rule("R381")
-async def test_numbers_and_counts_of_a_tenant_do_not_depend_on_another(host: str, cast: Cast) -> None:
-    alice, bob = Watcher(host, cast.alice.key, "same"), Watcher(host, cast.bob.key, "same")
+async def test_numbers_and_counts_of_a_tenant_do_not_depend_on_another(host: str, sample: SampleTenants) -> None:
+    alice, bob = Watcher(host, sample.alice.key, "same"), Watcher(host, sample.bob.key, "same")
     for client in (alice, bob):
         await client.open()
         await client.initialize(ROOT)
@@ -118,12 +118,12 @@ async def test_numbers_and_counts_of_a_tenant_do_not_depend_on_another(host: str
 
 @pytest.mark.rule("R40", "R41")
 async def test_a_handshake_that_fails_half_way_leaves_nothing_and_may_be_tried_again(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caller = cast.alice.caller
+    caller = sample.alice.caller
     session = await database.run(make_session, caller)
     uri = f"echo:/{session.public_id}"
-    client = Watcher(host, cast.alice.key, "persistent")
+    client = Watcher(host, sample.alice.key, "persistent")
     await client.open()
     with monkeypatch.context() as patch:
         patch.setattr(subscribing, "read_all", _fails)

@@ -9,8 +9,8 @@ import pytest
 
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from tests.cast import Cast
 from tests.e2e.ahp_watcher import Watcher
+from tests.sample_tenants import SampleTenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,8 +18,8 @@ URI = "echo:/target"
 
 
 @pytest.fixture
-async def client(host: str, cast: Cast) -> AsyncIterator[Watcher]:
-    client = Watcher(host, cast.alice.key, "me")
+async def client(host: str, sample: SampleTenants) -> AsyncIterator[Watcher]:
+    client = Watcher(host, sample.alice.key, "me")
     await client.open()
     await client.initialize(ROOT)
     await client.request("createSession", {"session": URI, "provider": "echo"})

@@ -12,8 +12,8 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.log.feed.tenant import TenantFeed
 from sessions_app.core.records import session_changes
-from tests.cast import Cast, make_session
 from tests.e2e.ahp_watcher import Watcher
+from tests.sample_tenants import SampleTenants, make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.rule("R65", "R281")
 @pytest.mark.parametrize(("of", "name"), [(TenantFeed, "_take"), (Notifications, "_publish_change")])
 async def test_clients_reconnect_and_miss_nothing_after_feed_or_notifications_fail(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
 ) -> None:
-    caller = cast.alice.caller
+    caller = sample.alice.caller
     session = await database.run(make_session, caller)
     uri = f"echo:/{session.public_id}"
     original = getattr(of, name)
@@ -32,7 +32,7 @@ async def test_clients_reconnect_and_miss_nothing_after_feed_or_notifications_fa
         monkeypatch.setattr(of, name, original)
         raise RuntimeError("words of a session")
 
-    client = Watcher(host, cast.alice.key, "watcher")
+    client = Watcher(host, sample.alice.key, "watcher")
     await client.open()
     await client.initialize(ROOT, uri)
     monkeypatch.setattr(of, name, fail_once)

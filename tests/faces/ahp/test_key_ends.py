@@ -19,8 +19,8 @@ from sessions_app.core.tenancy import key_watch, keys
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, Session
-from tests.cast import Cast, make_session
 from tests.e2e.ahp_steps import start_action
+from tests.sample_tenants import SampleTenants, make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,16 +28,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.rule("R8")
 @pytest.mark.parametrize("end", [turns.revoke_key, keys.expire])
 async def test_connections_are_closed_with_1008_when_their_key_ends_before_or_after_the_handshake(
-    host: str, cast: Cast, end: Callable[..., bool]
+    host: str, sample: SampleTenants, end: Callable[..., bool]
 ) -> None:
     ready, silent, other = (
-        Client(host, key, name) for key, name in ((cast.alice.key, "a"), (cast.alice.key, "b"), (cast.alice.reading_key, "c"))
+        Client(host, key, name)
+        for key, name in ((sample.alice.key, "a"), (sample.alice.key, "b"), (sample.alice.reading_key, "c"))
     )
     for client in (ready, silent, other):
         await client.open()
     for client in (ready, other):
         await client.initialize()
-    key = await ApiKey.objects.select_related("tenant").aget(pk=cast.alice.caller.key)
+    key = await ApiKey.objects.select_related("tenant").aget(pk=sample.alice.caller.key)
     await database.run(end, key, actor="the tests")
     assert [await client.ended() for client in (ready, silent)] == [1008, 1008]
     await other.request("ping")
@@ -45,12 +46,12 @@ async def test_connections_are_closed_with_1008_when_their_key_ends_before_or_af
 
 
 @pytest.mark.rule("R8")
-async def test_a_suspension_closes_all_connections_of_its_tenant_and_no_others(host: str, cast: Cast) -> None:
-    alice, reader, bob = (Client(host, key, "c") for key in (cast.alice.key, cast.alice.reading_key, cast.bob.key))
+async def test_a_suspension_closes_all_connections_of_its_tenant_and_no_others(host: str, sample: SampleTenants) -> None:
+    alice, reader, bob = (Client(host, key, "c") for key in (sample.alice.key, sample.alice.reading_key, sample.bob.key))
     for client in (alice, reader, bob):
         await client.open()
         await client.initialize()
-    await database.run(turns.suspend_tenant, cast.alice.tenant, actor="the tests")
+    await database.run(turns.suspend_tenant, sample.alice.tenant, actor="the tests")
     assert [await client.ended() for client in (alice, reader)] == [1008, 1008]
     await bob.request("ping")
     await bob.close()
@@ -61,9 +62,9 @@ def _frame(**members: object) -> str:
 
 
 @pytest.mark.rule("R8")
-async def test_frames_that_wait_when_the_key_ends_have_no_effect(cast: Cast, scripted_agents: None) -> None:
-    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
-        connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
+async def test_frames_that_wait_when_the_key_ends_have_no_effect(sample: SampleTenants, scripted_agents: None) -> None:
+    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, sample.alice.caller)) as key:
+        connection = Connection(key, Switchboard(sample.alice.tenant.pk), served())
         connection.opened()
         key.on_end(lambda: connection.close(1008))
         for number in range(3):
@@ -80,11 +81,11 @@ async def test_frames_that_wait_when_the_key_ends_have_no_effect(cast: Cast, scr
 
 @pytest.mark.rule("R8")
 async def test_an_action_that_waits_for_the_rate_limit_when_the_key_ends_has_no_effect(
-    cast: Cast, scripted_agents: None, monkeypatch: pytest.MonkeyPatch
+    sample: SampleTenants, scripted_agents: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await database.run(make_session, cast.alice.caller)
-    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
-        connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
+    session = await database.run(make_session, sample.alice.caller)
+    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, sample.alice.caller)) as key:
+        connection = Connection(key, Switchboard(sample.alice.tenant.pk), served())
         connection.opened()
         connection.client, connection.life = "me", "life"
 
@@ -100,12 +101,12 @@ async def test_an_action_that_waits_for_the_rate_limit_when_the_key_ends_has_no_
 
 
 @pytest.mark.rule("R8")
-async def test_a_new_request_size_limit_of_a_key_applies_to_its_open_connections(host: str, cast: Cast) -> None:
-    client, other = Client(host, cast.alice.key, "a"), Client(host, cast.bob.key, "b")
+async def test_a_new_request_size_limit_of_a_key_applies_to_its_open_connections(host: str, sample: SampleTenants) -> None:
+    client, other = Client(host, sample.alice.key, "a"), Client(host, sample.bob.key, "b")
     for each in (client, other):
         await each.open()
         await each.initialize()
-    key = await ApiKey.objects.select_related("tenant").aget(pk=cast.alice.caller.key)
+    key = await ApiKey.objects.select_related("tenant").aget(pk=sample.alice.caller.key)
     await database.run(keys.set_limits, key, Limits(request_bytes=0), actor="the tests")
 
     async def ask_on() -> None:
@@ -121,7 +122,7 @@ async def test_a_new_request_size_limit_of_a_key_applies_to_its_open_connections
 
 @pytest.mark.rule("R8")
 async def test_a_connection_of_an_ended_key_closes_though_its_client_reads_nothing(
-    cast: Cast, monkeypatch: pytest.MonkeyPatch
+    sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "_CLOSING_SECONDS", 0.01)
     sending = asyncio.Event()
@@ -134,8 +135,8 @@ async def test_a_connection_of_an_ended_key_closes_though_its_client_reads_nothi
         sending.set()
         await asyncio.Event().wait()
 
-    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, cast.alice.caller)) as key:
-        connection = Connection(key, Switchboard(cast.alice.tenant.pk), served())
+    with key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, sample.alice.caller)) as key:
+        connection = Connection(key, Switchboard(sample.alice.tenant.pk), served())
         key.on_end(lambda: connection.close(consumer.KEY_ENDED))
         conversation = asyncio.create_task(consumer._converse(connection, receive, send))
         connection.outbox.put("something")

@@ -35,10 +35,10 @@ from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
 from tests import serving
-from tests.cast import Cast
 from tests.e2e.ahp_steps import create_session, new_uri, rejection_reason, start_action
 from tests.e2e.ahp_watcher import Watcher
 from tests.network.agenthost.test_websocket import HANDSHAKE, TEXT, frame, until
+from tests.sample_tenants import SampleTenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,14 +50,14 @@ async def _status(host: str, key: str) -> int:
     return rejection_reason.value.response.status_code
 
 
-async def test_connections_are_limited_per_tenant(host: str, cast: Cast, settings: Settings) -> None:
+async def test_connections_are_limited_per_tenant(host: str, sample: SampleTenants, settings: Settings) -> None:
     settings.AGENTHOST_AHP_CONNECTIONS = 2
-    clients = [Client(host, cast.alice.key, f"client {number}") for number in range(2)]
+    clients = [Client(host, sample.alice.key, f"client {number}") for number in range(2)]
     for client in clients:
         await client.open()
         await client.initialize()
-    assert await _status(host, cast.alice.key) == 429
-    other = Client(host, cast.bob.key, "other")
+    assert await _status(host, sample.alice.key) == 429
+    other = Client(host, sample.bob.key, "other")
     await other.open()
     await other.close()
     await clients[0].close()
@@ -73,26 +73,28 @@ async def test_connections_are_limited_per_tenant(host: str, cast: Cast, setting
         await client.close()
 
 
-async def test_connections_are_limited_per_key(host: str, cast: Cast, settings: Settings) -> None:
+async def test_connections_are_limited_per_key(host: str, sample: SampleTenants, settings: Settings) -> None:
     settings.AGENTHOST_AHP_CONNECTIONS_PER_KEY = 1
-    client, other = Client(host, cast.alice.key, "one"), Client(host, cast.alice.reading_key, "other")
+    client, other = Client(host, sample.alice.key, "one"), Client(host, sample.alice.reading_key, "other")
     for each in (client, other):
         await each.open()
         await each.initialize()
-    assert await _status(host, cast.alice.key) == 429
+    assert await _status(host, sample.alice.key) == 429
     for each in (client, other):
         await each.close()
 
 
-async def test_a_server_that_shuts_down_accepts_no_connections(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_shuts_down_accepts_no_connections(
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(draining, "begun", lambda: True)
-    assert await _status(host, cast.alice.key) == 503
+    assert await _status(host, sample.alice.key) == 503
 
 
 @pytest.mark.rule("R7")
-async def test_a_frame_over_the_keys_own_limit_closes_with_1009(host: str, cast: Cast) -> None:
-    await ApiKey.objects.filter(prefix=cast.alice.caller.key_prefix).aupdate(max_request_bytes=2000)
-    client = Client(host, cast.alice.key, "large")
+async def test_a_frame_over_the_keys_own_limit_closes_with_1009(host: str, sample: SampleTenants) -> None:
+    await ApiKey.objects.filter(prefix=sample.alice.caller.key_prefix).aupdate(max_request_bytes=2000)
+    client = Client(host, sample.alice.key, "large")
     await client.open()
     await client.initialize()
     await client.send('"' + "é" * 1001 + '"')
@@ -100,7 +102,7 @@ async def test_a_frame_over_the_keys_own_limit_closes_with_1009(host: str, cast:
 
 
 async def test_frames_are_counted_for_their_tenant_until_they_are_answered(
-    host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTHOST_BODIES_BYTES = 100_000
     owners = set()
@@ -111,14 +113,14 @@ async def test_frames_are_counted_for_their_tenant_until_they_are_answered(
         return take(owner, size)
 
     monkeypatch.setattr(bodies.BUDGET, "take", taken)
-    client = Client(host, cast.alice.key, "talkative")
+    client = Client(host, sample.alice.key, "talkative")
     await client.open()
     await client.initialize()
     for _ in range(20):
         with pytest.raises(RPCError):
             await client.request("no such method", {"text": "x" * 10_000})
         assert await client.request("ping") is None
-    assert owners == {cast.alice.caller.tenant}
+    assert owners == {sample.alice.caller.tenant}
     await client.close()
 
 
@@ -138,10 +140,10 @@ async def test_dispatches_above_the_rate_limit_wait_and_are_not_rejected() -> No
 
 
 @pytest.mark.rule("R385")
-async def test_both_protocols_use_one_share_of_threads_per_tenant(cast: Cast, settings: Settings) -> None:
+async def test_both_protocols_use_one_share_of_threads_per_tenant(sample: SampleTenants, settings: Settings) -> None:
     database.shut_down()
     settings.AGENTHOST_DATABASE_POOL_MAX = 4
-    members = (cast.alice.caller, cast.bob.caller)
+    members = (sample.alice.caller, sample.bob.caller)
     alice, bob = (Connection(Slot(Quota.CONNECTIONS_AT_ONCE, each), Switchboard(each.tenant), served()) for each in members)
     may_end, both = threading.Event(), threading.Barrier(3)
 
@@ -150,7 +152,7 @@ async def test_both_protocols_use_one_share_of_threads_per_tenant(cast: Cast, se
         assert may_end.wait(60)
 
     # Two requests of AAP, in threads of the same share.
-    standing = [asyncio.create_task(database.serve(cast.alice.caller.tenant, None, copy_context(), stand)) for _ in range(2)]
+    standing = [asyncio.create_task(database.serve(sample.alice.caller.tenant, None, copy_context(), stand)) for _ in range(2)]
     try:
         await asyncio.to_thread(both.wait, 60)
         command = asyncio.create_task(alice.in_database(str, "alice"))
@@ -168,13 +170,13 @@ async def test_both_protocols_use_one_share_of_threads_per_tenant(cast: Cast, se
 @pytest.mark.rule("R188", "R385")
 @pytest.mark.slow
 async def test_storing_lost_presence_again_does_not_delay_other_renewals(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alice, bob = Client(host, cast.alice.key, "alice"), Client(host, cast.bob.key, "bob")
+    alice, bob = Client(host, sample.alice.key, "alice"), Client(host, sample.bob.key, "bob")
     for client in (alice, bob):
         await client.open()
         await client.initialize()
-    tenant = cast.alice.caller.tenant
+    tenant = sample.alice.caller.tenant
     hers = [row.pk async for row in ClientPresence.objects.filter(tenant_id=tenant)]
     entering, may_enter, renewed = threading.Event(), threading.Event(), threading.Semaphore(0)
 
@@ -201,13 +203,15 @@ async def test_storing_lost_presence_again_does_not_delay_other_renewals(
 
 
 @pytest.mark.rule("R83", "R90")
-async def test_tools_and_messages_above_the_stored_bytes_quota_are_rejected_with_a_reason(host: str, cast: Cast) -> None:
+async def test_tools_and_messages_above_the_stored_bytes_quota_are_rejected_with_a_reason(
+    host: str, sample: SampleTenants
+) -> None:
     def limit(most: int | None) -> None:
-        tenants.set_limits(cast.alice.tenant, Limits(stored_bytes=most), session_retention_days=None, actor="the tests")
+        tenants.set_limits(sample.alice.tenant, Limits(stored_bytes=most), session_retention_days=None, actor="the tests")
 
     entry = {"clientId": "me", "tools": [{"name": "open_file", "description": "x" * 2000}]}
     await database.run(limit, 1000)
-    client = Watcher(host, cast.alice.key, "me")
+    client = Watcher(host, sample.alice.key, "me")
     await client.open()
     await client.initialize()
     with pytest.raises(RPCError) as failed:
@@ -226,10 +230,10 @@ async def test_tools_and_messages_above_the_stored_bytes_quota_are_rejected_with
 
 @pytest.mark.rule("R41", "R45")
 async def test_a_handshake_with_too_many_uris_is_refused_and_may_be_tried_again(
-    host: str, cast: Cast, settings: Settings
+    host: str, sample: SampleTenants, settings: Settings
 ) -> None:
     settings.AGENTHOST_AHP_SUBSCRIPTIONS = 10
-    client = Client(host, cast.alice.key, "greedy")
+    client = Client(host, sample.alice.key, "greedy")
     await client.open()
     with pytest.raises(RPCError) as refusal:
         await client.initialize(*(f"sailor:/{number}" for number in range(200_000 // 2)))
@@ -246,9 +250,9 @@ async def test_a_handshake_with_too_many_uris_is_refused_and_may_be_tried_again(
 
 
 @pytest.mark.rule("R61")
-async def test_subscriptions_of_a_connection_are_limited(host: str, cast: Cast, settings: Settings) -> None:
+async def test_subscriptions_of_a_connection_are_limited(host: str, sample: SampleTenants, settings: Settings) -> None:
     settings.AGENTHOST_AHP_SUBSCRIPTIONS = 2
-    client = Watcher(host, cast.alice.key, "curious")
+    client = Watcher(host, sample.alice.key, "curious")
     await client.open()
     await client.initialize(ROOT)
     uris = [new_uri() for _ in range(2)]
@@ -265,8 +269,10 @@ async def test_subscriptions_of_a_connection_are_limited(host: str, cast: Cast, 
 
 
 @pytest.mark.rule("R45")
-async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
-    maker = Watcher(host, cast.alice.key, "maker")
+async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = Watcher(host, sample.alice.key, "maker")
     await maker.open()
     await maker.initialize()
     uris = [await create_session(maker, "echo") for _ in range(3)]
@@ -278,18 +284,18 @@ async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(host: str, cas
         return query(sql, params)
 
     monkeypatch.setattr(prepared, "rows", counted)
-    found, missing = await database.run(snapshots.find_all, cast.alice.caller, [*uris, *(f"sailor:/{n}" for n in range(400))])
+    found, missing = await database.run(snapshots.find_all, sample.alice.caller, [*uris, *(f"sailor:/{n}" for n in range(400))])
     assert [resource.channel.uri for resource in found] == uris
     assert len(missing) == 400
     assert len(asked) == 1
-    assert await database.run(snapshots.find_all, cast.bob.caller, uris) == ([], uris)
+    assert await database.run(snapshots.find_all, sample.bob.caller, uris) == ([], uris)
     await maker.close()
 
 
 async def test_reading_snapshots_ends_with_the_connection_that_asked(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maker = Watcher(host, cast.alice.key, "maker")
+    maker = Watcher(host, sample.alice.key, "maker")
     await maker.open()
     await maker.initialize()
     uris = [await create_session(maker, "echo") for _ in range(20)]
@@ -312,7 +318,7 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
 
     monkeypatch.setattr(subscribing, "read_all", slow)
     monkeypatch.setattr(presence, "leave", leaves)
-    leaver = Client(host, cast.alice.key, "leaver")
+    leaver = Client(host, sample.alice.key, "leaver")
     await leaver.open()
     asked = asyncio.create_task(leaver.initialize(*uris))
     assert await asyncio.to_thread(begun.wait, 60)
@@ -326,8 +332,8 @@ async def test_reading_snapshots_ends_with_the_connection_that_asked(
 
 
 @pytest.mark.rule("R83")
-async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, cast: Cast, settings: Settings) -> None:
-    client = Watcher(host, cast.alice.key, "writer")
+async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, sample: SampleTenants, settings: Settings) -> None:
+    client = Watcher(host, sample.alice.key, "writer")
     await client.open()
     await client.initialize()
     uri = await create_session(client, "echo")
@@ -339,9 +345,9 @@ async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, cas
 
 @pytest.mark.rule("R283")
 async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Watcher(host, cast.alice.key, "late")
+    client = Watcher(host, sample.alice.key, "late")
     await client.open()
     await client.initialize()
     uri = await create_session(client, "echo")
@@ -349,10 +355,10 @@ async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
         monkeypatch.setattr(subscribing, "_MAX_BYTES", most)
         client.cut()
         await client.ended()
-        session = await database.run(addresses.find, cast.alice.caller, uri)
+        session = await database.run(addresses.find, sample.alice.caller, uri)
         for number in range(3):
             title = f"{number} {'x' * 2_000}"
-            await database.run(session_changes.rename, cast.alice.caller, session, title, dispatched=None)
+            await database.run(session_changes.rename, sample.alice.caller, session, title, dispatched=None)
         assert await client.reconnect() == answer
         assert client.state(uri)["summary"]["title"] == title
     await client.close()
@@ -360,7 +366,7 @@ async def test_a_client_that_missed_more_bytes_than_are_replayed_gets_snapshots(
 
 @pytest.mark.rule("R6")
 async def test_unread_frames_of_a_tenant_are_limited_in_total(
-    host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
     large = "x" * 20_000_000
@@ -376,13 +382,13 @@ async def test_unread_frames_of_a_tenant_are_limited_in_total(
     request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
     deaf = serving.Connection(int(host.split(":")[2].partition("/")[0]))
     try:
-        deaf.head("GET", "/ahp", authorization=f"Bearer {cast.alice.key}", **HANDSHAKE)
+        deaf.head("GET", "/ahp", authorization=f"Bearer {sample.alice.key}", **HANDSHAKE)
         while b"\r\n\r\n" not in deaf._read:
             deaf._more()
         deaf.send(frame(TEXT, request))
         async with asyncio.timeout(60):
             await asyncio.to_thread(until, lambda: answers.held >= before + 19_000_000)
-            client = Client(host, cast.alice.key, "reader")
+            client = Client(host, sample.alice.key, "reader")
             await client.open()
             with pytest.raises(Disconnected):
                 await client.initialize(ROOT)
@@ -399,16 +405,16 @@ async def test_unread_frames_of_a_tenant_are_limited_in_total(
 
 @pytest.mark.rule("R61", "R112")
 async def test_large_snapshots_and_turns_are_not_read_while_unread_answers_leave_no_room(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Watcher(host, cast.alice.key, "patient")
+    client = Watcher(host, sample.alice.key, "patient")
     await client.open()
     await client.initialize()
     uri = new_uri()
     await client.request("createSession", {"session": uri, "provider": "echo"})
     for size in ("bytes_of_session", "bytes_of_history"):
         monkeypatch.setattr(quotas, size, lambda *_: 2_000_000)
-    tenant, answers = cast.alice.caller.tenant, byte_budget.ANSWERS
+    tenant, answers = sample.alice.caller.tenant, byte_budget.ANSWERS
     before, most = answers.held, answers._most()
     assert answers.take(tenant, most, alone=True)
     try:
@@ -426,7 +432,7 @@ async def test_large_snapshots_and_turns_are_not_read_while_unread_answers_leave
 
 @pytest.mark.rule("R65")
 async def test_a_large_snapshot_is_not_counted_twice_when_it_is_ready(
-    host: str, cast: Cast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTHOST_ANSWERS_BYTES = 30_000_000
     read = snapshots.read_state
@@ -438,7 +444,7 @@ async def test_a_large_snapshot_is_not_counted_twice_when_it_is_ready(
 
     monkeypatch.setattr(snapshots, "read_state", large)
     before = byte_budget.ANSWERS.held
-    client = Client(host, cast.alice.key, "reader")
+    client = Client(host, sample.alice.key, "reader")
     await client.open()
     await client.initialize(ROOT)
     await client.unsubscribe(ROOT)

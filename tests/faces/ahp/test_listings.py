@@ -25,9 +25,9 @@ from sessions_app.core.log import feed, journal
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import agent_listings, keys, tenants
 from sessions_app.models import AgentListing, ShownListing
-from tests.cast import Cast, Member, make_session
 from tests.core.conftest import locked
 from tests.e2e.ahp_watcher import Watcher
+from tests.sample_tenants import SampleTenant, SampleTenants, make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -76,12 +76,12 @@ class Process:
         finally:
             agent_listings._process = before
 
-    def show(self, *members: Member) -> None:
+    def show(self, *members: SampleTenant) -> None:
         with _one_process, self():
             for tenant in agent_listings.outdated([member.tenant.pk for member in members]):
                 agent_listings.show(tenant)
 
-    def start_again(self, member: Member) -> None:
+    def start_again(self, member: SampleTenant) -> None:
         """As another start of the same server: it publishes its agents, as each start does."""
         with _one_process, self():
             self._process.published = None
@@ -127,14 +127,14 @@ def _nobody_follows() -> None:
         time.sleep(0.01)
 
 
-def _events(member: Member) -> list[Any]:
+def _events(member: SampleTenant) -> list[Any]:
     found = journal.read_tenant(member.tenant.pk, 0).events
     return [event for event in found if event.kind == Kind.AGENTS_CHANGED]
 
 
 @pytest.mark.rule("R71", "R281", "R282")
-async def test_a_client_that_reconnects_after_a_restart_with_other_agents_gets_them(host: str, cast: Cast) -> None:
-    client = await _opened(host, cast.alice.key)
+async def test_a_client_that_reconnects_after_a_restart_with_other_agents_gets_them(host: str, sample: SampleTenants) -> None:
+    client = await _opened(host, sample.alice.key)
     assert _names(client) == ["echo", "pilot"]
     await _gone(client)
     with registry.use([*_now(), _other()]):
@@ -146,8 +146,8 @@ async def test_a_client_that_reconnects_after_a_restart_with_other_agents_gets_t
 
 
 @pytest.mark.rule("R71")
-async def test_a_restart_with_the_same_agents_sends_nothing(host: str, cast: Cast) -> None:
-    client = await _opened(host, cast.alice.key)
+async def test_a_restart_with_the_same_agents_sends_nothing(host: str, sample: SampleTenants) -> None:
+    client = await _opened(host, sample.alice.key)
     await _gone(client)
     with registry.use([replace(spec, instructions="Other words, which no client sees.") for spec in _now()]):
         assert await client.reconnect() == "replay"
@@ -157,20 +157,20 @@ async def test_a_restart_with_the_same_agents_sends_nothing(host: str, cast: Cas
 
 
 @pytest.mark.rule("R9", "R71")
-async def test_a_limited_key_gets_no_changes_of_agents_that_it_may_not_use(host: str, cast: Cast) -> None:
+async def test_a_limited_key_gets_no_changes_of_agents_that_it_may_not_use(host: str, sample: SampleTenants) -> None:
     issued = await database.run(
         lambda: keys.issue(
-            cast.alice.tenant, name="limited", scopes=["*"], expires_at=None, allowed_agents=["echo"], actor="the tests"
+            sample.alice.tenant, name="limited", scopes=["*"], expires_at=None, allowed_agents=["echo"], actor="the tests"
         )
     )
-    whole, limited = await _opened(host, cast.alice.key), await _opened(host, issued.raw)
+    whole, limited = await _opened(host, sample.alice.key), await _opened(host, issued.raw)
     echo, pilot = _now()
     for specs, titles, heard in (
         ([echo, replace(pilot, title="Helm")], ["echo", "Helm"], 0),
         ([echo, pilot, _other()], ["echo", "pilot", "Another"], 0),
         ([replace(echo, title="Reply"), pilot], ["Reply", "pilot"], 1),
     ):
-        await database.run(Process(specs).show, cast.alice)
+        await database.run(Process(specs).show, sample.alice)
         await whole.until(lambda titles=titles: [each["displayName"] for each in whole.state(ROOT)["agents"]] == titles)  # type: ignore[misc]
         # The snapshot comes after the change in the tenant's order.
         await limited.check(ROOT)
@@ -182,26 +182,26 @@ async def test_a_limited_key_gets_no_changes_of_agents_that_it_may_not_use(host:
 
 
 @pytest.mark.rule("R71", "R384")
-async def test_agents_of_the_server_that_started_last_are_sent_once_by_every_server(host: str, cast: Cast) -> None:
-    client = await _opened(host, cast.alice.key)
+async def test_agents_of_the_server_that_started_last_are_sent_once_by_every_server(host: str, sample: SampleTenants) -> None:
+    client = await _opened(host, sample.alice.key)
     later = Process([*_now(), _other()])
     await database.run(later.show)
     await client.until(lambda: _names(client) == ["echo", "pilot", "extra"])
     # The older one goes on beside it, and neither takes it back from the other.
     for _ in range(3):
-        await database.run(agent_listings.show, cast.alice.tenant.pk)
-        await database.run(later.show, cast.alice)
+        await database.run(agent_listings.show, sample.alice.tenant.pk)
+        await database.run(later.show, sample.alice)
     await client.check(ROOT)
     assert _names(client) == ["echo", "pilot", "extra"]
-    assert len(await database.run(_events, cast.alice)) == 1
+    assert len(await database.run(_events, sample.alice)) == 1
     await client.close()
 
 
 @pytest.mark.rule("R71", "R384")
-async def test_agents_that_no_server_has_any_more_are_replaced(host: str, cast: Cast) -> None:
-    client = await _opened(host, cast.alice.key)
+async def test_agents_that_no_server_has_any_more_are_replaced(host: str, sample: SampleTenants) -> None:
+    client = await _opened(host, sample.alice.key)
     gone = Process([*_now(), _other()])
-    await database.run(gone.show, cast.alice)
+    await database.run(gone.show, sample.alice)
     await client.until(lambda: "extra" in _names(client))
     for _ in range(2):
         patience = agent_listings._process.patience
@@ -209,16 +209,16 @@ async def test_agents_that_no_server_has_any_more_are_replaced(host: str, cast: 
         await database.run(lambda moment=long_ago: AgentListing.objects.update(seen_at=moment))  # type: ignore[misc]
         await client.until(lambda: "extra" not in _names(client))
         assert agent_listings._process.patience == 2 * patience
-        await database.run(gone.start_again, cast.alice)
+        await database.run(gone.start_again, sample.alice)
         await client.until(lambda: "extra" in _names(client))
     await client.check(ROOT)
     await client.close()
 
 
 @pytest.mark.rule("R71", "R380")
-async def test_granting_and_removing_agents_of_a_tenant_changes_its_root_only(host: str, cast: Cast) -> None:
-    client, other = await _opened(host, cast.alice.key), await _opened(host, cast.bob.key)
-    tenant = cast.alice.tenant
+async def test_granting_and_removing_agents_of_a_tenant_changes_its_root_only(host: str, sample: SampleTenants) -> None:
+    client, other = await _opened(host, sample.alice.key), await _opened(host, sample.bob.key)
+    tenant = sample.alice.tenant
     await database.run(lambda: tenants.change(tenant, title="", allowed_agents=["echo"], actor="the tests"))
     await client.until(lambda: _names(client) == ["echo"])
     await client.check(ROOT)
@@ -232,30 +232,30 @@ async def test_granting_and_removing_agents_of_a_tenant_changes_its_root_only(ho
 
 
 @pytest.mark.rule("R71", "R381")
-async def test_a_tenant_gets_no_changes_of_agents_that_it_may_not_use(host: str, cast: Cast) -> None:
-    tenant = cast.alice.tenant
+async def test_a_tenant_gets_no_changes_of_agents_that_it_may_not_use(host: str, sample: SampleTenants) -> None:
+    tenant = sample.alice.tenant
     await database.run(lambda: tenants.change(tenant, title="", allowed_agents=["echo"], actor="the tests"))
-    client = await _opened(host, cast.alice.key)
+    client = await _opened(host, sample.alice.key)
     later = Process(_with_other_options())
-    await database.run(later.show, cast.alice)
+    await database.run(later.show, sample.alice)
     before = client.last_seq
     await client.check(ROOT)
     assert (client.seen, client.last_seq) == ([], before)
-    assert not await database.run(_events, cast.alice)
+    assert not await database.run(_events, sample.alice)
     await client.close()
 
 
 @pytest.mark.rule("R71")
-async def test_a_limited_key_gets_its_agents_only(host: str, cast: Cast) -> None:
+async def test_a_limited_key_gets_its_agents_only(host: str, sample: SampleTenants) -> None:
     def issue() -> str:
         return keys.issue(
-            cast.alice.tenant, name="some", scopes=["*"], expires_at=None, allowed_agents=["pilot", "extra"], actor="the tests"
+            sample.alice.tenant, name="some", scopes=["*"], expires_at=None, allowed_agents=["pilot", "extra"], actor="the tests"
         ).raw
 
     client = await _opened(host, await database.run(issue))
-    whole = await _opened(host, cast.alice.key)
+    whole = await _opened(host, sample.alice.key)
     assert _names(client) == ["pilot"]
-    await database.run(Process([*_now(), _other(), _other("secret")]).show, cast.alice)
+    await database.run(Process([*_now(), _other(), _other("secret")]).show, sample.alice)
     await client.until(lambda: _names(client) == ["pilot", "extra"])
     await whole.until(lambda: _names(whole) == ["echo", "pilot", "extra", "secret"])
     for each in (client, whole):
@@ -271,14 +271,14 @@ async def test_a_limited_key_gets_its_agents_only(host: str, cast: Cast) -> None
 
 
 @pytest.mark.rule("R70", "R283")
-async def test_subscribers_of_sessions_whose_agent_changed_reconnect_and_get_snapshots(host: str, cast: Cast) -> None:
-    caller = cast.alice.caller
+async def test_subscribers_of_sessions_whose_agent_changed_reconnect_and_get_snapshots(host: str, sample: SampleTenants) -> None:
+    caller = sample.alice.caller
     changed, same = await database.run(make_session, caller, "pilot"), await database.run(make_session, caller)
     uri, uri_of_same = f"pilot:/{changed.public_id}", f"echo:/{same.public_id}"
-    client = await _opened(host, cast.alice.key, ROOT, uri, uri_of_same)
-    bystander = await _opened(host, cast.alice.key, ROOT, uri_of_same, client_id="bystander")
+    client = await _opened(host, sample.alice.key, ROOT, uri, uri_of_same)
+    bystander = await _opened(host, sample.alice.key, ROOT, uri_of_same, client_id="bystander")
     later = Process(_with_other_options())
-    await database.run(later.show, cast.alice)
+    await database.run(later.show, sample.alice)
     # No action changes a session's schema (R233), so the connection is closed before the event.
     assert await client.ended() == 1012
     assert not client.seen
@@ -296,10 +296,12 @@ async def test_subscribers_of_sessions_whose_agent_changed_reconnect_and_get_sna
 
 
 @pytest.mark.rule("R70", "R283")
-async def test_a_client_that_was_disconnected_while_its_sessions_agent_changed_gets_snapshots(host: str, cast: Cast) -> None:
-    session = await database.run(make_session, cast.alice.caller, "pilot")
+async def test_a_client_that_was_disconnected_while_its_sessions_agent_changed_gets_snapshots(
+    host: str, sample: SampleTenants
+) -> None:
+    session = await database.run(make_session, sample.alice.caller, "pilot")
     uri = f"pilot:/{session.public_id}"
-    client = await _opened(host, cast.alice.key, uri)
+    client = await _opened(host, sample.alice.key, uri)
     await _gone(client)
     with registry.use(_with_other_options()):
         assert await client.reconnect() == "snapshot"
@@ -309,11 +311,11 @@ async def test_a_client_that_was_disconnected_while_its_sessions_agent_changed_g
 
 
 @pytest.mark.rule("R70", "R384")
-async def test_a_session_looks_the_same_at_servers_that_have_loaded_different_agents(host: str, cast: Cast) -> None:
-    session = await database.run(make_session, cast.alice.caller, "pilot")
+async def test_a_session_looks_the_same_at_servers_that_have_loaded_different_agents(host: str, sample: SampleTenants) -> None:
+    session = await database.run(make_session, sample.alice.caller, "pilot")
     uri = f"pilot:/{session.public_id}"
-    client = await _opened(host, cast.alice.key, ROOT)
-    await database.run(Process(_with_other_options()).show, cast.alice)
+    client = await _opened(host, sample.alice.key, ROOT)
+    await database.run(Process(_with_other_options()).show, sample.alice)
     await client.until(lambda: bool(client.seen))
     # This server has loaded the older ones.
     state = await client.subscribe(uri)
@@ -322,11 +324,11 @@ async def test_a_session_looks_the_same_at_servers_that_have_loaded_different_ag
 
 
 @pytest.mark.rule("R262")
-async def test_notifications_name_the_new_default_model_of_sessions(host: str, cast: Cast) -> None:
-    session = await database.run(make_session, cast.alice.caller)
-    client = await _opened(host, cast.alice.key)
+async def test_notifications_name_the_new_default_model_of_sessions(host: str, sample: SampleTenants) -> None:
+    session = await database.run(make_session, sample.alice.caller)
+    client = await _opened(host, sample.alice.key)
     echo, pilot = _now()
-    await database.run(Process([replace(echo, model="openai-chat:gpt-next"), pilot]).show, cast.alice)
+    await database.run(Process([replace(echo, model="openai-chat:gpt-next"), pilot]).show, sample.alice)
     uri = f"echo:/{session.public_id}"
     told = {"type": "notify/sessionSummaryChanged", "session": uri, "changes": {"model": {"id": "openai-chat:gpt-next"}}}
     await client.until(lambda: told in client.heard)
@@ -336,8 +338,8 @@ async def test_notifications_name_the_new_default_model_of_sessions(host: str, c
 
 
 @pytest.mark.rule("R235")
-async def test_no_secret_of_an_agent_is_in_what_is_published(host: str, cast: Cast) -> None:
-    client = await _opened(host, cast.alice.key)
+async def test_no_secret_of_an_agent_is_in_what_is_published(host: str, sample: SampleTenants) -> None:
+    client = await _opened(host, sample.alice.key)
     (document,) = await database.run(lambda: list(AgentListing.objects.values_list("document", flat=True)))
     for secret in ("sk-echo", "sk-default", "api_key", "base_url"):
         assert secret not in document
@@ -357,11 +359,11 @@ async def _shown_all_but(tenant: int, *tenants: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_tenant_whose_listing_is_locked_does_not_delay_others(cast: Cast, on_postgres: bool) -> None:
+async def test_a_tenant_whose_listing_is_locked_does_not_delay_others(sample: SampleTenants, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has one writer")
-    alice, bob = cast.alice.tenant.pk, cast.bob.tenant.pk
-    await database.run(Process(_now()).show, cast.alice, cast.bob)
+    alice, bob = sample.alice.tenant.pk, sample.bob.tenant.pk
+    await database.run(Process(_now()).show, sample.alice, sample.bob)
     with Process([*_now(), _other()])():
         outdated = await database.run(agent_listings.outdated, [alice, bob])
         assert set(outdated) == {alice, bob}
@@ -377,18 +379,18 @@ async def test_a_tenant_whose_listing_is_locked_does_not_delay_others(cast: Cast
         await asyncio.gather(*showing)
 
 
-async def test_concurrent_updates_of_the_agents_make_one_event(host: str, cast: Cast) -> None:
-    client = await _opened(host, cast.alice.key)
+async def test_concurrent_updates_of_the_agents_make_one_event(host: str, sample: SampleTenants) -> None:
+    client = await _opened(host, sample.alice.key)
     with registry.use([*_now(), _other()]):
-        await asyncio.gather(*(database.run(agent_listings.show, cast.alice.tenant.pk) for _ in range(8)))
+        await asyncio.gather(*(database.run(agent_listings.show, sample.alice.tenant.pk) for _ in range(8)))
         await client.until(lambda: "extra" in _names(client))
-    assert len(await database.run(_events, cast.alice)) == 1
+    assert len(await database.run(_events, sample.alice)) == 1
     await client.close()
 
 
 @pytest.mark.parametrize("broken", ["presence", "listings"])
 async def test_presence_and_listings_are_renewed_though_the_other_fails(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     caplog.set_level("INFO")
     renewed, renew = threading.Semaphore(0), connections.renew
@@ -403,7 +405,7 @@ async def test_presence_and_listings_are_renewed_though_the_other_fails(
 
     monkeypatch.setattr(connections, "renew", fails if broken == "presence" else renews)
     monkeypatch.setattr(presence, "_RETRY_SECONDS", 0.05)
-    client = await _opened(host, cast.alice.key)
+    client = await _opened(host, sample.alice.key)
     if broken == "listings":
         monkeypatch.setattr(agent_listings, "outdated", fails)
     async with asyncio.timeout(60):

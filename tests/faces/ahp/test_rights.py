@@ -15,9 +15,9 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.tenancy import keys
 from sessions_app.models import ClientPresence, SessionClient
-from tests.cast import Cast, make_session
 from tests.e2e.ahp_steps import create_session, rejection_reason, start_action
 from tests.e2e.ahp_watcher import Watcher
+from tests.sample_tenants import SampleTenants, make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,9 +48,9 @@ async def opened(host: str, key: str, client_id: str, *subscriptions: str) -> Wa
 
 @pytest.mark.rule("R3", "R9")
 @pytest.mark.parametrize("scope", ["meta:read", "sessions:write"])
-async def test_a_key_that_may_not_read_sessions_does_not_connect(host: str, cast: Cast, scope: str) -> None:
+async def test_a_key_that_may_not_read_sessions_does_not_connect(host: str, sample: SampleTenants, scope: str) -> None:
     issued = await database.run(
-        lambda: keys.issue(cast.alice.tenant, name="n", scopes=[scope], expires_at=None, allowed_agents=None, actor="the tests")
+        lambda: keys.issue(sample.alice.tenant, name="n", scopes=[scope], expires_at=None, allowed_agents=None, actor="the tests")
     )
     with pytest.raises(InvalidStatus) as failed:
         async with connect(host, additional_headers={"Authorization": f"Bearer {issued.raw}"}, proxy=None):
@@ -59,10 +59,10 @@ async def test_a_key_that_may_not_read_sessions_does_not_connect(host: str, cast
 
 
 @pytest.mark.rule("R9")
-async def test_a_reading_key_watches_and_its_commands_change_nothing(host: str, cast: Cast) -> None:
-    writer = await opened(host, cast.alice.key, "writer", ROOT)
+async def test_a_reading_key_watches_and_its_commands_change_nothing(host: str, sample: SampleTenants) -> None:
+    writer = await opened(host, sample.alice.key, "writer", ROOT)
     uri = await create_session(writer)
-    reader = await opened(host, cast.alice.reading_key, "reader", ROOT, uri)
+    reader = await opened(host, sample.alice.reading_key, "reader", ROOT, uri)
     for method, params in (
         ("createSession", {"session": "echo:/new", "provider": "echo"}),
         ("createSession", {"session": uri, "provider": "echo"}),
@@ -84,10 +84,10 @@ async def test_a_reading_key_watches_and_its_commands_change_nothing(host: str, 
 
 
 @pytest.mark.rule("R9", "R83")
-async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happens(host: str, cast: Cast) -> None:
-    writer = await opened(host, cast.alice.key, "writer")
+async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happens(host: str, sample: SampleTenants) -> None:
+    writer = await opened(host, sample.alice.key, "writer")
     uri = await create_session(writer)
-    reader = await opened(host, cast.alice.reading_key, "reader", uri)
+    reader = await opened(host, sample.alice.reading_key, "reader", uri)
     before = await reader.check(uri)
     actions: list[dict[str, Any]] = [
         start_action(uri, "hello"),
@@ -112,9 +112,9 @@ async def test_every_action_of_a_reading_key_is_rejected_and_nothing_of_it_happe
 
 
 @pytest.mark.rule("R9")
-async def test_only_commands_that_change_something_need_the_write_scope(host: str, cast: Cast) -> None:
+async def test_only_commands_that_change_something_need_the_write_scope(host: str, sample: SampleTenants) -> None:
     assert set(commands.COMMANDS) == CHANGING | WATCHING
-    reader = await opened(host, cast.alice.reading_key, "reader")
+    reader = await opened(host, sample.alice.reading_key, "reader")
     for method in sorted(CHANGING | WATCHING):
         code = None
         try:
@@ -126,10 +126,10 @@ async def test_only_commands_that_change_something_need_the_write_scope(host: st
 
 
 @pytest.mark.rule("R9", "R83")
-async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: str, cast: Cast) -> None:
-    writer = await opened(host, cast.alice.key, "writer")
+async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: str, sample: SampleTenants) -> None:
+    writer = await opened(host, sample.alice.key, "writer")
     uri = await create_session(writer)
-    reader = await opened(host, cast.alice.reading_key, "reader", uri)
+    reader = await opened(host, sample.alice.reading_key, "reader", uri)
     for word in ABOUT_SESSIONS:
         assert await rejection_reason(reader, {"type": word, "session": uri}) == "this key may only read", word
     for word in (each for each in {*envelopes.TYPES, *envelopes.FROM_CLIENTS} if each.startswith("root/")):
@@ -140,14 +140,14 @@ async def test_there_is_no_type_of_action_that_a_reading_key_may_dispatch(host: 
 
 
 @pytest.mark.rule("R9", "R188")
-async def test_a_reading_key_has_no_presence(host: str, cast: Cast) -> None:
-    writer = await opened(host, cast.alice.key, "me")
+async def test_a_reading_key_has_no_presence(host: str, sample: SampleTenants) -> None:
+    writer = await opened(host, sample.alice.key, "me")
     await create_session(writer, activeClient={"clientId": "me", "tools": []})
-    reader = await opened(host, cast.alice.reading_key, "me")
+    reader = await opened(host, sample.alice.reading_key, "me")
     assert await ClientPresence.objects.acount() == 1
     await reader.close()
     # Its end is stored before the next connection of the same client id is.
-    another = await opened(host, cast.alice.reading_key, "me")
+    another = await opened(host, sample.alice.reading_key, "me")
     await another.request("ping")
     assert await SessionClient.objects.filter(left_at=None).acount() == 1
     await another.close()
@@ -157,21 +157,21 @@ async def test_a_reading_key_has_no_presence(host: str, cast: Cast) -> None:
 # --- keys limited to some agents ---
 
 
-async def _limited_key(cast: Cast, *agents: str, scopes: tuple[str, ...] = ("*",)) -> str:
+async def _limited_key(sample: SampleTenants, *agents: str, scopes: tuple[str, ...] = ("*",)) -> str:
     issued = await database.run(
         lambda: keys.issue(
-            cast.alice.tenant, name="limited", scopes=scopes, expires_at=None, allowed_agents=list(agents), actor="the tests"
+            sample.alice.tenant, name="limited", scopes=scopes, expires_at=None, allowed_agents=list(agents), actor="the tests"
         )
     )
     return issued.raw
 
 
 @pytest.mark.rule("R9", "R61", "R62")
-async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str, cast: Cast) -> None:
-    whole = await opened(host, cast.alice.key, "whole")
+async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str, sample: SampleTenants) -> None:
+    whole = await opened(host, sample.alice.key, "whole")
     chosen = await create_session(whole, "pilot")
-    default = f"pilot:/{(await database.run(make_session, cast.alice.caller, 'pilot')).public_id}"
-    limited = await opened(host, await _limited_key(cast, "echo"), "limited")
+    default = f"pilot:/{(await database.run(make_session, sample.alice.caller, 'pilot')).public_id}"
+    limited = await opened(host, await _limited_key(sample, "echo"), "limited")
     own = await create_session(limited)
     answers: dict[str, list[Any]] = {}
     for uri in (chosen, default, "pilot:/nothing"):
@@ -201,9 +201,9 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
 
 
 @pytest.mark.rule("R9", "R71", "R113", "R117", "R260")
-async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_only(host: str, cast: Cast) -> None:
-    key = await _limited_key(cast, "echo", scopes=("sessions:read",))
-    whole = await opened(host, cast.alice.key, "whole", ROOT)
+async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_only(host: str, sample: SampleTenants) -> None:
+    key = await _limited_key(sample, "echo", scopes=("sessions:read",))
+    whole = await opened(host, sample.alice.key, "whole", ROOT)
     first, hidden = await create_session(whole, "echo"), await create_session(whole, "pilot")
     limited = await opened(host, key, "limited", ROOT)
     late = await opened(host, key, "late")
@@ -229,9 +229,9 @@ async def test_lists_counts_and_notifications_of_a_limited_key_have_its_agents_o
 
 
 @pytest.mark.rule("R9", "R281", "R287")
-async def test_the_replay_of_a_limited_key_has_its_agents_only(host: str, cast: Cast) -> None:
-    key = await _limited_key(cast, "echo")
-    whole = await opened(host, cast.alice.key, "me", ROOT)
+async def test_the_replay_of_a_limited_key_has_its_agents_only(host: str, sample: SampleTenants) -> None:
+    key = await _limited_key(sample, "echo")
+    whole = await opened(host, sample.alice.key, "me", ROOT)
     uri, hidden = await create_session(whole, "echo"), await create_session(whole, "pilot")
     limited = await opened(host, key, "me", ROOT, uri)
     limited.cut()
@@ -253,10 +253,10 @@ async def test_the_replay_of_a_limited_key_has_its_agents_only(host: str, cast: 
 
 
 @pytest.mark.rule("R9", "R110")
-async def test_a_limited_key_does_not_take_over_the_address_of_a_session_it_cannot_see(host: str, cast: Cast) -> None:
-    whole = await opened(host, cast.alice.key, "whole")
-    default = f"pilot:/{(await database.run(make_session, cast.alice.caller, 'pilot')).public_id}"
-    limited = await opened(host, await _limited_key(cast, "echo"), "limited")
+async def test_a_limited_key_does_not_take_over_the_address_of_a_session_it_cannot_see(host: str, sample: SampleTenants) -> None:
+    whole = await opened(host, sample.alice.key, "whole")
+    default = f"pilot:/{(await database.run(make_session, sample.alice.caller, 'pilot')).public_id}"
+    limited = await opened(host, await _limited_key(sample, "echo"), "limited")
     with pytest.raises(RPCError) as failed:
         await limited.request("createSession", {"session": default, "provider": "echo"})
     assert failed.value.code == -32003

@@ -20,11 +20,11 @@ from sessions_app.core.base import database
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import session_changes
-from tests.cast import Cast, make_session
 from tests.e2e.ahp_steps import start_action
 from tests.e2e.ahp_watcher import Watcher, without_clock
 from tests.faces.ahp import toy_version
 from tests.faces.ahp.toy_version import uri_of
+from tests.sample_tenants import SampleTenants, make_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,8 +87,8 @@ def test_the_first_version_of_the_table_that_a_client_offers_is_chosen(request_:
 
 
 @pytest.mark.rule("R44")
-async def test_a_client_that_offers_no_version_of_the_host_gets_all_names_in_the_table(host: str, cast: Cast) -> None:
-    client = Client(host, cast.alice.key, "stranger")
+async def test_a_client_that_offers_no_version_of_the_host_gets_all_names_in_the_table(host: str, sample: SampleTenants) -> None:
+    client = Client(host, sample.alice.key, "stranger")
     await client.open()
     with pytest.raises(RPCError) as failed:
         await client.request("initialize", {"protocolVersions": ["9.0.0"], "clientId": "stranger"})
@@ -96,8 +96,8 @@ async def test_a_client_that_offers_no_version_of_the_host_gets_all_names_in_the
     assert await client.ended() == 1002
 
 
-async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cast) -> None:
-    old, toy = Watcher(host, cast.alice.key, "old"), ToyClient(host, cast.alice.key, "toy")
+async def test_clients_of_two_versions_share_a_live_session(host: str, sample: SampleTenants) -> None:
+    old, toy = Watcher(host, sample.alice.key, "old"), ToyClient(host, sample.alice.key, "toy")
     await _opened(old, ROOT, answered="0.1.0")
     await _opened(toy, ROOT, answered="0.2.0")
 
@@ -160,10 +160,10 @@ async def test_clients_of_two_versions_share_a_live_session(host: str, cast: Cas
         await client.close()
 
 
-async def test_a_session_may_have_several_channels(host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_may_have_several_channels(host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch) -> None:
     title_uri = uri_of(URI, "toy-title")
-    old = Watcher(host, cast.alice.key, "old")
-    both, toy = ToyClient(host, cast.alice.key, "both"), ToyClient(host, cast.alice.key, "toy")
+    old = Watcher(host, sample.alice.key, "old")
+    both, toy = ToyClient(host, sample.alice.key, "both"), ToyClient(host, sample.alice.key, "toy")
     await _opened(old, ROOT, answered="0.1.0")
     for client in (both, toy):
         await _opened(client, ROOT, answered="0.2.0")
@@ -206,12 +206,12 @@ async def test_a_session_may_have_several_channels(host: str, cast: Cast, monkey
 
 
 async def test_an_event_is_encoded_once_for_each_version_whatever_the_number_of_connections(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await database.run(make_session, cast.alice.caller)
+    session = await database.run(make_session, sample.alice.caller)
     uri = f"echo:/{session.public_id}"
-    old = [Watcher(host, cast.alice.key, f"old-{number}") for number in range(4)]
-    toys = [ToyClient(host, cast.alice.key, f"toy-{number}") for number in range(3)]
+    old = [Watcher(host, sample.alice.key, f"old-{number}") for number in range(4)]
+    toys = [ToyClient(host, sample.alice.key, f"toy-{number}") for number in range(3)]
     for watcher in old:
         await _opened(watcher, ROOT, uri, answered="0.1.0")
     for toy in toys:
@@ -230,7 +230,7 @@ async def test_an_event_is_encoded_once_for_each_version_whatever_the_number_of_
     counting(v0_1_actions, "envelope_of")
     counting(toy_version, "envelope_of")
     for number in range(3):
-        await database.run(session_changes.rename, cast.alice.caller, session, str(number), dispatched=None)
+        await database.run(session_changes.rename, sample.alice.caller, session, str(number), dispatched=None)
     for client, own in [*((each, uri) for each in old), *((each, uri_of(uri)) for each in toys)]:
         await client.until(lambda client=client, own=own: client.state(own)["summary"]["title"] == "2")  # type: ignore[misc]
     assert set(encoded.values()) == {1}
@@ -240,18 +240,18 @@ async def test_an_event_is_encoded_once_for_each_version_whatever_the_number_of_
 
 
 async def test_nothing_is_encoded_for_a_version_that_no_subscriber_uses(
-    host: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def encode(event: Event, uri: str) -> str:
         raise AssertionError(f"{event.kind} {uri}")
 
     monkeypatch.setattr(toy_version, "envelope_of", encode)
-    session = await database.run(make_session, cast.alice.caller)
+    session = await database.run(make_session, sample.alice.caller)
     uri = f"echo:/{session.public_id}"
-    old, toy = Watcher(host, cast.alice.key, "old"), ToyClient(host, cast.alice.key, "toy")
+    old, toy = Watcher(host, sample.alice.key, "old"), ToyClient(host, sample.alice.key, "toy")
     await _opened(old, uri, answered="0.1.0")
     await _opened(toy, ROOT, answered="0.2.0")
-    await database.run(session_changes.rename, cast.alice.caller, session, "new", dispatched=None)
+    await database.run(session_changes.rename, sample.alice.caller, session, "new", dispatched=None)
     await old.until(lambda: old.state(uri)["summary"]["title"] == "new")
     await toy.request("ping")
     for each in (old, toy):

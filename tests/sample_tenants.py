@@ -1,4 +1,4 @@
-"""The cast of tests within one process: two tenants, their callers and keys, agents, sessions."""
+"""Sample data for tests within one process: two tenants with keys, agents, sessions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Member:
-    """A tenant, and two keys of it: one with every scope, one that may only read."""
+class SampleTenant:
+    """A tenant with two keys: one with every scope, and one that may only read."""
 
     tenant: Tenant
     key: str
@@ -27,25 +27,25 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Cast:
-    """Alice and Bob must never hear of each other."""
+class SampleTenants:
+    """Two tenants that must be isolated from each other."""
 
-    alice: Member
-    bob: Member
+    alice: SampleTenant
+    bob: SampleTenant
 
 
-def make_member(slug: str) -> Member:
+def make_sample_tenant(slug: str) -> SampleTenant:
     tenant, _ = tenants.create(slug)
 
     def issue(name: str, scopes: Sequence[str]) -> str:
         return keys.issue(tenant, name=name, scopes=scopes, expires_at=None, allowed_agents=None, actor="the tests").raw
 
     full = issue("all", ["*"])
-    return Member(tenant, full, keys.authenticate(full), issue("reader", ["sessions:read"]))
+    return SampleTenant(tenant, full, keys.authenticate(full), issue("reader", ["sessions:read"]))
 
 
-def make_cast() -> Cast:
-    return Cast(make_member("alice"), make_member("bob"))
+def make_sample_tenants() -> SampleTenants:
+    return SampleTenants(make_sample_tenant("alice"), make_sample_tenant("bob"))
 
 
 def make_session(
@@ -63,12 +63,12 @@ def make_session(
 
 
 def make_session_of_client(caller: Caller, **given: Any) -> Session:
-    """A session as a client of AHP makes it."""
+    """A session as created by an AHP client."""
     return access.session(caller, creating.create(caller, creating.ClientSessionRequest(**given)).public_id)
 
 
 def agents(model_url: str) -> list[AgentSpec]:
-    """``echo``, which says what its script says, and ``pilot``, which has options and tools; for ``registry.use``."""
+    """``echo``, which follows the model script, and ``pilot``, which has options and tools; for ``registry.use``."""
     text = {"type": "string"}
     return [
         AgentSpec(
