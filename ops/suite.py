@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from ops import kept_services, services, surroundings
+from ops import clean_environment, kept_services, services
 
 ROOT = Path(__file__).resolve().parent.parent
 # Part of the test database's name.
@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**surroundings.inherited(SUFFIX), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
+    return {**clean_environment.inherited(SUFFIX), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
 
 
 def check_given(database_url: str) -> None:

@@ -123,7 +123,7 @@ def test_the_compacted_history_is_shorter_and_the_full_one_exact(older: ClientV1
 
 
 @pytest.mark.rule("A111")
-def test_there_is_no_path_for_histories(older: ClientV1) -> None:
+def test_version_1_has_no_history_endpoint(older: ClientV1) -> None:
     session = older.create()
     assert older.get(f"/session/{session}/history?type=full").status_code == 404
     assert older.get(f"/session/{session}/history").status_code == 404

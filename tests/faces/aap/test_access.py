@@ -1,4 +1,4 @@
-"""Keys, scopes and the wall between tenants, at every endpoint."""
+"""Keys, scopes and the separation of tenants, at every endpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDPOINTS = [("GET", "/meta"), ("GET", "/sessions"), ("POST", "/sessions")] + [
 
 @pytest.mark.rule("A2")
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)
-def test_without_a_good_key_every_endpoint_answers_401(alice: Person, method: str, path: str) -> None:
+def test_without_a_valid_key_every_endpoint_answers_401(alice: Person, method: str, path: str) -> None:
     for header in [{}, {"Authorization": f"Basic {alice.key}"}, {"Authorization": "Bearer ah_" + "x" * 43}]:
         response = Person(None).request(method, path, b"{broken", **header, **{"Content-Type": "text/plain"})
         assert response.status_code == 401
@@ -70,7 +70,7 @@ def _routes() -> list[tuple[int, str, str]]:
     return found
 
 
-def test_all_three_versions_are_gone_through() -> None:
+def test_all_three_versions_are_tested() -> None:
     assert {version for version, _, _ in _routes()} == {1, 2, 3}
     known = {(method, path.partition("?")[0].replace("sess_x", "{session}")) for method, path in ENDPOINTS}
     assert known <= {(method, path) for version, method, path in _routes() if version == 3}
@@ -108,7 +108,7 @@ def test_a_public_meta_needs_no_key_and_still_refuses_a_wrong_one(alice: Person,
 
 
 @pytest.mark.rule("A2")
-def test_a_revoked_key_is_as_good_as_none(alice: Person) -> None:
+def test_a_revoked_key_is_401(alice: Person) -> None:
     ApiKey.objects.update(revoked_at=timezone.now())
     problem(alice.get("/meta"), 401)
 
@@ -123,7 +123,7 @@ def test_a_key_for_some_agents_sees_and_uses_only_those(alice: Person) -> None:
 
 @pytest.mark.rule("A3", "A31")
 @pytest.mark.parametrize(("method", "path"), SESSION_ENDPOINTS)
-def test_another_tenants_session_is_one_that_never_existed(alice: Person, bob: Person, method: str, path: str) -> None:
+def test_another_tenants_session_looks_like_none(alice: Person, bob: Person, method: str, path: str) -> None:
     theirs = alice.create(messages=[HELLO])
     body = {"messages": [HELLO]} if path == "/turns" else None
     answers = [bob.request(method, f"/sessions/{name}{path}", body) for name in (theirs, "sess_never", "%00", "x" * 300, "ä%ff")]
@@ -137,7 +137,7 @@ def test_another_tenants_session_is_one_that_never_existed(alice: Person, bob: P
 
 @pytest.mark.rule("A2", "A31")
 @pytest.mark.parametrize(("method", "path"), SESSION_ENDPOINTS)
-def test_a_session_of_an_agent_that_a_key_may_not_use_is_one_that_never_existed(alice: Person, method: str, path: str) -> None:
+def test_a_session_of_an_agent_that_a_key_may_not_use_looks_like_none(alice: Person, method: str, path: str) -> None:
     limited = Person(key_of("alice", allowed=["bare"]))
     hidden = alice.create(messages=[HELLO])
     body = {"messages": [HELLO]} if path == "/turns" else None
@@ -177,7 +177,7 @@ def test_a_limited_key_lists_the_sessions_of_its_agents_in_whole_pages(alice: Pe
 
 
 @pytest.mark.rule("A2", "A43")
-def test_what_a_tenant_may_no_longer_use_can_still_be_read(alice: Person) -> None:
+def test_sessions_of_an_agent_that_its_tenant_lost_can_still_be_read(alice: Person) -> None:
     session = alice.create(messages=[HELLO])
     Tenant.objects.update(allowed_agents=["bare"])
     assert alice.history(session) == [HELLO]
@@ -201,7 +201,7 @@ def test_a_tenant_sees_its_own_sessions_alone_and_cannot_use_anothers_cursor(ali
 
 
 @pytest.mark.rule("A3", "A120")
-def test_a_position_of_another_session_means_nothing(alice: Person, bob: Person) -> None:
+def test_a_position_of_another_session_is_unknown(alice: Person, bob: Person) -> None:
     theirs, mine = alice.create(), bob.create()
     stream = alice.turn(theirs)
     alice.cancel(theirs)

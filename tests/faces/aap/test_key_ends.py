@@ -1,4 +1,4 @@
-"""Streams end with their key, and a key has so many of them at once."""
+"""Streams end with their key, and a key has a limit of open streams."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ async def _joined(person: Person, session: str, query: str = "stream=delta&follo
 
 @pytest.mark.rule("A2")
 @pytest.mark.parametrize("end", [_revoke, _expire, _end_by_rotation, _suspend])
-async def test_all_streams_of_a_key_end_with_it_and_say_nothing_of_the_end_of_its_turn(
-    alice: Person, end: Callable[[Person], None]
-) -> None:
+async def test_all_streams_of_a_key_end_with_it_without_a_turn_stop(alice: Person, end: Callable[[Person], None]) -> None:
     session = await asyncio.to_thread(alice.create)
     turn = chunks(await asyncio.to_thread(alice.turn, session))
     following = await _joined(alice, session)
@@ -76,7 +74,7 @@ async def test_all_streams_of_a_key_end_with_it_and_say_nothing_of_the_end_of_it
 
 
 @pytest.mark.rule("A2")
-async def test_streams_of_other_keys_go_on_and_see_how_the_turn_ended(alice: Person) -> None:
+async def test_streams_of_other_keys_continue_to_the_end_of_the_turn(alice: Person) -> None:
     other = Person(await asyncio.to_thread(key_of, "alice"))
     session = await asyncio.to_thread(alice.create)
     turn = chunks(await asyncio.to_thread(alice.turn, session))
@@ -93,7 +91,7 @@ async def test_streams_of_other_keys_go_on_and_see_how_the_turn_ended(alice: Per
 
 @pytest.mark.rule("A2")
 @pytest.mark.parametrize("end", [_expire, _end_by_rotation])
-async def test_what_a_key_began_runs_on_after_it_expired(alice: Person, end: Callable[[Person], None]) -> None:
+async def test_a_turn_continues_after_its_key_has_expired(alice: Person, end: Callable[[Person], None]) -> None:
     session = await asyncio.to_thread(alice.create)
     turn = chunks(await asyncio.to_thread(alice.turn, session))
     await asyncio.to_thread(end, alice)
@@ -116,7 +114,7 @@ async def test_the_overlap_of_a_rotation_ends_no_stream(alice: Person, monkeypat
 
 
 @pytest.mark.rule("A2")
-async def test_without_the_database_keys_stay_as_good_as_they_were(alice: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_continue_while_their_keys_cannot_be_checked(alice: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await asyncio.to_thread(alice.create)
     following = await _joined(alice, session)
     await anext(following)
@@ -153,7 +151,7 @@ def _refused(response: Any, whose: str, limit: int) -> None:
     assert 'qu="concurrent-requests"' in response["RateLimit-Policy"]
 
 
-async def test_a_key_has_so_many_streams_at_once_and_a_refused_turn_is_not_started(alice: Person, settings: Settings) -> None:
+async def test_a_keys_limit_of_open_streams_refuses_a_turn_before_it_starts(alice: Person, settings: Settings) -> None:
     settings.AGENTHOST_AAP_STREAMS_PER_KEY = 2
     other, bob = [Person(await asyncio.to_thread(key_of, slug)) for slug in ("alice", "bob")]
     first, second, third = [await asyncio.to_thread(alice.create) for _ in range(3)]
@@ -177,7 +175,7 @@ async def test_a_key_has_so_many_streams_at_once_and_a_refused_turn_is_not_start
     assert (await asyncio.to_thread(alice.turn, first)).status_code == 200
 
 
-async def test_a_tenant_has_so_many_streams_at_once(alice: Person, settings: Settings) -> None:
+async def test_a_tenants_limit_of_open_streams(alice: Person, settings: Settings) -> None:
     settings.AGENTHOST_AAP_STREAMS = 1
     other, bob = [Person(await asyncio.to_thread(key_of, slug)) for slug in ("alice", "bob")]
     session = await asyncio.to_thread(alice.create)
@@ -188,7 +186,7 @@ async def test_a_tenant_has_so_many_streams_at_once(alice: Person, settings: Set
     await following.aclose()  # type: ignore[attr-defined]  # it is an asynchronous generator
 
 
-def test_what_opens_no_stream_and_what_nobody_reads_takes_no_place(alice: Person, settings: Settings) -> None:
+def test_requests_without_a_stream_and_ended_streams_take_no_slot(alice: Person, settings: Settings) -> None:
     settings.AGENTHOST_AAP_STREAMS = 1
     session = alice.create()
     for _ in range(3):

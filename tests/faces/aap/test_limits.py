@@ -1,4 +1,4 @@
-"""Limits as a client sees them: 429 with when to come again, what is left before it bites, sizes."""
+"""Limits, as clients see them: 429 with the time of the next attempt, headers with the rest of a rate, sizes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_turns_at_once_are_refused_with_when_to_come_again_and_let_in_when_one_h
 
 
 @pytest.mark.rule("A6", "A122")
-def test_what_is_left_of_a_rate_is_seen_before_it_bites(alice: Person) -> None:
+def test_answers_show_how_much_of_a_rate_is_left(alice: Person) -> None:
     limit_tenant(turns_per_minute=3)
     limit_key(turns_per_minute=2)
     sessions = [alice.create() for _ in range(3)]
@@ -76,7 +76,7 @@ def test_what_is_left_of_a_rate_is_seen_before_it_bites(alice: Person) -> None:
     assert alice.history(sessions[2]) == []
 
 
-def test_answers_where_no_rate_applies_carry_no_ratelimit(alice: Person) -> None:
+def test_answers_without_a_rate_have_no_ratelimit_headers(alice: Person) -> None:
     response = alice.turn(alice.create())
     assert "RateLimit" not in response
     assert "RateLimit-Policy" not in response
@@ -130,18 +130,18 @@ def test_a_body_larger_than_the_caller_may_send_is_413(alice: Person, whose: Any
     assert alice.turn(session).status_code == 200
 
 
-def test_a_limit_above_what_the_server_takes_changes_nothing(alice: Person, settings: Any) -> None:
+def test_a_keys_body_limit_above_the_servers_changes_nothing(alice: Person, settings: Any) -> None:
     settings.AGENTHOST_MAX_BODY_BYTES = 200
     limit_tenant(request_bytes=10_000)
     problem(alice.post("/sessions", {"agent": {"name": "pilot"}, "messages": [{"role": "user", "content": "x" * 300}]}), 413)
 
 
-def test_who_is_not_known_is_told_so_before_any_size(alice: Person) -> None:
+def test_a_wrong_key_is_401_whatever_the_bodys_size(alice: Person) -> None:
     limit_tenant(request_bytes=1)
     problem(Person("ah_" + "x" * 43).post("/sessions", {"agent": {"name": "pilot"}}), 401)
 
 
-def test_every_quota_has_words_and_fields_that_can_be_parsed(alice: Person) -> None:
+def test_every_quota_has_a_text_and_headers_that_can_be_parsed(alice: Person) -> None:
     from sessions_app.aap import problems
 
     for quota in Quota:

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: made, read, listed, deleted; their histories."""
+"""Sessions over HTTP: create, read, list, delete, and their histories."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_body_over_the_limit_is_413(alice: Person, settings: Any) -> None:
 
 
 @pytest.mark.rule("A9", "A24", "A122")
-def test_a_session_is_made_and_found_where_location_says(alice: Person) -> None:
+def test_a_session_is_created_and_found_at_its_location(alice: Person) -> None:
     response = alice.post("/sessions", {"agent": {"name": "pilot"}, "stream": "delta"})
     assert response.status_code == 201
     session = response.json()["sessionId"]
@@ -161,7 +161,7 @@ def test_a_client_may_have_a_tool_of_a_disabled_server_tools_name(alice: Person)
 
 
 @pytest.mark.rule("A10", "A11", "A27", "A29", "A37", "A97")
-def test_what_was_sent_comes_back_exactly(alice: Person) -> None:
+def test_messages_and_settings_come_back_exactly(alice: Person) -> None:
     seed = [
         {"role": "system", "content": " \u2028 be kind\n"},
         {
@@ -241,7 +241,7 @@ def test_fifty_sessions_are_one_page_and_the_newest_comes_first(alice: Person) -
 
 
 @pytest.mark.rule("A35")
-def test_a_walk_shows_what_lasts_exactly_once_whatever_comes_and_goes(alice: Person) -> None:
+def test_a_walk_over_the_pages_shows_each_lasting_session_exactly_once(alice: Person) -> None:
     made = [alice.create() for _ in range(60)]
     first = alice.get("/sessions").json()
     page = [session["sessionId"] for session in first["sessions"]]
@@ -253,7 +253,7 @@ def test_a_walk_shows_what_lasts_exactly_once_whatever_comes_and_goes(alice: Per
 
 @pytest.mark.rule("A42")
 @pytest.mark.parametrize("cursor", ["", "x", "AAAA", "%00", "ä", "x" * 5000, "MTc2MzQ1Ng"])
-def test_a_cursor_the_server_never_made_is_400(alice: Person, cursor: str) -> None:
+def test_an_unknown_cursor_is_400(alice: Person, cursor: str) -> None:
     alice.create()
     problem(alice.get(f"/sessions?after={cursor}"), 400)
 
@@ -262,7 +262,7 @@ def test_a_cursor_the_server_never_made_is_400(alice: Person, cursor: str) -> No
 
 
 @pytest.mark.rule("A36", "A46", "A47")
-def test_a_history_is_asked_for_by_a_kind_that_the_agent_offers(alice: Person) -> None:
+def test_a_history_needs_a_kind_that_the_agent_offers(alice: Person) -> None:
     session, bare = alice.create(messages=[HELLO]), alice.create("bare", messages=[HELLO])
     assert alice.history(session, "compacted") == alice.history(session, "full") == [HELLO]
     assert alice.history(bare) == [HELLO]

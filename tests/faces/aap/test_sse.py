@@ -1,4 +1,4 @@
-"""What a stream does while time goes by."""
+"""Streams while time passes: first event, keep-alive comments, ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns over HTTP, as far as no worker is needed: what is refused, how streams begin, join and end."""
+"""Turns over HTTP, without a worker: refusals, and how streams begin, are joined and end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_turn_that_breaks_a_rule_is_refused_and_changes_nothing(
         ([_result("k2"), _permission("k1")], {"/messages/1/granted"}),
     ],
 )
-def test_answers_to_calls_that_are_not_pending_are_refused_where_they_stand(
+def test_answers_to_calls_that_are_not_pending_are_refused_at_their_path(
     alice: Person, messages: list[dict[str, Any]], expected: set[str]
 ) -> None:
     session = alice.create(messages=_calling("k1", "k2"), tools=[READ_LOG])
@@ -95,7 +95,7 @@ def test_a_second_turn_while_one_runs_is_refused_with_409_and_changes_nothing(al
 
 
 @pytest.mark.rule("A53", "A54", "A122")
-def test_a_stream_says_what_it_is_and_begins_with_turn_start(alice: Person) -> None:
+def test_a_stream_has_its_content_type_and_begins_with_turn_start(alice: Person) -> None:
     session = alice.create()
     response = alice.turn(session)
     assert response.status_code == 200
@@ -145,7 +145,7 @@ def test_denials_are_shown_before_anything_else_and_results_are_not(alice: Perso
 
 
 @pytest.mark.rule("A50", "A69")
-def test_what_a_turn_changes_stays(alice: Person) -> None:
+def test_a_turns_settings_apply_to_later_turns(alice: Person) -> None:
     session = alice.create(agent_config={"options": {"tone": "formal", "model_key": "sk-1"}})
     config = {"tools": [{"name": "calculator", "trust": True}], "options": {"units": "imperial", "model_key": "***"}}
     response = alice.turn(session, agent=config, tools=[READ_LOG])
@@ -190,7 +190,7 @@ def test_a_cancel_with_nothing_running_says_so(alice: Person) -> None:
 
 
 @pytest.mark.rule("A4", "A121")
-def test_a_cancels_body_is_optional_but_not_anything(alice: Person) -> None:
+def test_the_body_of_a_cancel_is_optional_but_must_be_an_object(alice: Person) -> None:
     session = alice.create()
     assert alice.post(f"/sessions/{session}/cancel", b"", **{"Content-Type": ""}).status_code == 200
     assert alice.post(f"/sessions/{session}/cancel", {"reason": None}).status_code == 200
@@ -225,7 +225,7 @@ def test_positions_grow_over_the_turns_of_a_session(alice: Person) -> None:
 
 @pytest.mark.rule("A120")
 @pytest.mark.parametrize("mode", ["delta", "message"])
-def test_a_stream_joined_after_the_fact_says_everything_after_its_position(alice: Person, mode: str) -> None:
+def test_a_stream_joined_after_a_turn_has_all_events_after_its_position(alice: Person, mode: str) -> None:
     session, said = two_turns(alice)
     for index, (position, _, _) in enumerate(said[:-1]):
         joined = alice.get(f"/sessions/{session}/events/stream?stream={mode}&after={position}")
@@ -271,14 +271,14 @@ def positions_of_running(session: str) -> str:
 
 @pytest.mark.rule("A120")
 @pytest.mark.parametrize("position", ["x", "0" * 28, "0000000000000001", "%00", "ä", "9" * 400])
-def test_a_position_the_session_never_gave_is_400(alice: Person, position: str) -> None:
+def test_an_unknown_position_is_400(alice: Person, position: str) -> None:
     session, _ = two_turns(alice)
     problem(join(alice, session, f"&after={position}"), 400)
     problem(join(alice, session, "&after="), 400)
 
 
 @pytest.mark.rule("A120")
-def test_a_position_whose_events_are_gone_is_410_and_points_to_the_history(alice: Person) -> None:
+def test_a_position_whose_events_were_deleted_is_410_and_points_to_the_history(alice: Person) -> None:
     session, said = two_turns(alice)
     row = Session.objects.get(public_id=session)
     Pruned.objects.create(session_id=row.pk, through=journal.tail(row.pk).seq)
@@ -346,7 +346,7 @@ def test_a_repeated_request_gets_the_first_ones_answer(alice: Person) -> None:
         {"X-Turn-Deadline": "-1"},
     ],
 )
-def test_a_header_that_makes_no_sense_is_refused(alice: Person, header: dict[str, str]) -> None:
+def test_a_malformed_header_is_refused(alice: Person, header: dict[str, str]) -> None:
     session = alice.create()
     answer = alice.post(f"/sessions/{session}/turns", {"messages": [HELLO], "stream": "delta"}, **header)
     assert next(iter(header)) in problem(answer, 400)["detail"]

@@ -1,4 +1,4 @@
-"""From bytes to a JSON object."""
+"""Request bodies: from bytes to a JSON object."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sessions_app.core.base.errors import InvalidInput
         b'{"a":' * 100_000 + b"]" * 100_000,
     ],
 )
-def test_what_is_not_json_in_utf_8_is_refused_as_unreadable(raw: bytes) -> None:
+def test_a_body_that_is_not_json_in_utf_8_is_400(raw: bytes) -> None:
     with pytest.raises(ParseError):
         body.parse_object(raw)
 
@@ -76,7 +76,7 @@ def test_brackets_in_strings_are_not_levels() -> None:
 
 @pytest.mark.rule("A96")
 @pytest.mark.parametrize("escape", ["\\u0000", "\\ud83d", "\\uDC00", "\\ud83d\\ud83d"])
-def test_characters_that_cannot_be_stored_are_refused_wherever_they_stand(escape: str) -> None:
+def test_characters_that_cannot_be_stored_are_refused_anywhere_in_a_body(escape: str) -> None:
     assert pointers(b'{"unknown": [{"x": "a%b"}]}' % escape.encode()) == ["/unknown/0/x"]
     assert pointers(b'{"a": {"%b": 1}}' % escape.encode())[0].startswith("/a/")
 
@@ -94,7 +94,7 @@ def test_numbers_and_the_order_of_keys_survive() -> None:
 
 @pytest.mark.rule("A4")
 @given(st.binary() | st.text().map(str.encode) | st.recursive(st.none(), st.lists).map(lambda v: str(v).encode()))
-def test_whatever_the_bytes_are_they_are_an_object_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_an_object_or_refused(raw: bytes) -> None:
     try:
         value: Any = body.parse_object(raw)
     except (ParseError, InvalidInput):
@@ -122,7 +122,7 @@ def test_a_body_of_any_number_of_members_is_refused_at_once(raw: bytes, pointer:
 
 
 @pytest.mark.rule("A4")
-def test_brackets_alone_are_no_json_however_many() -> None:
+def test_any_number_of_unmatched_brackets_is_not_json() -> None:
     start = time.process_time()
     with pytest.raises(ParseError):
         body.parse_object(b"[" * 8_000_000)
@@ -138,5 +138,5 @@ def test_ten_thousand_messages_of_blocks_are_fine() -> None:
 
 
 @pytest.mark.rule("A4", "A93")
-def test_a_body_of_large_strings_full_of_commas_is_fine() -> None:
+def test_commas_in_large_strings_do_not_count_as_members() -> None:
     assert len(body.parse_object(b'{"a":"' + b'[{,\\"' * 2_000_000 + b'"}')["a"]) == 8_000_000

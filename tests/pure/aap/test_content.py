@@ -1,4 +1,4 @@
-"""What clients may say, as every face checks it."""
+"""Messages, tools and options of clients, as both protocols check them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @pytest.mark.rule("A10", "A11", "A27", "A97")
 @given(histories())
-def test_a_seed_comes_out_as_it_went_in(seed: list[dict[str, Any]]) -> None:
+def test_an_initial_history_is_stored_as_it_was_sent(seed: list[dict[str, Any]]) -> None:
     stored = seed_messages(seed, EVERY_IMAGE)
     assert exact_json.dumps(exact_json.loads(exact_json.dumps(stored))) == exact_json.dumps(seed)
 
@@ -142,7 +142,7 @@ odd = anything | st.lists(message_like | tool_like | block_like, max_size=4)
     ids=["seed", "user", "result", "tools", "references", "options"],
 )
 @given(value=odd)
-def test_whatever_comes_is_taken_in_a_form_that_can_be_stored_or_refused(check: Callable[[Any], Any], value: Any) -> None:
+def test_any_value_is_refused_or_read_in_a_form_that_can_be_stored(check: Callable[[Any], Any], value: Any) -> None:
     try:
         taken = check(value)
     except InvalidInput as error:
@@ -164,7 +164,7 @@ def faults(check: Callable[..., Any], *args: Any) -> list[tuple[str | int, ...]]
 
 
 @pytest.mark.rule("A94")
-def test_members_that_nobody_asked_for_are_dropped_at_every_level() -> None:
+def test_unknown_members_are_dropped_at_every_level() -> None:
     call = {"type": "tool_use", "name": "t", "mood": 1, "input": {"b": 1, "a": None}, "toolCallId": "c", "cache": {}}
     seed = [{"id": 7, "role": "assistant", "content": [call]}, {"role": "tool", "content": "", "toolCallId": "c", "x": 1}]
     assert seed_messages(seed, ()) == [
@@ -197,12 +197,12 @@ def test_members_that_nobody_asked_for_are_dropped_at_every_level() -> None:
         ({"role": "tool", "content": "x"}, ("toolCallId",)),
     ],
 )
-def test_a_seed_message_of_another_shape_is_refused_where_it_is_wrong(message: Any, place: tuple[str | int, ...]) -> None:
+def test_a_message_of_the_wrong_shape_is_refused_at_its_path(message: Any, place: tuple[str | int, ...]) -> None:
     assert faults(seed_messages, [{"role": "user", "content": "x"}, message], EVERY_IMAGE) == [("messages", 1, *place)]
 
 
 @pytest.mark.rule("A7")
-def test_every_fault_of_a_seed_is_told() -> None:
+def test_every_fault_of_an_initial_history_is_reported() -> None:
     seed = [{"role": "user", "content": ""}, {"role": "tool", "toolCallId": "c", "content": 1}, {"role": "user", "content": []}]
     assert faults(seed_messages, seed, ()) == [
         ("messages", 0, "content"),
@@ -248,12 +248,12 @@ def test_a_seed_of_ten_thousand_messages_is_fine() -> None:
 
 @pytest.mark.rule("A89")
 @pytest.mark.parametrize("empty", ["", " \n\t\u2003", [], [{"type": "text", "text": "  "}, {"type": "text", "text": ""}]])
-def test_a_user_who_says_nothing_is_refused(empty: Any) -> None:
+def test_an_empty_user_message_is_refused(empty: Any) -> None:
     assert faults(content.user_content, empty, EVERY_IMAGE, ("messages", 0, "content")) == [("messages", 0, "content")]
 
 
 @pytest.mark.rule("A89")
-def test_an_image_alone_says_something_and_a_tool_need_not() -> None:
+def test_an_image_alone_is_a_message_and_a_tool_result_may_be_empty() -> None:
     image = [{"type": "image", "url": PNG}]
     assert content.user_content(image, EVERY_IMAGE, ()) == image
     assert result_content("", (), ()) == ""
@@ -294,7 +294,7 @@ def test_an_image_the_agent_does_not_take_is_refused_at_its_block(url: str, imag
 
 @pytest.mark.rule("A96")
 @pytest.mark.parametrize("bad", ["a\0b", "\ud83d", "\udc00x"])
-def test_characters_that_no_store_holds_are_refused_where_they_stand(bad: str) -> None:
+def test_characters_that_cannot_be_stored_are_refused_at_their_path(bad: str) -> None:
     assert faults(content.user_content, bad, (), ("c",)) == [("c",)]
     assert faults(content.user_content, [{"type": "text", "text": bad}], (), ("c",)) == [("c", 0, "text")]
     assert faults(options, {"o": bad}) == [("agent", "options", "o")]
@@ -309,14 +309,14 @@ TOOL = {"name": "t", "description": "", "parameters": {}}
 
 
 @pytest.mark.rule("A15", "A94")
-def test_a_tool_keeps_its_schema_and_its_order_and_loses_the_rest() -> None:
+def test_a_tool_keeps_its_schema_and_order_and_loses_unknown_members() -> None:
     schema = {"type": "object", "zeta": {"x-own": None}, "alpha": 1.0}
     tools = client_tools([{"parameters": schema, "strict": True, "name": "T-1_x", "title": None, "description": "d"}])
     assert exact_json.dumps(tools) == exact_json.dumps([{"parameters": schema, "name": "T-1_x", "description": "d"}])
 
 
 @pytest.mark.rule("A15")
-def test_a_list_of_tools_is_not_larger_in_all_than_model_requests_can_carry() -> None:
+def test_a_list_of_tools_has_a_limit_in_bytes() -> None:
     tools = [{**TOOL, "name": f"t{number}", "description": "x" * 50_000} for number in range(10)]
     assert len(client_tools(tools)) == 10
     assert faults(client_tools, [*tools, {**TOOL, "description": "x" * 50_000}]) == [("tools",)]
@@ -339,7 +339,7 @@ def test_a_list_of_tools_is_not_larger_in_all_than_model_requests_can_carry() ->
         ({"parameters": None}, "parameters"),
     ],
 )
-def test_a_tool_of_another_shape_or_of_a_name_taken_is_refused(change: dict[str, Any], member: str) -> None:
+def test_a_tool_of_the_wrong_shape_or_with_a_repeated_name_is_refused(change: dict[str, Any], member: str) -> None:
     assert faults(client_tools, [{**TOOL, "name": "other"}, {**TOOL, **change}]) == [("tools", 1, member)]
 
 
@@ -350,7 +350,7 @@ def test_a_tool_without_this_versions_field_is_refused() -> None:
 
 
 @pytest.mark.rule("A16", "A82", "A94")
-def test_a_reference_is_a_name_and_perhaps_trust() -> None:
+def test_a_tool_reference_has_a_name_and_optional_trust() -> None:
     assert tool_refs([{"name": "a", "trust": True}, {"trust": None, "name": "b", "x": 1}]) == [
         {"name": "a", "trust": True},
         {"name": "b"},

@@ -1,4 +1,4 @@
-"""Positions in a stream, as clients see them."""
+"""Stream positions, as clients see them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ numbers = st.integers(0, 2**63 - 1)
 
 @pytest.mark.rule("A120")
 @given(numbers, numbers)
-def test_positions_stand_in_the_order_of_the_events(first: int, second: int) -> None:
+def test_positions_are_in_the_order_of_the_events(first: int, second: int) -> None:
     one, two = positions.write(KEY, "sess_a", first), positions.write(KEY, "sess_a", second)
     assert (one < two) == (first < second)
     assert len(one) == len(two)
@@ -24,7 +24,7 @@ def test_positions_stand_in_the_order_of_the_events(first: int, second: int) -> 
 
 @pytest.mark.rule("A120")
 @given(st.text() | st.from_regex(r"\A[0-9a-f]{28}\Z"))
-def test_a_position_that_no_session_gave_is_unknown(position: str) -> None:
+def test_a_forged_position_is_unknown(position: str) -> None:
     with pytest.raises(UnknownPosition):
         positions.read(KEY, "sess_a", position)
 

@@ -1,4 +1,4 @@
-"""Refusals as problem documents."""
+"""Errors as problem documents."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_a_problem_has_its_members_and_its_status_twice(error: Exception, status
 
 
 @pytest.mark.rule("A2", "A6")
-def test_a_refusal_says_how_and_when_to_come_back() -> None:
+def test_a_refusal_has_the_headers_for_the_next_attempt() -> None:
     assert answer(errors.NotAuthenticated())[0]["WWW-Authenticate"] == "Bearer"
     assert answer(errors.NotReady(3))[0]["Retry-After"] == "3"
     assert answer(OperationalError("x"))[0]["Retry-After"].isdigit()
 
 
 @pytest.mark.rule("A6")
-def test_what_failed_inside_is_not_told() -> None:
+def test_internal_errors_are_not_shown_to_clients() -> None:
     assert "10.0.0.1" not in answer(OperationalError("connection to 10.0.0.1 refused"))[0].content.decode()
     assert problems.problem_of(ValueError("boom")) is None
 

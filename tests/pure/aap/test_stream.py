@@ -1,4 +1,4 @@
-"""Server-sent events out of core events."""
+"""Encoding core events as server-sent events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ A_TURN = [
 
 
 @pytest.mark.rule("A55", "A56", "A58")
-def test_delta_mode_shows_text_as_it_comes() -> None:
+def test_delta_mode_sends_text_in_pieces() -> None:
     assert shown("delta", *A_TURN) == [
         ("turn_start", {}),
         ("thinking_delta", {"delta": "hm"}),
@@ -69,7 +69,7 @@ def test_delta_mode_shows_text_as_it_comes() -> None:
 
 
 @pytest.mark.rule("A55", "A56", "A59")
-def test_message_mode_shows_each_message_once_it_is_whole() -> None:
+def test_message_mode_sends_each_message_when_it_is_complete() -> None:
     assert [name for name, _ in shown("message", *A_TURN)] == [
         "turn_start",
         "thinking",
@@ -100,7 +100,7 @@ def test_the_opening_is_the_turn_start_of_the_run() -> None:
 
 
 @pytest.mark.rule("A57")
-def test_thinking_that_comes_too_late_for_the_order_is_not_shown() -> None:
+def test_thinking_after_text_is_not_sent() -> None:
     late = (
         event(Kind.THINKING_OPENED, 1, step=1, part="a", late=True),
         event(Kind.THINKING_DELTA, 2, step=1, part="a", delta="x", late=True),
@@ -109,7 +109,7 @@ def test_thinking_that_comes_too_late_for_the_order_is_not_shown() -> None:
 
 
 @pytest.mark.rule("A65", "A76")
-def test_what_a_client_answered_itself_is_not_told_to_it_again() -> None:
+def test_a_clients_own_results_are_not_sent_back_to_it() -> None:
     own = event(Kind.CALL_FINISHED, 1, call="k", content="x", failed=False, by="client", shown=False)
     closed = event(Kind.CALL_DENIED, 2, call="k", reason="", content="Tool call denied", shown=False)
     denied = event(Kind.CALL_DENIED, 3, call="k", reason="", content="Tool call denied", shown=True)
@@ -152,7 +152,7 @@ def test_a_clients_own_refused_key_is_a_comment_before_the_turn_stop(mode: Mode)
         event(Kind.TURN_FAILED, run=1, error="limit", in_run=False),
     ],
 )
-def test_a_turn_that_ends_while_it_waits_says_no_second_turn_stop(last: Event) -> None:
+def test_a_turn_that_ends_while_it_waits_has_no_second_turn_stop(last: Event) -> None:
     assert stop_reason(last) is None
     assert shown("delta", last) == []
 
@@ -168,7 +168,7 @@ def last_read(end: RunEnd, events: list[Event]) -> int | None:
 
 
 @pytest.mark.rule("A56", "A120")
-def test_a_turns_own_stream_is_over_at_its_turn_stop() -> None:
+def test_a_turns_own_stream_ends_with_its_turn_stop() -> None:
     assert last_read(RunEnd(10, inside=True), [*FIRST[1:], *SECOND]) == 12
 
 
@@ -178,7 +178,7 @@ def test_a_stream_joined_from_an_earlier_turn_goes_on_to_the_end_of_the_one_in_p
 
 
 @pytest.mark.rule("A120")
-def test_a_stream_joined_when_nothing_runs_is_over_with_the_newest_event() -> None:
+def test_a_stream_joined_when_nothing_runs_ends_with_the_newest_event() -> None:
     assert last_read(RunEnd(12), FIRST[1:]) == 12
     silent = event(Kind.TURN_CANCELLED, 13, run=1, reason="end_turn", cause="client", in_run=False)
     assert last_read(RunEnd(13), [*FIRST[1:], silent]) == 13
@@ -197,5 +197,5 @@ def test_every_stream_of_a_session_ends_when_it_is_deleted() -> None:
 
 
 @pytest.mark.rule("A120")
-def test_a_stream_that_follows_is_never_over() -> None:
+def test_a_stream_that_follows_has_no_end() -> None:
     assert last_read(RunEnd(None), [*FIRST, *SECOND]) is None

@@ -1,4 +1,4 @@
-"""The OpenAPI documents: valid, complete, and made of what runs."""
+"""The OpenAPI documents: valid, complete and in accordance with the running code."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_tools_schema_has_the_name_that_the_version_knows(version: int) -> Non
 
 @pytest.mark.rule("A120", "A121", "A123", "A98")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_this_server_adds_is_described_in_every_version(version: int) -> None:
+def test_additions_of_this_server_are_described_in_every_version(version: int) -> None:
     found = operations(version)
     [joined] = [operation for (_method, path), operation in found.items() if path.endswith("/events/stream")]
     assert {"Last-Event-ID", "after", "stream", "follow"} <= {each["name"] for each in joined["parameters"]}
@@ -206,7 +206,7 @@ def described(
     monkeypatch.setattr(Routed, "description", lambda _self: replace(true, operations=told))
 
 
-def test_a_server_that_nobody_asks_for_its_documentation_does_not_load_it() -> None:
+def test_the_documentation_is_not_loaded_before_it_is_requested() -> None:
     code = (
         "import sys, agenthost.asgi\n"
         "from django.urls import get_resolver\n"

@@ -1,4 +1,4 @@
-"""Version 1: what it says otherwise than version 2, and histories inside the session."""
+"""Version 1: its differences from version 2, and histories in the session."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(person: Person, agent: str = "pilot", **more: Any) -> str:
 
 
 @pytest.mark.rule("A112")
-def test_a_page_is_bare_ids_and_has_its_cursor_under_both_names_or_none() -> None:
+def test_a_page_has_only_ids_and_its_cursor_under_both_names() -> None:
     page = {"sessions": [{"sessionId": "s2", "agent": {"name": "x"}}, {"sessionId": "s1", "agent": {"name": "x"}}]}
     assert V1().sessions(page) == {"sessions": ["s2", "s1"]}
     assert json.dumps(V1().sessions({**page, "next": "c"})) == json.dumps(
@@ -51,7 +51,7 @@ def test_a_page_is_bare_ids_and_has_its_cursor_under_both_names_or_none() -> Non
 
 
 @pytest.mark.rule("A111", "A115", "A102")
-def test_all_else_is_said_as_in_version_2() -> None:
+def test_everything_else_is_as_in_version_2() -> None:
     document = v3.meta([PILOT, BARE])
     assert V1().meta(document) == {**V2().meta(document), "version": 1}
     assert V1().session({"sessionId": "s", "tools": [NEW_WORDS]}) == {"sessionId": "s", "tools": [OLD_WORDS]}
@@ -80,7 +80,7 @@ def test_meta_says_its_version(older: Person) -> None:
 
 
 @pytest.mark.rule("A111")
-def test_there_is_no_path_for_histories(older: Person) -> None:
+def test_version_1_has_no_history_endpoint(older: Person) -> None:
     session = opened(older)
     problem(older.get(f"/session/{session}/history?type=full"), 404)
     problem(older.post(f"/session/{session}/history"), 404)

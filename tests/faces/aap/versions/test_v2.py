@@ -1,4 +1,4 @@
-"""Version 2: what it says otherwise than version 3, and the creation that runs."""
+"""Version 2: its differences from version 3, and creating a session with its first turn."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def opened(person: Person, *messages: Any, **more: Any) -> str:
 
 
 @pytest.mark.rule("A102", "A11")
-def test_a_request_comes_in_with_its_schemas_renamed_in_their_place() -> None:
+def test_a_request_is_converted_with_its_schemas_renamed_in_place() -> None:
     body = {"messages": [], "tools": [OLD_WORDS], "agent": {"tools": [{"name": "x"}]}}
     converted = V2().to_v3(body)
     assert json.dumps(converted) == json.dumps({**body, "tools": [NEW_WORDS]})
@@ -80,12 +80,12 @@ TOOL = st.dictionaries(
 
 @pytest.mark.rule("A102", "A11")
 @given(st.lists(TOOL))
-def test_what_comes_in_goes_out_the_same_keys_in_the_same_order(tools: list[dict[str, Any]]) -> None:
+def test_tools_keep_their_keys_and_order_through_both_conversions(tools: list[dict[str, Any]]) -> None:
     assert json.dumps(V2().session(V2().to_v3({"tools": tools}))) == json.dumps({"tools": tools})
 
 
 @pytest.mark.rule("A102")
-def test_the_new_name_of_a_schema_means_nothing_in_an_old_request() -> None:
+def test_the_new_name_of_a_schema_is_ignored_in_an_old_request() -> None:
     assert V2().to_v3({"tools": [NEW_WORDS]}) == {"tools": [{"name": "read_log", "description": ""}]}
     assert V2().to_v3({"tools": [{**NEW_WORDS, "inputSchema": {}}]})["tools"][0]["parameters"] == {}
 
@@ -98,7 +98,7 @@ def test_tools_of_any_wrong_shape_are_left_for_version_3_to_refuse(tools: Any) -
 
 
 @pytest.mark.rule("A101", "A102")
-def test_answers_go_out_with_their_schemas_renamed() -> None:
+def test_answers_are_converted_with_their_schemas_renamed() -> None:
     session = {"sessionId": "s", "agent": {"name": "pilot", "tools": [{"name": "x"}]}, "tools": [NEW_WORDS]}
     shown = {**session, "tools": [OLD_WORDS]}
     assert json.dumps(V2().session(session)) == json.dumps(shown)
@@ -127,7 +127,7 @@ def test_answers_go_out_with_their_schemas_renamed() -> None:
         ((), ()),
     ],
 )
-def test_faults_are_told_where_the_client_wrote_them(theirs: tuple[str | int, ...], ours: tuple[str | int, ...]) -> None:
+def test_fault_paths_are_those_of_the_clients_version(theirs: tuple[str | int, ...], ours: tuple[str | int, ...]) -> None:
     assert V2().fault_path(theirs) == ours
 
 
@@ -147,7 +147,7 @@ def test_an_opening_is_a_creation_and_a_turn() -> None:
 
 
 @pytest.mark.rule("A103", "A6")
-def test_everything_wrong_with_an_opening_is_told_at_once_and_in_its_own_places() -> None:
+def test_all_faults_of_an_opening_are_reported_at_once_with_their_paths() -> None:
     body = {
         "agent": {"name": "pilot", "tools": [{}]},
         "messages": [{"role": "robot"}, HELLO, {"role": "user", "content": [{"type": "image", "url": "ftp://x"}]}],
@@ -204,14 +204,14 @@ def test_a_creation_that_breaks_a_rule_is_refused_and_makes_no_session(old: Pers
 
 
 @pytest.mark.rule("A102", "A6")
-def test_a_turn_is_told_of_a_missing_schema_by_its_old_name(old: Person) -> None:
+def test_a_missing_schema_is_reported_under_its_old_name(old: Person) -> None:
     session = opened(old)
     old.request("POST", f"/session/{session}/cancel")
     assert pointers(old.post(f"/session/{session}", {"messages": [HELLO], "tools": [NEW_WORDS]})) == {"/tools/0/inputSchema"}
 
 
 @pytest.mark.rule("A96", "A102")
-def test_what_cannot_be_stored_is_told_at_the_place_where_it_was_written(old: Person) -> None:
+def test_an_unstorable_character_is_reported_at_its_path_in_the_clients_version(old: Person) -> None:
     body = opening(tools=[{**OLD_WORDS, "parameters": {"x": "\0"}}])
     assert pointers(old.request("PUT", "/session", body)) == {"/tools/0/parameters/x"}
 
@@ -295,7 +295,7 @@ def test_the_json_form_is_201_with_the_sessions_id_and_its_address(old: Person) 
 
 
 @pytest.mark.rule("A104")
-def test_a_turn_sent_to_the_session_says_nothing_of_its_id(old: Person) -> None:
+def test_a_turns_answer_does_not_contain_the_session_id(old: Person) -> None:
     session = opened(old)
     old.request("POST", f"/session/{session}/cancel")
     streamed = old.post(f"/session/{session}", {"messages": [HELLO], "stream": "delta"})
@@ -412,7 +412,7 @@ def test_two_at_once_with_one_key_make_one_session(old: Person, monkeypatch: pyt
 
 
 @pytest.mark.rule("A123")
-def test_a_deadline_holds_for_the_first_turn_too(old: Person) -> None:
+def test_a_deadline_applies_to_the_first_turn_too(old: Person) -> None:
     response = old.request("PUT", "/session", opening(stream="delta"), **{"X-Turn-Deadline": "0.001"})
     until_overdue()
     assert events(whole(response))[-1] == ("turn_stop", {"stopReason": "error"})

@@ -1,4 +1,4 @@
-"""The documentation's pages: everything on them is ours."""
+"""The documentation's pages: they load everything from this server."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def test_a_version_that_is_not_served_has_no_page(client: Client, path: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/docs/", "/docs/openapi-v3.json"])
-def test_pages_are_read_and_nothing_else(client: Client, path: str) -> None:
+def test_pages_allow_only_get_and_head(client: Client, path: str) -> None:
     assert client.post(path).status_code == 405
     assert client.head(path).status_code == 200

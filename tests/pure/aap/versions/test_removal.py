@@ -1,4 +1,4 @@
-"""An old version is removed by deleting its module, its tests and its line in urls.py: nothing else knows it."""
+"""An old version is removed by deleting its module, its tests and its line in urls.py: nothing else imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Version 3: what requests say, what answers look like."""
+"""Version 3: reading requests, building answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BARE = AgentSpec(name="bare", model="demo:guide", history=(), stream=("delta",))
 
 
 @pytest.mark.rule("A19", "A20", "A21", "A22", "A23")
-def test_meta_tells_what_an_agent_offers_and_nothing_of_how() -> None:
+def test_meta_shows_what_an_agent_offers_and_no_internals() -> None:
     assert v3.meta([PILOT, BARE]) == {
         "version": 3,
         "agents": [
@@ -180,7 +180,7 @@ def test_a_creation_needs_an_agent_and_nothing_else() -> None:
         ),
     ],
 )
-def test_every_fault_of_a_creation_is_told(body: dict[str, Any], pointers: set[str]) -> None:
+def test_every_fault_of_a_creation_is_reported(body: dict[str, Any], pointers: set[str]) -> None:
     assert refused(v3.creation, body, find) == pointers
 
 
@@ -258,7 +258,7 @@ def test_answers_come_in_any_order_and_keep_their_places() -> None:
         ({"messages": [HELLO], "stream": ["delta"]}, {"/stream"}),
     ],
 )
-def test_every_fault_of_a_turn_is_told(body: dict[str, Any], pointers: set[str]) -> None:
+def test_every_fault_of_a_turn_is_reported(body: dict[str, Any], pointers: set[str]) -> None:
     assert refused(turn, body) == pointers
 
 

@@ -1,4 +1,4 @@
-"""Reading what a peer sent, judging what the host sends: the mechanism, on shapes of its own."""
+"""Shapes: reading clients' input, checking the server's output."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def complaint(shape: Shape[Any], value: object) -> str:
     return caught.value.describe("it")
 
 
-def test_what_fits_is_answered_as_the_very_same_object() -> None:
+def test_a_valid_value_is_returned_as_the_same_object() -> None:
     value = {"leaf": {"name": "a", "size": 1}, "leaves": [{"name": "b"}], "more": {"of": None}}
     assert BRANCH.read(value) is value
 
@@ -86,7 +86,7 @@ def test_what_fits_is_answered_as_the_very_same_object() -> None:
         ({"leaf": 1, "leaves": 2}, "it.leaf must be an object; it.leaves must be an array"),
     ],
 )
-def test_a_fault_names_its_place_and_what_is_expected_there(value: object, words: str) -> None:
+def test_a_fault_names_its_path_and_the_expected_type(value: object, words: str) -> None:
     assert complaint(BRANCH, value) == words
 
 
@@ -115,7 +115,7 @@ def test_every_variant_is_read() -> None:
         assert FIGURE.read(value) is value
 
 
-def test_variants_without_constants_are_told_apart_by_what_only_one_of_them_demands() -> None:
+def test_variants_without_constants_differ_by_their_required_members() -> None:
     shape: Shape[Any] = Shape(Leaf | Named)
     assert shape.read({"name": "a"})
     assert shape.read({"title": "a"})
@@ -136,7 +136,7 @@ def test_null_for_an_optional_member_is_read_as_absent() -> None:
     assert value["leaf"] == {"name": "a", "size": None, "anything": None}, "what came in stays as it came"
 
 
-def test_null_stays_where_null_means_something() -> None:
+def test_null_is_kept_for_a_member_that_may_be_null() -> None:
     value = {"leaf": {"name": "a"}, "owner": None}
     assert BRANCH.read(value) == value
     assert BRANCH.faults(value) == []
@@ -154,19 +154,19 @@ def test_numbers_stay_exact() -> None:
     assert complaint(BRANCH, {"leaf": {"name": "a", "size": exact_json.loads("1e400")}}) == "it.leaf.size must be an integer"
 
 
-def test_a_string_may_have_to_say_something() -> None:
+def test_a_string_may_be_required_not_to_be_empty() -> None:
     shape: Shape[str] = Shape(NonEmpty)
     assert shape.read("a") == "a"
     assert complaint(shape, "") == "it must not be empty"
     assert complaint(shape, 3) == "it must be a string"
 
 
-def test_faults_beyond_the_first_few_are_not_told() -> None:
+def test_only_the_first_faults_are_reported() -> None:
     shape: Shape[Any] = Shape(list[str])
     assert complaint(shape, [0] * 1_000_000).count("must be a string") == MOST_FAULTS
 
 
-def test_a_fault_never_repeats_what_it_found_and_names_no_endless_key() -> None:
+def test_a_fault_never_contains_a_value_and_cuts_long_names() -> None:
     words = complaint(BRANCH, {"leaf": {"name": ["hush-hush"]}, "named": {"k" * 10_000: 1}})
     assert "hush-hush" not in words
     assert len(words) < 300
@@ -233,11 +233,11 @@ def test_a_union_of_lists_needs_a_rule() -> None:
         ({"leaf": {"name": "a", "size": 3, "weight": 1.5}}, []),
     ],
 )
-def test_what_the_host_sends_is_judged_strictly(value: object, words: list[str]) -> None:
+def test_output_is_checked_strictly(value: object, words: list[str]) -> None:
     assert [fault.describe("it") for fault in BRANCH.faults(value)] == words
 
 
-def test_a_declaration_that_json_has_no_shape_for_is_a_mistake_of_the_programmer() -> None:
+def test_a_declaration_without_a_json_shape_raises_type_error() -> None:
     with pytest.raises(TypeError):
         Shape[Any](set[str]).read([])
     with pytest.raises(TypeError, match="nothing tells"):
