@@ -127,8 +127,8 @@ class Sessions(SessionList):
         caller = caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
         once = headers.once(request, body)
-        wanted = v3.creation(self.to_v3(body), functools.partial(agents.for_creation, caller))
-        session_id = creating.create(caller, wanted, once=once).public_id
+        parsed = v3.creation(self.to_v3(body), functools.partial(agents.for_creation, caller))
+        session_id = creating.create(caller, parsed, once=once).public_id
         answer = json_answer(v3.created(session_id), status=201)
         answer["Location"] = f"{request.path}/{session_id}"
         return answer
@@ -157,17 +157,17 @@ class Turns(Endpoint):
         session = session_of(caller, session_id)
         body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
-        wanted = v3.turn(self.to_v3(body), session.agent_name, agents.for_turn(caller, session))
+        parsed = v3.turn(self.to_v3(body), session.agent_name, agents.for_turn(caller, session))
         with stream_slot(caller) as slot:
-            if wanted.content is not None:
+            if parsed.content is not None:
                 accepted = turns.start(
-                    caller, session, content=wanted.content, overrides=wanted.overrides, once=once, deadline=deadline
+                    caller, session, content=parsed.content, overrides=parsed.overrides, once=once, deadline=deadline
                 )
             else:
                 accepted = turns.answer(
-                    caller, session, answers=wanted.answers, overrides=wanted.overrides, once=once, deadline=deadline
+                    caller, session, answers=parsed.answers, overrides=parsed.overrides, once=once, deadline=deadline
                 )
-            return answer_to_turn(slot, session, wanted.mode, accepted)
+            return answer_to_turn(slot, session, parsed.mode, accepted)
 
 
 class EventStream(Endpoint):

@@ -177,24 +177,24 @@ class Session(views.Endpoint):
         caller = views.caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
         once, deadline = headers.once(request, body), headers.deadline(request)
-        wanted = opening(self.to_v3(body), functools.partial(agents.for_creation, caller))
-        assert wanted.turn.content is not None, "a user message"
+        parsed = opening(self.to_v3(body), functools.partial(agents.for_creation, caller))
+        assert parsed.turn.content is not None, "a user message"
         with views.stream_slot(caller) as slot:
-            turn = creating.FirstTurn(wanted.turn.content, deadline)
-            made = creating.create(caller, wanted.creation, first_turn=turn, once=once)
-            assert made.session is not None
-            assert made.accepted is not None, "a first turn was wanted"
-            session_id = made.public_id
+            turn = creating.FirstTurn(parsed.turn.content, deadline)
+            created = creating.create(caller, parsed.creation, first_turn=turn, once=once)
+            assert created.session is not None
+            assert created.accepted is not None, "a first turn was requested"
+            session_id = created.public_id
             log_context.bind(session=session_id)
             answer = views.answer_to_turn(
                 slot,
-                made.session,
-                wanted.turn.mode,
-                made.accepted,
+                created.session,
+                parsed.turn.mode,
+                created.accepted,
                 document=functools.partial(opened, session_id),
                 first=session_start(session_id),
             )
-        if wanted.turn.mode == "none":
+        if parsed.turn.mode == "none":
             answer.status_code = 201
             answer["Location"] = f"{request.path}/{session_id}"
         return answer

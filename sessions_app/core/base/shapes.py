@@ -302,7 +302,7 @@ class _Compiler:
                 _add(faults, parent, step, "must be an object")
                 return value
             here = (parent, step)
-            understood = value
+            result = value
             for name, reader, required, nullable in table:
                 item = value.get(name)
                 if item is None:
@@ -312,22 +312,22 @@ class _Compiler:
                     elif name in value and not nullable:
                         if strict:
                             _add(faults, here, name, "must be left out instead of null")
-                        if understood is value:
-                            understood = dict(value)
-                        del understood[name]
+                        if result is value:
+                            result = dict(value)
+                        del result[name]
                     continue
                 got = reader(item, here, name, faults)
                 if got is not item:
-                    if understood is value:
-                        understood = dict(value)
-                    understood[name] = got
+                    if result is value:
+                        result = dict(value)
+                    result[name] = got
             if refuse:
                 for name in value:
                     if name not in names:
                         _add(faults, here, name, "is not a member that this version knows")
-            elif drop and not understood.keys() <= names.keys():
-                understood = {name: item for name, item in understood.items() if name in names}
-            return understood
+            elif drop and not result.keys() <= names.keys():
+                result = {name: item for name, item in result.items() if name in names}
+            return result
 
         compiled.append(read)
         return read
@@ -342,14 +342,14 @@ class _Compiler:
                 _add(faults, parent, step, "must be an object")
                 return value
             here = (parent, step)
-            understood = value
+            result = value
             for name, item in value.items():
                 got = reader(item, here, name, faults)
                 if got is not item:
-                    if understood is value:
-                        understood = dict(value)
-                    understood[name] = got
-            return understood
+                    if result is value:
+                        result = dict(value)
+                    result[name] = got
+            return result
 
         return read
 
@@ -363,7 +363,7 @@ class _Compiler:
             if not is_typeddict(plain):
                 kind, name = _SIMPLE[get_origin(plain) or plain]
                 if kind in others:
-                    raise TypeError(f"nothing tells {variant!r} from the others")
+                    raise TypeError(f"nothing distinguishes {variant!r} from the others")
                 others[kind] = self.reader(variant)
                 expected.append(name)
         sentence = "must be " + " or ".join(sorted(expected, reverse=True))
@@ -413,7 +413,7 @@ class _Compiler:
             others = set().union(*(names for place, names in enumerate(demanded) if place != index))
             own = sorted(demanded[index] - others)
             if not own:
-                raise TypeError(f"nothing tells {variant!r} from the others")
+                raise TypeError(f"nothing distinguishes {variant!r} from the others")
             table.append((own[0], self.reader(variant)))
         sentence = "must be an object with one of " + ", ".join(name for name, _ in table)
 
@@ -515,7 +515,7 @@ def _array(reader: _Reader, unique: Unique | None = None) -> _Reader:
             _add(faults, parent, step, "must be an array")
             return value
         here = (parent, step)
-        understood = value
+        result = value
         seen: set[str] = set()
         for index, item in enumerate(value):
             before = len(faults)
@@ -525,10 +525,10 @@ def _array(reader: _Reader, unique: Unique | None = None) -> _Reader:
                     _add(faults, (here, index), unique.member, unique.detail)
                 seen.add(got[unique.member])
             if got is not item:
-                if understood is value:
-                    understood = list(value)
-                understood[index] = got
-        return understood
+                if result is value:
+                    result = list(value)
+                result[index] = got
+        return result
 
     return read
 
@@ -548,4 +548,4 @@ def _one_of_these(constants: Iterable[Any]) -> str:
     words = ["true" if word is True else "false" if word is False else str(word) for word in constants]
     if len(words) == 1:
         return f"must be {words[0]}"
-    return f"must be one of {', '.join(words)}" if len(words) <= _MOST_WORDS else "is none that this version knows"
+    return f"must be one of {', '.join(words)}" if len(words) <= _MOST_WORDS else "is not a value that this version knows"

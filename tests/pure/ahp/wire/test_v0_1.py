@@ -165,8 +165,8 @@ def test_there_are_53_types_of_action_and_clients_may_send_26() -> None:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ({"type": "session/invented", "session": SESSION}, "params.type is none that this version knows"),
-        ({"type": ["session/ready"], "session": SESSION}, "params.type is none that this version knows"),
+        ({"type": "session/invented", "session": SESSION}, "params.type is not a value that this version knows"),
+        ({"type": ["session/ready"], "session": SESSION}, "params.type is not a value that this version knows"),
         ({"session": SESSION}, "params.type is required"),
         ({"type": "session/titleChanged", "session": SESSION, "title": 5}, "params.title must be a string"),
         ({"type": "session/titleChanged", "session": SESSION}, "params.title is required"),

@@ -212,7 +212,7 @@ def test_a_shape_says_how_many_faults_it_reports() -> None:
 
 
 def test_a_union_of_lists_needs_a_rule() -> None:
-    with pytest.raises(TypeError, match="nothing tells"):
+    with pytest.raises(TypeError, match="nothing distinguishes"):
         Shape[Any](list[Leaf] | list[Named]).read([])
 
 
@@ -240,5 +240,5 @@ def test_output_is_checked_strictly(value: object, words: list[str]) -> None:
 def test_a_declaration_without_a_json_shape_raises_type_error() -> None:
     with pytest.raises(TypeError):
         Shape[Any](set[str]).read([])
-    with pytest.raises(TypeError, match="nothing tells"):
+    with pytest.raises(TypeError, match="nothing distinguishes"):
         Shape[Any](Named | TypedDict("Same", {"title": int})).read({})  # type: ignore[operator]
