@@ -153,7 +153,7 @@ def opening(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Ope
     assert request is not None, "settle has raised its faults"
     *seed, first = request["messages"]
     turn = v3.TurnRequest(request.get("stream", "none"), first["content"], [], Overrides())
-    return Opening(v3.wanted(request, seed), turn)
+    return Opening(v3.session_request(request, seed), turn)
 
 
 def opened(session_id: str, stop_reason: str, lines: Sequence[Line]) -> Document:

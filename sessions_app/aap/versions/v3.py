@@ -51,10 +51,10 @@ def creation(body: Mapping[str, Any], spec_of: Callable[[str], AgentSpec]) -> Se
         faults.found += content.seed_faults(request.get("messages", []), IMAGE_KINDS if spec is None else spec.images)
     faults.settle(members(v3_types.NewSession))
     assert request is not None, "settle has raised its faults"
-    return wanted(request, request.get("messages", []))
+    return session_request(request, request.get("messages", []))
 
 
-def wanted(request: v3_types.Creation, seed: Sequence[Any]) -> SessionRequest:
+def session_request(request: v3_types.Creation, seed: Sequence[Any]) -> SessionRequest:
     chosen = request["agent"]
     refs: Any = chosen.get("tools")
     tools: Any = request.get("tools", [])
