@@ -44,9 +44,9 @@ def diagnose_error(error: BaseException) -> str | None:
             " AGENTHOST_RUNTIME_ROLE set it grants the other role its privileges (docs/operating.md, Two roles of Postgres)."
         )
     if isinstance(error, OperationalError | ProgrammingError):
-        from sessions_app.core.records import installation
+        from sessions_app.core.records import database_checks
 
-        schema = installation.schema_fault()
+        schema = database_checks.schema_fault()
         return None if schema is None else str(schema)
     return None
 
@@ -108,7 +108,7 @@ def sqlite_path() -> Path:
 
 def diagnose_sqlite(path: Path) -> str | None:
     """A missing or empty file is not a fault: migrations fill it. The settings have checked that it is writable."""
-    from sessions_app.core.records import installation
+    from sessions_app.core.records import database_checks
 
     source = "DATABASE_URL" if settings.AGENTHOST_VAR_DIR not in path.parents else "AGENTHOST_VAR_DIR"
     if not path.exists():
@@ -133,6 +133,6 @@ def diagnose_sqlite(path: Path) -> str | None:
         )
     if tables and DJANGO_TABLE not in tables:
         return f"{source}: {path} is another program's database (it has the table {min(tables)}). Configure another file."
-    if foreign := installation.foreign_apps(migrated):
+    if foreign := database_checks.foreign_apps(migrated):
         return f"{source}: {path} is another program's database (it has migrations of {foreign[0]}). Configure another file."
     return None

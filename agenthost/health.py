@@ -15,7 +15,7 @@ from agents_app import registry
 from agents_app.mcp.catalogue import catalogue
 from sessions_app.core.base import database, draining
 from sessions_app.core.log import broadcast
-from sessions_app.core.records import installation, live_workers
+from sessions_app.core.records import database_checks, live_workers
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def reasons_not_ready() -> list[str]:
 
 
 def _check_database() -> list[str]:
-    if faults := installation.faults():
+    if faults := database_checks.faults():
         return [fault.what for fault in faults]
     if live_workers.turns_stuck() and not live_workers.workers_alive():
         return [NO_WORKER]
@@ -45,7 +45,7 @@ def _check_database() -> list[str]:
 
 async def reasons() -> list[str]:
     """The reasons within ``TIMEOUT_SECONDS``, even when the database hangs."""
-    if draining.begun():
+    if draining.is_draining():
         return [DRAINING]
     loop = asyncio.get_running_loop()
     check = _running_checks.get(loop)
@@ -68,7 +68,7 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 async def ready(_request: HttpRequest) -> JsonResponse:
     """/readyz: whether this process can serve. Also reports the pub/sub transport and the MCP servers; turns run without them."""
-    reasons_found, announcements = await asyncio.gather(reasons(), broadcast.carrier_settled(TIMEOUT_SECONDS))
+    reasons_found, announcements = await asyncio.gather(reasons(), broadcast.pubsub_up_within(TIMEOUT_SECONDS))
     facts: dict[str, Any] = {"ready": not reasons_found, "reasons": reasons_found, "announcements": announcements}
     servers, down = catalogue.standing()
     if servers:
@@ -89,7 +89,7 @@ async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]
     previous: list[str] = []
     while True:
         current = await check()
-        if current != previous and not draining.begun():
+        if current != previous and not draining.is_draining():
             if current:
                 log.error("not ready: %s", " ".join(current))
             else:

@@ -93,7 +93,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     registry.look_ahead()
 
     def begin_to_stop() -> None:
-        draining.begin()
+        draining.start()
         on_signal()
 
     connections = Connections(_limits())

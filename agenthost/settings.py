@@ -177,7 +177,7 @@ def _postgres(database: env.Database) -> dict[str, Any]:
         "PORT": database.port,
         "OPTIONS": {
             **options,
-            # Only statements that ask for it are prepared (core.base.prepared), however often others run.
+            # Only statements that ask for it are prepared (core.base.raw_sql), however often others run.
             "prepare_threshold": 2**31,
             "pool": {
                 "min_size": AGENTHOST_DATABASE_POOL_MIN,

@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import database_diagnosis
-from sessions_app.core.records import installation
-from sessions_app.core.records.installation import Fault
+from sessions_app.core.records import database_checks
+from sessions_app.core.records.database_checks import Fault
 
 
 def check_before_migrating() -> None:
     """The database answers, was not migrated by a newer release, and was used with this process's keys."""
     _check_connection()
-    schema = installation.schema_fault()
+    schema = database_checks.schema_fault()
     if schema is not None and schema.kind != "older":
         _refuse([schema])
-    if schema is None or installation.is_marked():
-        _refuse(installation.key_faults())
+    if schema is None or database_checks.is_marked():
+        _refuse(database_checks.key_faults())
 
 
 def check() -> None:
     """The database is ready for use. Stores the markers of schema and keys that are missing."""
     _check_connection()
-    _refuse(installation.faults())
-    installation.make_marks()
+    _refuse(database_checks.faults())
+    database_checks.make_marks()
 
 
 def _check_connection() -> None:

@@ -6,7 +6,7 @@ it. Not covered: a new constraint that old rows or old code violate, and custom 
 
 `sessions_app/migrations/released.txt` lists the migrations of the last release; only newer ones are checked. A migration that
 must break a rule gives the reason in `breaks_previous_release = "reason"`: processes of the previous release then refuse the
-new schema (sessions_app.core.records.installation), and the changelog has to mention it.
+new schema (sessions_app.core.records.database_checks), and the changelog has to mention it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
     django.setup()
     from django.db.migrations.loader import MigrationLoader
 
-    from sessions_app.core.records.installation import released_migrations
+    from sessions_app.core.records.database_checks import released_migrations
 
     loader = MigrationLoader(None)
     ours = {"sessions_app"}

@@ -9,6 +9,6 @@ class SessionsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from sessions_app.core.tenancy import accounts
+        from sessions_app.core.tenancy import account_audit
 
-        accounts.watch()
+        account_audit.connect_signals()

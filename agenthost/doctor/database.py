@@ -15,7 +15,7 @@ from django.db import connection
 
 from agenthost import database_diagnosis
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from sessions_app.core.records import installation
+from sessions_app.core.records import database_checks
 from sessions_app.models import AuditRecord, Turn
 
 NAME = "database"
@@ -145,12 +145,12 @@ def check_sqlite(path: Path) -> Iterator[Finding]:
 
 def check_schema_and_keys() -> Iterator[Finding]:
     """The same checks of schema and keys as at every start."""
-    schema = installation.schema_fault()
+    schema = database_checks.schema_fault()
     if schema is not None:
         yield fail("schema", schema.what, schema.fix)
         return
     yield ok("schema", "matches this release, all migrations are applied")
-    faults = installation.key_faults()
+    faults = database_checks.key_faults()
     for fault in faults:
         yield fail("keys", fault.what, fault.fix)
     if not faults:

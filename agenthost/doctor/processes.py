@@ -9,13 +9,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from sessions_app.core.records import installation, live_workers
+from sessions_app.core.records import database_checks, live_workers
 
 _LATE = timedelta(minutes=10)
 
 
 def check() -> Iterator[Finding]:
-    if installation.schema_fault() is not None:
+    if database_checks.schema_fault() is not None:
         return
     yield check_workers()
     yield check_beat()
@@ -33,7 +33,7 @@ def check_workers() -> Finding:
 
 def check_beat() -> Finding:
     """Beat itself leaves no trace, so this checks the housekeeping that it starts each minute."""
-    last = installation.housekeeping_at()
+    last = database_checks.housekeeping_at()
     fix = (
         "Start beat: ops/entrypoint beat"
         if settings.AGENTHOST_MODE == "production"

@@ -8,20 +8,20 @@ from typing import Any
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
-from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.idempotency import IdempotencyKey
 
 VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
-def once(request: Request, body: Any) -> Once | None:
+def once(request: Request, body: Any) -> IdempotencyKey | None:
     """``Idempotency-Key`` (A98)."""
     given = request.headers.get("Idempotency-Key")
     if given is None:
         return None
     if not VISIBLE.fullmatch(given):
         raise ParseError("The header Idempotency-Key must have 1 to 255 visible ASCII characters.")
-    return Once.of(request.path, given, body)
+    return IdempotencyKey.of(request.path, given, body)
 
 
 def deadline(request: Request) -> float | None:

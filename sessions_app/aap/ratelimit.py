@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sessions_app.core.base.errors import QuotaExceeded
-from sessions_app.core.tenancy.quotas import Quota, Standing
+from sessions_app.core.tenancy.quotas import Quota, RateStatus
 
 _AT_ONCE = (Quota.TURNS_AT_ONCE, Quota.STREAMS_AT_ONCE, Quota.CONNECTIONS_AT_ONCE)
 _LARGEST = 999_999_999_999_999
 """A structured field's integer has at most 15 digits."""
 
 
-def of_standings(standings: Iterable[Standing]) -> dict[str, str]:
+def of_standings(standings: Iterable[RateStatus]) -> dict[str, str]:
     """Headers of an accepted request; none if no rate applies."""
     found = list(standings)
     if not found:

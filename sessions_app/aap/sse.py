@@ -46,7 +46,7 @@ async def body(
                     chunk, over = _encoded(events or [], encoder, end)
                     del events
                     # A stream that waits for later turns would delay the shutdown.
-                    over = over or (end.follows and not end.inside and draining.begun())
+                    over = over or (end.follows and not end.inside and draining.is_draining())
                     if not chunk and not over and now() >= quiet_until:
                         chunk = KEEP_ALIVE
                     if chunk:

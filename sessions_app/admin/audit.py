@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 
-from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, since, tenant_field, until
+from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin
 from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import AuditRecord
@@ -17,7 +17,7 @@ def action_text(action: str) -> str:
     return action.replace("_", " ")
 
 
-class AuditNarrowing(Narrowing):
+class AuditFilters(FilterForm):
     names = ("tenant", "action", "since", "until")
 
     def fields(self) -> list[Field]:
@@ -28,7 +28,7 @@ class AuditNarrowing(Narrowing):
             Field("until", "Until (UTC)", "date"),
         ]
 
-    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name:
             case "tenant":
                 return of_tenant(rows, value)
@@ -45,7 +45,7 @@ class AuditAdmin(ReadOnlyAdmin[AuditRecord]):
     heading = "Audit"
     list_display = ("when", "who", "what", "target", "tenant", "address", "detail")
     list_display_links = None
-    list_filter = (AuditNarrowing,)
+    list_filter = (AuditFilters,)
     list_select_related = ("tenant",)
     search_fields = ("actor", "target", "address")
     search_help_text = "Part of an actor, a target or an address"

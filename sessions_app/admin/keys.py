@@ -16,7 +16,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
 
 from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsForm, ScopesField, offer_agents
-from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, tenant_field
+from sessions_app.admin.filters import Field, FilterForm, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.admin.tenants import chosen_again
 from sessions_app.core import turns
@@ -67,14 +67,14 @@ class RotateForm(forms.Form):
     )
 
 
-class KeyNarrowing(Narrowing):
+class KeyFilters(FilterForm):
     names = ("tenant", "state")
 
     def fields(self) -> list[Field]:
         states = [(state, state) for state in ("active", "expired", "revoked")]
         return [tenant_field(), Field("state", "State", "select", states)]
 
-    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         if name == "tenant":
             return of_tenant(rows, value)
         match value:
@@ -93,7 +93,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
     heading = "API keys"
     list_display = ("shown", "name", "tenant", "scope_list", "agents", "state", "expires", "last_used")
     list_display_links = ("shown",)
-    list_filter = (KeyNarrowing,)
+    list_filter = (KeyFilters,)
     list_select_related = ("tenant",)
     search_fields = ("prefix__startswith", "name", "tenant__slug")
     search_help_text = "First letters of a key (up to 11), or part of its name or tenant"
@@ -144,7 +144,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
 
     @method_decorator(sensitive_variables())
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:  # noqa: ARG002
-        self.insist(request, "add")
+        self.require(request, "add")
         form = IssueForm(request.POST or None, initial={"tenant": request.GET.get("tenant", "")})
         if request.method == "POST" and form.is_valid():
             try:
@@ -175,7 +175,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         form_url: str = "",  # noqa: ARG002
         extra_context: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> HttpResponse:
-        key = self.found(request, object_id)
+        key = self.find_or_404(request, object_id)
         state = keys.state_of(key)
         return self.page(
             request,
@@ -196,8 +196,8 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         )
 
     def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self.found(request, object_id)
-        self.insist(request, "change")
+        key = self.find_or_404(request, object_id)
+        self.require(request, "change")
         back = self.link("change", key.pk)
         if request.method == "POST":
             self._revoke(request, [key])
@@ -205,8 +205,8 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         return self._ask_to_revoke(request, [key], back)
 
     def limits_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self.found(request, object_id)
-        self.insist(request, "change")
+        key = self.find_or_404(request, object_id)
+        self.require(request, "change")
         back = self.link("change", key.pk)
         form = LimitsForm(request.POST or None, initial={name: getattr(key, name) for name in map(quotas.column, quotas.NAMES)})
         if request.method == "POST" and form.is_valid():
@@ -225,9 +225,9 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
 
     @method_decorator(sensitive_variables())
     def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        key = self.found(request, object_id)
-        self.insist(request, "add")
-        self.insist(request, "change")
+        key = self.find_or_404(request, object_id)
+        self.require(request, "add")
+        self.require(request, "change")
         back = self.link("change", key.pk)
         form = RotateForm(request.POST or None)
         if request.method == "POST" and form.is_valid():

@@ -9,13 +9,13 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from sessions_app.admin.narrowing import Field, Narrowing, day, of_tenant, tenant_field
+from sessions_app.admin.filters import Field, FilterForm, day, of_tenant, tenant_field
 from sessions_app.admin.pages import ReadOnlyAdmin
 from sessions_app.core.tenancy import model_use
 from sessions_app.models import ModelUse, ModelUsePurpose
 
 
-class UseNarrowing(Narrowing):
+class ModelUseFilters(FilterForm):
     names = ("tenant", "agent", "model", "purpose", "since", "until")
 
     def fields(self) -> list[Field]:
@@ -28,7 +28,7 @@ class UseNarrowing(Narrowing):
             Field("until", "Until (UTC)", "date"),
         ]
 
-    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name:
             case "tenant":
                 return of_tenant(rows, value)
@@ -45,7 +45,7 @@ class ModelUseAdmin(ReadOnlyAdmin[ModelUse]):
     heading = "Model use"
     list_display = ("when", "tenant", "session", "key", "agent", "model", "purpose", "calls", "input", "output", "cached", "cost")
     list_display_links = None
-    list_filter = (UseNarrowing,)
+    list_filter = (ModelUseFilters,)
     ordering = ("-day", "-pk")
     search_fields = ("session__exact",)
     search_help_text = "A session's whole id"

@@ -82,14 +82,14 @@ class OperatorAdmin(_ModelAdmin[M]):
         """
         return request.user.has_perm(f"{self.opts.app_label}.{what}_{self.opts.model_name}")
 
-    def found(self, request: HttpRequest, object_id: str) -> M:
+    def find_or_404(self, request: HttpRequest, object_id: str) -> M:
         """The row that an address names, if the operator may see it; 404 otherwise."""
         row = self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_permission(request, row):
             raise Http404
         return row
 
-    def insist(self, request: HttpRequest, what: str) -> None:
+    def require(self, request: HttpRequest, what: str) -> None:
         if not self.may(request, what):
             raise PermissionDenied
 

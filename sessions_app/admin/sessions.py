@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from agents_app import registry
 from sessions_app.admin import transcript
-from sessions_app.admin.narrowing import Field, Narrowing, of_tenant, since, tenant_field, until
+from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
 from sessions_app.core.tenancy import audit
 from sessions_app.models import LIVE_STATES, Session, Turn
@@ -23,7 +23,7 @@ def _live_turns() -> QuerySet[Turn]:
     return Turn.objects.filter(session=OuterRef("pk"), state__in=LIVE_STATES)
 
 
-class SessionNarrowing(Narrowing):
+class SessionFilters(FilterForm):
     names = ("tenant", "agent", "state", "since", "until")
 
     def fields(self) -> list[Field]:
@@ -36,7 +36,7 @@ class SessionNarrowing(Narrowing):
             Field("until", "until", "date"),
         ]
 
-    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name:
             case "tenant":
                 return of_tenant(rows, value)
@@ -57,7 +57,7 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
     heading = "Sessions"
     list_display = ("public_id", "tenant", "agent_name", "created", "live", "turns")
     list_display_links = ("public_id",)
-    list_filter = (SessionNarrowing,)
+    list_filter = (SessionFilters,)
     list_select_related = ("tenant",)
     search_fields = ("public_id__startswith",)
     search_help_text = "Session id or its start, or a turn's whole id"
@@ -113,7 +113,7 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
         extra_context: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> HttpResponse:
         """The transcript. Reading it is an act upon a person's words, so it leaves a row in the audit."""
-        session = self.found(request, object_id)
+        session = self.find_or_404(request, object_id)
         only = _number(request.GET.get("message"))
         shown = transcript.page(session, _number(request.GET.get("page")) or 1)
         if only is None:

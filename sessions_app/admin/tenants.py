@@ -131,8 +131,8 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         return own + super().get_urls()
 
     def suspend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        tenant = self.found(request, object_id)
-        self.insist(request, "change")
+        tenant = self.find_or_404(request, object_id)
+        self.require(request, "change")
         back = self.link("change", tenant.pk)
         if request.method == "POST":
             self._suspend(request, [tenant])
@@ -140,8 +140,8 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         return self._ask_to_suspend(request, [tenant], back)
 
     def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        tenant = self.found(request, object_id)
-        self.insist(request, "change")
+        tenant = self.find_or_404(request, object_id)
+        self.require(request, "change")
         back = self.link("change", tenant.pk)
         if request.method == "POST":
             self._resume(request, [tenant])

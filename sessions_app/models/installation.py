@@ -6,7 +6,7 @@ from django.db import models
 
 
 class InstallationMark(models.Model):
-    """One named fact about the installation, such as a canary sealed under its key ring (core.records.installation)."""
+    """One named fact about the installation, such as a canary sealed under its key ring (core.records.database_checks)."""
 
     name = models.CharField(max_length=64, primary_key=True)
     value = models.TextField()

@@ -35,9 +35,9 @@ def _break_writer() -> None:
 
 
 def _break_sweep() -> None:
-    from sessions_app.core.base.duties import Duty
+    from sessions_app.core.base.periodic_tasks import PeriodicTask
 
-    setattr(Duty, "attempt", _fail)  # noqa: B010 - it is no method
+    setattr(PeriodicTask, "attempt", _fail)  # noqa: B010 - it is no method
 
 
 def _break_leases() -> None:

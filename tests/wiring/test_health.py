@@ -17,7 +17,7 @@ from pytest_django import Settings
 from agenthost import health
 from sessions_app.core.base import database, draining
 from sessions_app.core.log.broadcast.layer import ChannelLayer
-from sessions_app.core.records import installation, live_workers
+from sessions_app.core.records import database_checks, live_workers
 
 
 def test_healthz_needs_no_database() -> None:
@@ -45,15 +45,15 @@ def test_a_queued_turn_without_a_worker_is_not_ready(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_without_its_migrations_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped = installation.shipped()
-    monkeypatch.setattr(installation, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
+    shipped = database_checks.shipped()
+    monkeypatch.setattr(database_checks, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
     (reason,) = Client().get("/readyz").json()["reasons"]
     assert reason == "The database lacks 1 migration of this release (sessions_app.9999_next)."
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_of_other_keys_is_not_ready(settings: Settings) -> None:
-    installation.make_marks()
+    database_checks.make_marks()
     settings.AGENTHOST_KEY_RING = [os.urandom(32)]
     settings.SECRET_KEY = "another"
     answer = Client().get("/readyz")

@@ -14,7 +14,7 @@ from django.core.management.commands import migrate
 
 from agenthost import startup_checks
 from agenthost.postgres import roles
-from sessions_app.core.records import installation
+from sessions_app.core.records import database_checks
 
 
 class Command(migrate.Command):
@@ -22,9 +22,9 @@ class Command(migrate.Command):
         try:
             startup_checks.check_before_migrating()
             # Before the first migration, because processes of the previous release still run meanwhile.
-            installation.allow_previous_release()
+            database_checks.allow_previous_release()
             super().handle(*args, **options)
-            if installation.schema_fault() is None:
+            if database_checks.schema_fault() is None:
                 startup_checks.check()
             if settings.AGENTHOST_RUNTIME_ROLE:
                 roles.grant(settings.AGENTHOST_RUNTIME_ROLE)

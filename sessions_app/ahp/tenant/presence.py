@@ -19,8 +19,8 @@ from django.db import Error as DatabaseError
 
 from sessions_app.core.base import database, supervision
 from sessions_app.core.base.caller import WRITE
-from sessions_app.core.base.duties import Duty
 from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import agent_listings
 
@@ -48,7 +48,7 @@ class _Watch:
         self._boards[board] = self._boards.get(board, 0) + 1
         if not self._watching:
             # An error in one neither stops nor delays the other.
-            duties = (Duty("presence", self._renew), Duty("listings", self._update_listings))
+            duties = (PeriodicTask("presence", self._renew), PeriodicTask("listings", self._update_listings))
             self._watching = [supervision.task(self._watch(duty), f"{duty.name}-watch") for duty in duties]
 
     def remove(self, board: Switchboard) -> None:
@@ -60,7 +60,7 @@ class _Watch:
                 task.cancel()
             self._watching = []
 
-    async def _watch(self, duty: Duty) -> None:
+    async def _watch(self, duty: PeriodicTask) -> None:
         every = settings.AGENTHOST_AHP_PRESENCE_SECONDS / _RENEWALS
         while True:
             await asyncio.sleep(min(_RETRY_SECONDS, every) if duty.failing else every)

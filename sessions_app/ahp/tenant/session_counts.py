@@ -33,7 +33,7 @@ class SessionCount:
 
     async def _read(self, caller: Caller) -> None:
         # Events that arrive meanwhile are kept: the count may or may not include them.
-        self._base, self._count = await database.run_for(caller.tenant, agent_listings.standing, caller)
+        self._base, self._count = await database.run_for(caller.tenant, agent_listings.counter_and_sessions, caller)
         early, self._early = self._early, []
         for seq, change in early:
             self._add(seq, change)

@@ -137,12 +137,12 @@ def replay(version: Version, caller: Caller, client: str, resources: Sequence[Re
     for resource in resources:
         channels.setdefault(resource.channel.key, []).append(resource.channel)
     try:
-        read, sessions = agent_listings.missed(caller, {root, *channels}, last_seen, _MAX_EVENTS, _MAX_BYTES)
+        read, sessions = agent_listings.events_after(caller, {root, *channels}, last_seen, _MAX_EVENTS, _MAX_BYTES)
     except PositionPruned:
         return None
     if read.more or last_seen > read.counter:
         return None
-    if addresses.any_made_after([resource.session for resource in resources if resource.session is not None], last_seen):
+    if addresses.any_created_after([resource.session for resource in resources if resource.session is not None], last_seen):
         return None
     redefined = frozenset().union(*(agents_redefined(event) for event in read.events if event.session == root))
     if any(resource.channel.agent in redefined for resource in resources):

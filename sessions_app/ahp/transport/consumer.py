@@ -77,7 +77,7 @@ class Consumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
 
 async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, versions: Versions) -> Connection:
     """Authenticate, and add the connection to its tenant's switchboard until the stack is closed."""
-    if draining.begun():
+    if draining.is_draining():
         raise Refused(503, "This server is shutting down.", (b"retry-after", b"1"))
     raw, address = upgrade.key_of(scope), scope.get("agenthost", {}).get("address", "")
     try:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 
-_begun = threading.Event()
+_draining = threading.Event()
 
 
-def begin() -> None:
-    _begun.set()
+def start() -> None:
+    _draining.set()
 
 
-def begun() -> bool:
-    return _begun.is_set()
+def is_draining() -> bool:
+    return _draining.is_set()

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from urllib.parse import quote
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import AddressTaken, SessionNotFound
@@ -70,17 +70,17 @@ def take(caller: Caller, session: Session, uri: str) -> None:
     except SessionNotFound:
         pass
     sql = "insert into sessions_app_address (tenant_id, uri, kind, session_id) values (%s, %s, 'session', %s)"
-    if prepared.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk)) is None:
+    if raw_sql.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk)) is None:
         raise AddressTaken(uri)
 
 
-def free(session: Session) -> None:
+def release(session: Session) -> None:
     """The session is gone: its URI may be used again."""
     Address.objects.filter(session_id=session.pk).delete()
 
 
-def any_made_after(sessions: Collection[Session], seq: int) -> bool:
+def any_created_after(sessions: Collection[Session], seq: int) -> bool:
     """Whether one of them was made after this number: what was seen under its URI before was another session."""
     sql = "select count(*) from event where session_id {among} and seq > %s and kind = %s"
-    row = prepared.row(sql, ([session.pk for session in sessions], seq, Kind.SESSION_CREATED.value))
+    row = raw_sql.row(sql, ([session.pk for session in sessions], seq, Kind.SESSION_CREATED.value))
     return row is not None and row[0] > 0

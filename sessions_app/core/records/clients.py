@@ -122,7 +122,7 @@ def put(session: Session, entry: Entry) -> None:
     )
 
 
-def draw_attention(session: int) -> Turn | None:
+def request_attention(session: int) -> Turn | None:
     """Make the run of the session's live turn look; the session is locked. Tell its worker after the transaction."""
     turn = Turn.objects.select_for_update(no_key=True).filter(session_id=session, state__in=LIVE_STATES).first()
     if turn is not None and not turn.attention:
@@ -132,20 +132,20 @@ def draw_attention(session: int) -> Turn | None:
 
 def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatched | None) -> None:
     """The client takes part, or what it brings is changed."""
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         others = SessionClient.objects.filter(session=session).exclude(client=entry.id)
         if others.exists():
             raise NotPossible("another client is active in this session")
         check_tools(session, session.agent_name, entry.tools)
         before = SessionClient.objects.filter(session=session, client=entry.id).first()
-        with quotas.counting_guests(session) as growth:
+        with quotas.counting_client_bytes(session) as growth:
             put(session, entry)
-            customizations = _customizations_of(session, None if before is None else before.client, entry)
+            customizations = _update_customizations(session, None if before is None else before.client, entry)
         asking.admit_bytes(growth.bytes)
-        draw_attention(session.pk)
-        happening = dispatches.told(Happening(Kind.CLIENT_JOINED, {"client": entry.document()}), dispatched)
+        request_attention(session.pk)
+        happening = dispatches.with_origin(Happening(Kind.CLIENT_JOINED, {"client": entry.document()}), dispatched)
         for each in (happening, *customizations):
             tx.append(NewEvent(session.tenant_id, session.pk, each))
 
@@ -157,47 +157,49 @@ def leave(caller: Caller, session: Session, client: str, *, dispatched: Dispatch
     """
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         there = SessionClient.objects.filter(session=session, left_at=None).first()
         if there is not None and there.client != client:
             raise NotPossible("another client is active in this session")
-        left(tx, session, there, "released", dispatched)
+        record_leaving(tx, session, there, "released", dispatched)
 
 
-def left(
+def record_leaving(
     tx: journal.Transaction, session: Session, there: SessionClient | None, cause: str, dispatched: Dispatched | None = None
 ) -> None:
     """Write that a client has left; the session is locked."""
     happening = Happening(Kind.CLIENT_LEFT, {"client": None if there is None else there.client, "cause": cause})
     if there is not None:
         SessionClient.objects.filter(pk=there.pk).update(left_at=Now())
-        draw_attention(session.pk)
-    tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
+        request_attention(session.pk)
+    tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
     if there is not None:
-        with quotas.counting_guests(session):
-            customizations = _customizations_of(session, there.client, None)
+        with quotas.counting_client_bytes(session):
+            customizations = _update_customizations(session, there.client, None)
         for each in customizations:
             tx.append(NewEvent(session.tenant_id, session.pk, each))
 
 
 def change_tools(caller: Caller, session: Session, tools: list[dict[str, Any]], *, dispatched: Dispatched) -> None:
     """Other tools of the client that dispatches; they count from the next model call."""
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         there = SessionClient.objects.filter(session=session, client=dispatched.client, left_at=None).first()
         if there is None:
             raise NotPossible("you are not the active client of this session")
         check_tools(session, session.agent_name, tools)
-        with quotas.counting_guests(session) as growth:
+        with quotas.counting_client_bytes(session) as growth:
             SessionClient.objects.filter(pk=there.pk).update(tools=exact_json.dumps(tools))
         asking.admit_bytes(growth.bytes)
-        draw_attention(session.pk)
+        request_attention(session.pk)
         happening = Happening(Kind.CLIENT_TOOLS_CHANGED, {"client": there.client, "tools": tools})
-        tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
+        tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
 
 
-def adopted(before: Sequence[dict[str, Any]], client: str, brought: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def merged_customizations(
+    before: Sequence[dict[str, Any]], client: str, brought: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """The session's customizations once this client brings these: its others go, what is there keeps its switch."""
     enabled = {each["customization"]["uri"]: each["enabled"] for each in before if each.get("client") == client}
     kept = [each for each in before if each.get("client") != client]
@@ -209,17 +211,21 @@ def adopted(before: Sequence[dict[str, Any]], client: str, brought: Sequence[dic
     ]
 
 
-def _customizations_of(session: Session, client: str | None, entry: Entry | None) -> list[Happening]:
+def _update_customizations(session: Session, client: str | None, entry: Entry | None) -> list[Happening]:
     """Adopt what a client brings and let go what it brought; what there is to tell if that changes the session's list."""
     known = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
     before: list[dict[str, Any]] = [] if known is None else exact_json.loads(known)
     owner = entry.id if entry is not None else client
-    after = before if owner is None else adopted(before, owner, (entry.customizations if entry is not None else None) or [])
+    after = (
+        before
+        if owner is None
+        else merged_customizations(before, owner, (entry.customizations if entry is not None else None) or [])
+    )
     if after == before:
         return []
-    keep_customizations(session, after)
+    store_customizations(session, after)
     return [Happening(Kind.CUSTOMIZATIONS_CHANGED, {"customizations": after})]
 
 
-def keep_customizations(session: Session, after: Sequence[dict[str, Any]]) -> None:
+def store_customizations(session: Session, after: Sequence[dict[str, Any]]) -> None:
     Session.objects.filter(pk=session.pk).update(customizations=exact_json.dumps(list(after)) if after else None)

@@ -16,7 +16,7 @@ from typing import Any
 from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core.base import prepared, rounds
+from sessions_app.core.base import maintenance, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import DispatchedBefore
 from sessions_app.core.base.events import Happening, Kind
@@ -55,7 +55,7 @@ class Dispatched:
         return hashlib.sha256(exact_json.dumps(dict(came)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def told(happening: Happening, dispatched: Dispatched | None) -> Happening:
+def with_origin(happening: Happening, dispatched: Dispatched | None) -> Happening:
     """The event with its origin, if it has one."""
     if dispatched is None:
         return happening
@@ -72,14 +72,14 @@ where tenant_id = %s and client = %s and life = %s and seq = %s and digest = %s
 """
 
 
-def remember(caller: Caller, dispatched: Dispatched | None, *, refused: bool = False) -> None:
+def record(caller: Caller, dispatched: Dispatched | None, *, refused: bool = False) -> None:
     """Log the action in the transaction that it causes; DispatchedBefore if it was sent again."""
     if dispatched is None:
         return
     key = (caller.tenant, dispatched.client, dispatched.life, str(dispatched.seq)[:_LONGEST_SEQ], dispatched.digest)
-    if prepared.row(_INSERT, (*key, dispatched.connection, refused)) is not None:
+    if raw_sql.row(_INSERT, (*key, dispatched.connection, refused)) is not None:
         return
-    before = prepared.row(_BY_WHOM, key)
+    before = raw_sql.row(_BY_WHOM, key)
     if before is not None and before[0] != dispatched.connection:
         raise DispatchedBefore
 
@@ -88,16 +88,16 @@ def refusal(caller: Caller, dispatched: Dispatched, reason: str) -> NewEvent:
     """The event of the tenant that tells one connection that its action was not taken."""
     happening = Happening(Kind.DISPATCH_REFUSED, {"connection": dispatched.connection, "line": caller.line, "reason": reason})
     as_it_came = dispatched if dispatched.came is None else replace(dispatched, said=dispatched.came, came=None)
-    return NewEvent(caller.tenant, None, told(happening, as_it_came))
+    return NewEvent(caller.tenant, None, with_origin(happening, as_it_came))
 
 
 def refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
     """Store that the action was refused. ``reason`` is for people."""
     with journal.transaction() as tx:
-        remember(caller, dispatched, refused=True)
+        record(caller, dispatched, refused=True)
         tx.append(refusal(caller, dispatched, reason))
 
 
-def forget_old(after: timedelta) -> int:
+def delete_old(after: timedelta) -> int:
     """Delete records that are older; how many there were."""
-    return rounds.delete(DispatchRecord.objects.filter(at__lt=Now() - after))
+    return maintenance.delete_in_batches(DispatchRecord.objects.filter(at__lt=Now() - after))

@@ -16,9 +16,9 @@ from typing import Any, Literal
 from agents_app import exact_json
 from agents_app.runtime.interface import Call, StepMessage
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import quotas
 from sessions_app.models import (
     LIVE_STATES,
@@ -96,7 +96,7 @@ def message(
             at,
         ),
     )
-    return [insert, quotas.stored(ref.tenant, ref.session, quotas.size(text, provider_data))]
+    return [insert, quotas.bytes_stored(ref.tenant, ref.session, quotas.size(text, provider_data))]
 
 
 def extend_partial_message(ref: StepRef, before: Content, content: Content) -> None:
@@ -109,7 +109,7 @@ def extend_partial_message(ref: StepRef, before: Content, content: Content) -> N
     text = exact_json.dumps(content)
     if Message.objects.filter(pk__in=list(newest)).update(content=text):
         grown = quotas.size(text) - quotas.size(exact_json.dumps(before))
-        prepared.execute([quotas.stored(ref.tenant, ref.session, grown)])
+        raw_sql.execute([quotas.bytes_stored(ref.tenant, ref.session, grown)])
 
 
 def compacted(tenant: int, session: int, through: int, summary: str | None, at: datetime) -> Statement:
@@ -318,7 +318,7 @@ def turn_ended(turn: int, fence: int, end: End) -> Statement:
 
 def end_turn_from_outside(turn: Turn, fence: int, end: End, parts: Sequence[Part]) -> None:
     """End a locked turn outside its run. ``fence``: higher than the run's; ``parts``: those of the open step."""
-    prepared.execute(
+    raw_sql.execute(
         [
             Statement(
                 f"update sessions_app_turn set parts = %s, fence = %s, {_ENDED} where id = %s",
@@ -330,7 +330,7 @@ def end_turn_from_outside(turn: Turn, fence: int, end: End, parts: Sequence[Part
 
 def set_open_parts(turn: Turn, parts: Sequence[Part], step: int | None = None) -> None:
     """Store the parts of a locked turn's open step behind those of ``turn``, which was read before. ``step``: its number."""
-    prepared.execute(
+    raw_sql.execute(
         [
             Statement(
                 "update sessions_app_turn set parts = %s, step = coalesce(%s, step) where id = %s",
@@ -496,7 +496,7 @@ where session_id = %s and covers_through <= %s
 
 def copy(source: int, target: int, row: int, position: int) -> None:
     """Copy a history into an empty session: turns up to ``row``, messages up to ``position``, final calls, compactions."""
-    prepared.execute(
+    raw_sql.execute(
         [
             Statement(_COPY_TURNS, (target, source, row)),
             Statement(_COPY_MESSAGES, (target, target, source, position)),

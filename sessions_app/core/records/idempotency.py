@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core.base import rounds, sealing
+from sessions_app.core.base import maintenance, sealing
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import IdempotencyKeyReused, NotReady
 from sessions_app.models import IdempotencyRecord
@@ -27,7 +27,7 @@ KEPT_FOR = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class IdempotencyKey:
     """A client's wish that a request takes effect once. ``route`` is where it was sent, ``digest`` identifies its body.
 
     The digest is keyed: bodies hold secrets, and reading the table must not be enough to confirm a guess.
@@ -40,11 +40,11 @@ class Once:
     plain_digest: str = field(repr=False)
 
     @staticmethod
-    def of(route: str, client_key: str, body: Any) -> Once:
+    def of(route: str, client_key: str, body: Any) -> IdempotencyKey:
         """Two bodies that differ only in the order of keys or in white space are the same body."""
         text = _canonical(body)
         keyed = sealing.fingerprint(exact_json.dumps([route, client_key, text]))
-        return Once(route, client_key, keyed, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+        return IdempotencyKey(route, client_key, keyed, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
 
     def is_of(self, stored: str) -> bool:
         """Whether a stored digest is of this body."""
@@ -61,7 +61,7 @@ def _canonical(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierResult:
     """What the same request led to the first time."""
 
     session: str
@@ -69,7 +69,7 @@ class Earlier:
     run: int
 
 
-def recall(caller: Caller, once: Once | None) -> Earlier | None:
+def find(caller: Caller, once: IdempotencyKey | None) -> EarlierResult | None:
     """What this request led to before, if it came before; IdempotencyKeyReused if the key came with another body."""
     if once is None:
         return None
@@ -80,14 +80,14 @@ def recall(caller: Caller, once: Once | None) -> Earlier | None:
         return None
     if not once.is_of(record.digest):
         raise IdempotencyKeyReused
-    return Earlier(record.session, record.turn, record.run)
+    return EarlierResult(record.session, record.turn, record.run)
 
 
-class CameFirst(Exception):
+class ConcurrentRequest(Exception):
     """Another request with the same key is being accepted: roll back and ``recall`` what became of it."""
 
 
-def remember(caller: Caller, once: Once | None, *, session: str, turn: str = "", run: int = 0) -> None:
+def record(caller: Caller, once: IdempotencyKey | None, *, session: str, turn: str = "", run: int = 0) -> None:
     """Record what was accepted, inside its transaction.
 
     Waits for another transaction with the same key, and raises CameFirst when that one has won.
@@ -110,22 +110,22 @@ def remember(caller: Caller, once: Once | None, *, session: str, turn: str = "",
                 created_at=Now(),
             )
     except IntegrityError as error:
-        raise CameFirst from error
+        raise ConcurrentRequest from error
 
 
-def once_only(caller: Caller, once: Once | None, recalled: Callable[[Earlier], T], accept: Callable[[], T]) -> T:
+def run_once(caller: Caller, once: IdempotencyKey | None, recalled: Callable[[EarlierResult], T], accept: Callable[[], T]) -> T:
     """What ``accept`` answers, which ``remember``s the request; ``recalled`` makes the answer if it came before."""
     # Who comes second at the same moment finds what the first has made.
     for _ in range(2):
-        if (earlier := recall(caller, once)) is not None:
+        if (earlier := find(caller, once)) is not None:
             return recalled(earlier)
         try:
             return accept()
-        except CameFirst:
+        except ConcurrentRequest:
             continue
     raise NotReady
 
 
-def forget_old() -> int:
+def delete_old() -> int:
     """Delete records that are older than a day; how many there were."""
-    return rounds.delete(IdempotencyRecord.objects.filter(created_at__lte=Now() - KEPT_FOR))
+    return maintenance.delete_in_batches(IdempotencyRecord.objects.filter(created_at__lte=Now() - KEPT_FOR))

@@ -11,7 +11,7 @@ from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 
-from sessions_app.core.base import prepared, rounds
+from sessions_app.core.base import maintenance, raw_sql
 from sessions_app.models import TURN_FORMAT, Turn, TurnState, WorkerPresence
 
 STUCK_AFTER_SECONDS = 5
@@ -20,7 +20,7 @@ STUCK_AFTER_SECONDS = 5
 
 def database_clock() -> datetime:
     """The database's time, as it was when it got the question."""
-    row = prepared.row("select {now}")
+    row = raw_sql.row("select {now}")
     assert row is not None
     # SQLite has no type for times.
     return row[0] if isinstance(row[0], datetime) else datetime.fromisoformat(row[0]).replace(tzinfo=UTC)
@@ -55,5 +55,5 @@ def turns_stuck() -> int:
     return Turn.objects.filter(state=TurnState.QUEUED, format__lte=TURN_FORMAT, queued_at__lt=since).count()
 
 
-def forget_dead(after: timedelta) -> int:
-    return rounds.delete(WorkerPresence.objects.filter(seen_at__lt=Now() - after))
+def delete_dead(after: timedelta) -> int:
+    return maintenance.delete_in_batches(WorkerPresence.objects.filter(seen_at__lt=Now() - after))

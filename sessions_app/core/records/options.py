@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import prepared, sealing
+from sessions_app.core.base import raw_sql, sealing
 from sessions_app.models import OptionValue, Session
 
 
@@ -52,7 +52,7 @@ _SHOWN = "select session_id, name, value from sessions_app_optionvalue where ses
 def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
     """What clients may see, by session: secrets are masked without being opened."""
     found: dict[int, dict[str, str]] = {}
-    for session, name, value in prepared.rows(_SHOWN, (list(sessions),)):
+    for session, name, value in raw_sql.rows(_SHOWN, (list(sessions),)):
         found.setdefault(session, {})[name] = sealing.MASK if value is None else value
     return found
 
@@ -64,7 +64,7 @@ def opened(tenant: int, session: int) -> dict[str, str]:
     """The true values, for a run."""
     return {
         name: sealing.unseal(bytes(sealed or b""), _place(tenant, session, name)) if value is None else value
-        for name, value, sealed in prepared.rows(_VALUES, (session,))
+        for name, value, sealed in raw_sql.rows(_VALUES, (session,))
     }
 
 

@@ -29,8 +29,8 @@ from sessions_app.models import DeferredModel, Form, Measure, OptionValue, Sessi
 Approval = Literal["ask", "auto"]
 
 
-def _tell(tx: journal.Transaction, session: Session, happening: Happening, dispatched: Dispatched | None) -> None:
-    tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
+def _append(tx: journal.Transaction, session: Session, happening: Happening, dispatched: Dispatched | None) -> None:
+    tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
 
 
 def rename(caller: Caller, session: Session, title: str, *, dispatched: Dispatched | None) -> None:
@@ -39,26 +39,26 @@ def rename(caller: Caller, session: Session, title: str, *, dispatched: Dispatch
         raise InvalidInput(faults)
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         Session.objects.filter(pk=session.pk).update(title=title, modified_at=Now())
-        _tell(tx, session, Happening(Kind.TITLE_CHANGED, {"title": title}), dispatched)
+        _append(tx, session, Happening(Kind.TITLE_CHANGED, {"title": title}), dispatched)
 
 
 def mark_read(caller: Caller, session: Session, *, read: bool, dispatched: Dispatched | None) -> None:
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         newest = Form.objects.filter(session=session).aggregate(last=Max("pk"))["last"]
         Session.objects.filter(pk=session.pk).update(read=read, read_forms=newest or 0)
-        _tell(tx, session, Happening(Kind.READ_CHANGED, {"read": read}), dispatched)
+        _append(tx, session, Happening(Kind.READ_CHANGED, {"read": read}), dispatched)
 
 
 def archive(caller: Caller, session: Session, *, archived: bool, dispatched: Dispatched | None) -> None:
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         Session.objects.filter(pk=session.pk).update(archived=archived)
-        _tell(tx, session, Happening(Kind.ARCHIVED_CHANGED, {"archived": archived}), dispatched)
+        _append(tx, session, Happening(Kind.ARCHIVED_CHANGED, {"archived": archived}), dispatched)
 
 
 # --- model ---------------------------------------------------------------------------------------
@@ -77,10 +77,10 @@ def change_model(
     """Another model, from the next turn on. While a turn lives the change is kept, and told at its end."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         spec = agents.for_turn(caller, session)
         check_model(spec, model, config)
-        if clients.draw_attention(session.pk) is not None:
+        if clients.request_attention(session.pk) is not None:
             DeferredModel.objects.create(
                 tenant_id=session.tenant_id,
                 session=session,
@@ -91,7 +91,7 @@ def change_model(
             return
         set_model(session, spec, model)
         Session.objects.filter(pk=session.pk).update(modified_at=Now())
-        _tell(tx, session, Happening(Kind.MODEL_CHANGED, model_payload(model, config)), dispatched)
+        _append(tx, session, Happening(Kind.MODEL_CHANGED, model_payload(model, config)), dispatched)
 
 
 def model_payload(model: str, config: Mapping[str, str] | None) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def set_model(session: Session, spec: AgentSpec | None, model: str) -> None:
 def _store_options(session: Session, spec: AgentSpec, values: Mapping[str, str]) -> None:
     before = quotas.bytes_of_settings(session)
     options.store(session, spec, values)
-    quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
+    quotas.record(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -125,12 +125,12 @@ def change_settings(
     """Options for the next run, approval for the next call. ``replace``: what is not given is unset, the model excepted."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         spec = agents.for_turn(caller, session)
         check_options(spec, options)
         # Before the options: the end of a turn takes its locks in this order.
         if replace or approval is not None:
-            clients.draw_attention(session.pk)
+            clients.request_attention(session.pk)
         if replace:
             gone = OptionValue.objects.filter(session=session).exclude(name__in=list(options))
             (gone.exclude(name=agents.MODEL) if agents.has_models(spec) else gone).delete()
@@ -139,7 +139,7 @@ def change_settings(
         if replace or approval is not None:
             changed["approval"] = approval or ""
         Session.objects.filter(pk=session.pk).update(**changed)
-        _tell(tx, session, Happening(Kind.SETTINGS_CHANGED, settings_payload(spec, options, approval, replace)), dispatched)
+        _append(tx, session, Happening(Kind.SETTINGS_CHANGED, settings_payload(spec, options, approval, replace)), dispatched)
 
 
 def check_options(spec: AgentSpec, given: Mapping[str, str]) -> None:
@@ -170,12 +170,12 @@ def settings_payload(spec: AgentSpec, given: Mapping[str, str], approval: str | 
 def toggle_customization(caller: Caller, session: Session, uri: str, *, enabled: bool, dispatched: Dispatched | None) -> None:
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         stored = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
         known: list[dict[str, Any]] = [] if stored is None else exact_json.loads(stored)
         if not any(each["customization"]["uri"] == uri for each in known):
             raise NotPossible("the session has no customization with this URI")
         after = [{**each, "enabled": enabled} if each["customization"]["uri"] == uri else each for each in known]
-        with quotas.counting_guests(session):
-            clients.keep_customizations(session, after)
-        _tell(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, {"uri": uri, "enabled": enabled}), dispatched)
+        with quotas.counting_client_bytes(session):
+            clients.store_customizations(session, after)
+        _append(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, {"uri": uri, "enabled": enabled}), dispatched)

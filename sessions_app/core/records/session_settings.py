@@ -17,7 +17,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.core.base import sealing
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options
 from sessions_app.core.tenancy import agents, definitions, quotas
 from sessions_app.models import Measure, Session
@@ -122,11 +122,11 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
     if changes:
         session.save(update_fields=["tool_refs", "client_tools"])
         options.store(session, spec, overrides.options or {})
-        quotas.enter(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
+        quotas.record(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
     return definitions.resolve(spec)
 
 
-def told(spec: AgentSpec, overrides: Overrides) -> list[Happening]:
+def change_events(spec: AgentSpec, overrides: Overrides) -> list[Happening]:
     """What a turn's request has changed, for those who watch the session."""
     found: list[Happening] = []
     if overrides.tool_refs is not None:
@@ -158,7 +158,7 @@ def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, An
     ]
 
 
-def begun(session: Session, title: str | None) -> Statement:
+def turn_started(session: Session, title: str | None) -> Statement:
     """A turn has begun in the session, which nobody has read now. ``title``: for a session without one."""
     return Statement(
         "update sessions_app_session set modified_at = {now}, read = false, title = coalesce(title, %s) where id = %s",
@@ -166,6 +166,6 @@ def begun(session: Session, title: str | None) -> Statement:
     )
 
 
-def touched(session: Session) -> Statement:
+def mark_used(session: Session) -> Statement:
     """Somebody has used the session: what retention goes by."""
     return Statement("update sessions_app_session set modified_at = {now} where id = %s", (session.pk,))

@@ -10,8 +10,8 @@ from agents_app import compaction, exact_json, registry
 from agents_app import options as agent_options
 from agents_app.runtime.messages import Message, calls_of
 from sessions_app import models
-from sessions_app.core.base import prepared
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base import raw_sql
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options, session_settings
 from sessions_app.models import Origin, Session, Turn
 
@@ -48,7 +48,7 @@ _POSITION, _THROUGH, _IS_SUMMARY = 7, 8, 9
 def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
     """By session: the messages behind its newest compaction, every system message, and the compaction's summary."""
     query = query_for_models(sessions)
-    return parse_for_models(sessions, prepared.rows(query.sql, query.params))
+    return parse_for_models(sessions, raw_sql.rows(query.sql, query.params))
 
 
 def query_for_models(sessions: Sequence[int]) -> Statement:

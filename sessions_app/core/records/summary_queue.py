@@ -18,8 +18,8 @@ from agents_app import options as agent_options
 from agents_app.runtime.interface import Usage
 from agents_app.runtime.messages import Message, ToolSchema
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import prepared
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base import raw_sql
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.records import history, options, session_settings, stored_messages
 from sessions_app.core.tenancy import definitions, model_use, quotas
@@ -31,7 +31,7 @@ _REST, _LONGEST_REST = 60.0, 3600.0
 
 _ALIVE = "(select p.worker from sessions_app_workerpresence p where p.seen_at > {moment})"
 
-_ASK = """
+_REQUEST = """
 insert into sessions_app_duesummary (tenant_id, session_id, asked_at, due, worker, attempts, rest_until)
 select s.tenant_id, s.id, {now}, true, '', 0, null from sessions_app_session s
 join sessions_app_turn t on t.session_id = s.id where t.id = %s and t.state = 'done' and s.deleted_at is null
@@ -41,7 +41,7 @@ where sessions_app_duesummary.rest_until is null or sessions_app_duesummary.rest
 """
 
 _FREE = f"t.worker not in {_ALIVE} and (t.rest_until is null or t.rest_until <= {{now}})"
-_WAITING = f"select t.id from sessions_app_duesummary t where t.due and t.attempts < %s and {_FREE} limit 1"
+_HAS_FREE = f"select t.id from sessions_app_duesummary t where t.due and t.attempts < %s and {_FREE} limit 1"
 
 # As turns are claimed: a tenant's second one stands behind every other tenant's first.
 _CLAIM = f"""
@@ -58,7 +58,7 @@ update sessions_app_duesummary set worker = %s, attempts = attempts + 1 where id
 returning session_id, tenant_id, attempts
 """
 
-_TAKE = f"""
+_CLAIM_ONE = f"""
 insert into sessions_app_duesummary (tenant_id, session_id, asked_at, due, worker, attempts, rest_until)
 select s.tenant_id, s.id, {{now}}, false, %s, 1, null from sessions_app_session s where s.id = %s and s.deleted_at is null
 on conflict (session_id) do update set worker = excluded.worker, attempts = sessions_app_duesummary.attempts + 1
@@ -71,7 +71,7 @@ select t.worker in {_ALIVE}, t.rest_until is not null and t.rest_until > {{now}}
 from sessions_app_duesummary t where t.session_id = %s
 """
 
-_MINE = """
+_CLAIMED_BY = """
 select t.session_id from sessions_app_duesummary t join sessions_app_session s on s.id = t.session_id
 join sessions_app_tenant x on x.id = t.tenant_id
 where t.worker = %s and s.deleted_at is null and x.suspended_at is null
@@ -85,21 +85,21 @@ def _lease() -> float:
 # --- who is at it --------------------------------------------------------------------------------
 
 
-def ask(turn: int) -> None:
+def request(turn: int) -> None:
     """The next input of the turn's session will be long: its older part should be summarised, unless that failed not long ago.
 
     Nothing is asked for after a turn that was cancelled or came to nothing.
     """
-    prepared.execute([Statement(_ASK, (turn, MOST_ATTEMPTS))])
+    raw_sql.execute([Statement(_REQUEST, (turn, MOST_ATTEMPTS))])
 
 
-def waiting() -> bool:
+def has_free() -> bool:
     """Whether a look at the queue is worth while."""
-    return bool(prepared.rows(_WAITING, (MOST_ATTEMPTS, _lease())))
+    return bool(raw_sql.rows(_HAS_FREE, (MOST_ATTEMPTS, _lease())))
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Claimed:
     """A session whose summary is this worker's to make; ``attempts`` with this one."""
 
     session: int
@@ -107,18 +107,18 @@ class Taken:
     attempts: int
 
 
-def claim(worker: str, most: int, besides: Collection[int]) -> list[Taken]:
+def claim(worker: str, most: int, besides: Collection[int]) -> list[Claimed]:
     """Up to ``most`` due sessions in fair order, none of the tenants ``besides``."""
     values = (_lease(), MOST_ATTEMPTS, _lease(), list(besides), most, worker)
     with journal.transaction():
-        return [Taken(*row) for row in prepared.rows(_CLAIM, values)]
+        return [Claimed(*row) for row in raw_sql.rows(_CLAIM, values)]
 
 
-def take(worker: str, session: int) -> Taken | None:
+def claim_one(worker: str, session: int) -> Claimed | None:
     """For a run that needs the summary now; None: somebody is at it, or the session is gone."""
     with journal.transaction():
-        row = prepared.row(_TAKE, (worker, session, _lease()))
-        return None if row is None else Taken(*row)
+        row = raw_sql.row(_CLAIM_ONE, (worker, session, _lease()))
+        return None if row is None else Claimed(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,13 @@ class State:
 
 
 def state(session: int) -> State:
-    found = prepared.row(_STATE, (_lease(), session))
+    found = raw_sql.row(_STATE, (_lease(), session))
     return State() if found is None else State(bool(found[0]), bool(found[1]))
 
 
-def mine(worker: str) -> set[int]:
+def claimed_by(worker: str) -> set[int]:
     """The sessions that this worker may go on with."""
-    return {session for (session,) in prepared.rows(_MINE, (worker,))}
+    return {session for (session,) in raw_sql.rows(_CLAIMED_BY, (worker,))}
 
 
 def give_back(worker: str, session: int) -> None:
@@ -150,17 +150,17 @@ def give_back_all_but(worker: str, sessions: Collection[int]) -> None:
         "update sessions_app_duesummary set worker = '' where id in (select t.id from sessions_app_duesummary t"
         " where t.worker = %s and not t.session_id {among} {for_change_of_turn})"
     )
-    prepared.execute([Statement(sql, (worker, list(sessions)))])
+    raw_sql.execute([Statement(sql, (worker, list(sessions)))])
 
 
-def drop(worker: str, session: int) -> None:
+def nothing_to_do(worker: str, session: int) -> None:
     """There is nothing to be done; a later turn may see that otherwise."""
     _set(worker, session, "due = false, attempts = 0")
 
 
 def _set(worker: str, session: int, what: str) -> None:
     sql = f"update sessions_app_duesummary set worker = '', {what} where worker = %s and session_id = %s"
-    prepared.execute([Statement(sql, (worker, session))])
+    raw_sql.execute([Statement(sql, (worker, session))])
 
 
 def failed(worker: str, session: int, attempts: int) -> None:
@@ -169,19 +169,19 @@ def failed(worker: str, session: int, attempts: int) -> None:
     sql = (
         "update sessions_app_duesummary set worker = '', due = false, rest_until = {moment} where worker = %s and session_id = %s"
     )
-    prepared.execute([Statement(sql, (rest, worker, session))])
+    raw_sql.execute([Statement(sql, (rest, worker, session))])
 
 
-def forget(session: Session) -> None:
+def remove(session: Session) -> None:
     """What was asked for is void: its history was cut. The session is locked, and so is its live turn, if there was one."""
-    prepared.execute([Statement("delete from sessions_app_duesummary where session_id = %s", (session.pk,))])
+    raw_sql.execute([Statement("delete from sessions_app_duesummary where session_id = %s", (session.pk,))])
 
 
 # --- what it is made of --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class HistoryToSummarise:
     """A session's history as a model would be given it, read at one moment.
 
     ``through``: what the newest compaction covers, 0 without one. ``positions``: of all messages behind it.
@@ -197,15 +197,15 @@ class Base:
         return next((message for message in self.messages if message.summary), None)
 
 
-def base(session: int) -> Base:
+def history_of(session: int) -> HistoryToSummarise:
     asked = stored_messages.query_for_models([session])
-    rows = prepared.rows(asked.sql, asked.params)
+    rows = raw_sql.rows(asked.sql, asked.params)
     found = stored_messages.after_compaction(rows)
-    return Base(session, stored_messages.parse_for_models([session], rows)[session], found.through, found.positions)
+    return HistoryToSummarise(session, stored_messages.parse_for_models([session], rows)[session], found.through, found.positions)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class Source:
     """The conversation that is summarised, and what its model is given besides."""
 
     tenant: int
@@ -229,7 +229,7 @@ class About:
         return compaction.older(lines, self.instructions, self.tool_schemas, limit, self.running_turn)
 
 
-_ABOUT = """
+_SOURCE = """
 select s.tenant_id, s.public_id, s.tool_refs, s.client_tools, t.id, t.state, t.format, t.definition_id, d.digest, t.api_key_id,
  x.max_tokens_per_day, k.max_tokens_per_day
 from sessions_app_session s join sessions_app_tenant x on x.id = s.tenant_id
@@ -239,9 +239,9 @@ where s.id = %s and s.deleted_at is null and x.suspended_at is null
 """
 
 
-def about(session: int) -> About | None:
+def source(session: int) -> Source | None:
     """As its newest turn has it. None: there is nothing to be summarised any more, or nothing that this release understands."""
-    row = prepared.row(_ABOUT, (session,))
+    row = raw_sql.row(_SOURCE, (session,))
     if row is None or row[6] > TURN_FORMAT:
         return None
     (tenant, public_id, tool_refs, client_tools, turn, state, _, definition, digest, key, of_tenant, of_key) = row
@@ -249,7 +249,7 @@ def about(session: int) -> About | None:
     opened = options.opened(tenant, session)
     decided = session_settings.parsed(tool_refs, client_tools)
     schemas = [tool.schema for tool in spec.tools if not tool.expose or tool.name in decided.enabled]
-    return About(
+    return Source(
         tenant=tenant,
         session=session,
         public_id=public_id,
@@ -271,7 +271,7 @@ _COVERED = (
 )
 
 
-def store(made_of: Base, of: About, summary: Message, full_model: str, used: Sequence[Usage]) -> bool:
+def store(made_of: HistoryToSummarise, of: Source, summary: Message, full_model: str, used: Sequence[Usage]) -> bool:
     """Store what stands for the history up to ``summary.position``, and what it took.
 
     False: what it was made of is not what is there now (truncated, deleted, summarised by somebody else), and only
@@ -281,31 +281,32 @@ def store(made_of: Base, of: About, summary: Message, full_model: str, used: Seq
         # Whoever cuts or deletes locks the session first: it is done before or comes after.
         locked = Session.objects.select_for_update(no_key=True).filter(pk=of.session).only("pk").first()
         fits = locked is not None and _is_as_it_was(made_of, summary.position)
-        statements = _booked(of, full_model, used)
+        statements = _usage_statements(of, full_model, used)
         if fits:
             statements.append(history.compacted(of.tenant, of.session, summary.position, str(summary.content), timezone.now()))
             statements.append(Statement("delete from sessions_app_duesummary where session_id = %s", (of.session,)))
         if statements:
-            prepared.execute(statements)
+            raw_sql.execute(statements)
     return fits
 
 
-def _is_as_it_was(made_of: Base, through: int) -> bool:
-    newest, count = prepared.row(_NEWEST, (made_of.session,)), prepared.row(_COVERED, (made_of.session, made_of.through, through))
+def _is_as_it_was(made_of: HistoryToSummarise, through: int) -> bool:
+    newest, count = raw_sql.row(_NEWEST, (made_of.session,)), raw_sql.row(_COVERED, (made_of.session, made_of.through, through))
     covered = sum(made_of.through < position <= through for position in made_of.positions)
     return newest is not None and count is not None and (newest[0] or 0, count[0]) == (made_of.through, covered)
 
 
-def book(of: About, full_model: str, used: Sequence[Usage]) -> None:
+def store_usage(of: Source, full_model: str, used: Sequence[Usage]) -> None:
     """What was taken for nothing."""
     if used:
-        prepared.execute(_booked(of, full_model, used))
+        raw_sql.execute(_usage_statements(of, full_model, used))
 
 
-def _booked(of: About, full_model: str, used: Sequence[Usage]) -> list[Statement]:
+def _usage_statements(of: Source, full_model: str, used: Sequence[Usage]) -> list[Statement]:
     tokens = sum(usage.input_tokens + usage.output_tokens for usage in used)
-    statements = [quotas.spent(of.tenant, of.turn, tokens)] if tokens else []
+    statements = [quotas.tokens_used(of.tenant, of.turn, tokens)] if tokens else []
     statements += [
-        model_use.counted(of.tenant, of.public_id, of.turn, of.spec, full_model, usage, ModelUsePurpose.SUMMARY) for usage in used
+        model_use.one_call(of.tenant, of.public_id, of.turn, of.spec, full_model, usage, ModelUsePurpose.SUMMARY)
+        for usage in used
     ]
     return statements

@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from sessions_app.core import turns
-from sessions_app.core.base import lock_waits, rounds
+from sessions_app.core.base import lock_timeouts, maintenance
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import Fault, InvalidInput
@@ -102,22 +102,22 @@ def _is_there() -> Exists:
 
 def _leave(row: int, *, waiting: bool, until: datetime | None = None) -> bool:
     transaction = journal.transaction(waiting=waiting)
-    with transaction if waiting else lock_waits.briefly(transaction) as tx:
+    with transaction if waiting else lock_timeouts.short(transaction) as tx:
         session = _lock_session_of(row, waiting=waiting)
         client = SessionClient.objects.filter(~_is_there(), live_workers.not_after(until), pk=row, left_at=None).first()
         if session is None or client is None:
             return False
-        clients.left(tx, session, client, "gone")
+        clients.record_leaving(tx, session, client, "gone")
     return True
 
 
 def _lock_session_of(row: int, *, waiting: bool) -> Session | None:
     """None: the session is deleted. RowsHeld if it is locked and ``waiting`` is False."""
     wanted = Session.objects.filter(pk__in=SessionClient.objects.filter(pk=row).values("session"))
-    skipping = not waiting and lock_waits.skip_locked()
+    skipping = not waiting and lock_timeouts.skip_locked()
     session = wanted.select_for_update(no_key=True, skip_locked=skipping).first()
     if session is None and skipping and wanted.exists():
-        raise lock_waits.RowsHeld
+        raise lock_timeouts.RowLocked
     return session
 
 
@@ -130,13 +130,13 @@ def leave_vanished(until: datetime | None = None) -> int:
     Waits for no lock: a client whose session is locked is left to the next round. ``until``: see live_workers.not_after.
     """
     gone = SessionClient.objects.filter(~_is_there(), live_workers.not_after(until), left_at=None)
-    return rounds.each(rounds.fairly(gone), lambda row: _leave(row, waiting=False, until=until))
+    return maintenance.for_each(maintenance.fair_selection(gone), lambda row: _leave(row, waiting=False, until=until))
 
 
 def end_grace_periods(until: datetime | None = None) -> int:
     """Remove clients whose grace period is over; returns how many. Waits for no lock."""
     due = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until))
-    return rounds.each(rounds.fairly(due), lambda row: _remove(row, until))
+    return maintenance.for_each(maintenance.fair_selection(due), lambda row: _remove(row, until))
 
 
 def _grace_is_over() -> Q:
@@ -145,12 +145,12 @@ def _grace_is_over() -> Q:
 
 def _remove(row: int, until: datetime | None) -> bool:
     """Remove a client that did not come back, and fail its open calls; the turn continues without it."""
-    with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
+    with lock_timeouts.short(journal.transaction(waiting=False)) as tx:
         session = _lock_session_of(row, waiting=False)
         client = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until), pk=row).first()
         if client is None:
             return False
-        with nullcontext() if session is None else quotas.counting_guests(session):
+        with nullcontext() if session is None else quotas.counting_client_bytes(session):
             client.delete()
         running = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
     turns.tell_worker_of_answer(running)
@@ -159,4 +159,4 @@ def _remove(row: int, until: datetime | None) -> bool:
 
 def forget_dead(after: timedelta) -> int:
     """Delete the rows of connections that were not renewed for ``after``."""
-    return rounds.delete(ClientPresence.objects.filter(seen_at__lt=Now() - after))
+    return maintenance.delete_in_batches(ClientPresence.objects.filter(seen_at__lt=Now() - after))

@@ -17,17 +17,17 @@ from agents_app import exact_json
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import addresses, clients, history, idempotency, session_changes, session_settings
 from sessions_app.core.records import options as session_options
-from sessions_app.core.records.idempotency import Earlier, Once
+from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
 from sessions_app.core.records.session_changes import Approval
 from sessions_app.core.sessions import forking
 from sessions_app.core.tenancy import access, agents, definitions, quotas
@@ -158,14 +158,14 @@ def create(
     request: SessionRequest | ClientSessionRequest,
     *,
     first_turn: FirstTurn | None = None,
-    once: Once | None = None,
+    once: IdempotencyKey | None = None,
 ) -> Created:
     """Create a session, and its first turn if there is one, in one transaction. Without a turn the model is not called.
 
     A repeated request gets the session and the turn of the first one.
     """
 
-    def repeated(earlier: Earlier) -> Created:
+    def repeated(earlier: EarlierResult) -> Created:
         if first_turn is None:
             return Created(earlier.session)
         session = access.session(caller, earlier.session)
@@ -174,19 +174,19 @@ def create(
     def first() -> Created:
         return _create(caller, request.resolve(caller), first_turn, once)
 
-    return idempotency.once_only(caller, once, repeated, first)
+    return idempotency.run_once(caller, once, repeated, first)
 
 
-def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, once: Once | None) -> Created:
+def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, once: IdempotencyKey | None) -> Created:
     if first_turn is not None:
         definitions.prepare(new.spec.name)
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session_id, turn_id = new_id("sess"), new_id("turn")
         # Before any lock: an identical concurrent request waits here.
         if first_turn is None:
-            idempotency.remember(caller, once, session=session_id)
+            idempotency.record(caller, once, session=session_id)
         else:
-            idempotency.remember(caller, once, session=session_id, turn=turn_id, run=1)
+            idempotency.record(caller, once, session=session_id, turn=turn_id, run=1)
             asking.take_turn()
         source = None if new.fork is None else access.lock_session(caller, new.fork.session)
         end = None if new.fork is None or source is None else forking.end_of_copy(source, new.fork.turn)
@@ -216,10 +216,10 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, once:
 def _activate(session: Session, client: clients.Entry) -> None:
     """Make the client that creates the session its active client."""
     clients.put(session, client)
-    adopted = clients.adopted([], client.id, client.customizations or [])
+    adopted = clients.merged_customizations([], client.id, client.customizations or [])
     if adopted:
-        clients.keep_customizations(session, adopted)
-    quotas.enter(session, Measure.BYTES, quotas.bytes_of_guests(session))
+        clients.store_customizations(session, adopted)
+    quotas.record(session, Measure.BYTES, quotas.bytes_of_clients(session))
 
 
 # SQL, because applications create sessions as often as turns.
@@ -236,13 +236,13 @@ def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id:
     refs = None if new.tool_refs is None else exact_json.dumps(new.tool_refs)
     values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(new.client_tools), caller.key, now)
     # This also sends the transaction's BEGIN.
-    (((row,),),) = prepared.answers([Statement(_INSERTED, values)])
+    (((row,),),) = raw_sql.rows_of_each([Statement(_INSERTED, values)])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
     session_options.store(session, spec, new.options)
     if new.seed:
         history.add_seed(session, new.seed, {tool["name"] for tool in new.client_tools}, now)
     is_bare = not new.options and not new.seed
-    tx.last([journal.new_tail(session.pk), quotas.session_made(session, bare=is_bare)])
+    tx.last([journal.new_tail(session.pk), quotas.session_created(session, bare=is_bare)])
     created = Happening(
         Kind.SESSION_CREATED,
         {"session": public_id, "agent": spec.name, "uri": new.uri or addresses.default(spec.name, public_id)},

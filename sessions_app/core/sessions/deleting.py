@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from sessions_app.core import turns
-from sessions_app.core.base import lock_waits
+from sessions_app.core.base import lock_timeouts
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
@@ -28,15 +28,15 @@ def delete(caller: Caller, row: Session) -> None:
 
 def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     turns.lock_live_turn(session)
-    counted_upto = quotas.session_gone(session)
+    counted_upto = quotas.session_deleted(session)
     Session.objects.filter(pk=session.pk).update(deleted_at=Now(), client_tools="[]", tool_refs=None)
     OptionValue.objects.filter(session_id=session.pk).delete()
     uri = addresses.of(session)
-    addresses.free(session)
+    addresses.release(session)
     for rows in (SessionClient, PendingMessage, DeferredModel):
         rows.objects.filter(session_id=session.pk).delete()
     stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
-    quotas.rest_gone(session, counted_upto)
+    quotas.late_history_deleted(session, counted_upto)
     gone = Happening(Kind.SESSION_DELETED, {"session": session.public_id, "agent": session.agent_name, "uri": uri})
     tx.append(NewEvent(session.tenant_id, session.pk, gone))
     counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})
@@ -59,7 +59,7 @@ def _used_since(since: datetime) -> Exists:
 
 def delete_idle(session_id: int, since: datetime) -> bool:
     """Delete a session as its client would, unless it was used since then. Held if it is locked."""
-    with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
+    with lock_timeouts.short(journal.transaction(waiting=False)) as tx:
         session = Session.objects.select_for_update(no_key=True).filter(pk=session_id, modified_at__lt=since).first()
         # Checked again, now that no turn can start.
         if session is None or Turn.objects.filter(Q(state__in=LIVE_STATES) | Q(ended_at__gte=since), session=session).exists():

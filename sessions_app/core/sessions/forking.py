@@ -27,7 +27,7 @@ def copy_history(source: Session, copied: Session, end: tuple[int, int]) -> None
     title = Session.objects.values_list("title", flat=True).get(pk=source.pk)
     newest = Turn.objects.filter(session=copied).order_by("-pk").values_list("pk", flat=True).first()
     Session.objects.filter(pk=copied.pk).update(title=title, failures_seen_through=newest or 0)
-    quotas.enter(copied, Measure.BYTES, quotas.bytes_of_history(copied))
+    quotas.record(copied, Measure.BYTES, quotas.bytes_of_history(copied))
 
 
 def options_of(source: Session, spec: AgentSpec) -> dict[str, str]:

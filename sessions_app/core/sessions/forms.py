@@ -18,7 +18,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import dispatches
@@ -82,7 +82,7 @@ def change_answer(
     """Change one question's draft or submitted answer, visible to all clients of the session. None: remove it."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         row = _open_form(session, form)
         question_asked = _question(row, question)
         answers = exact_json.loads(row.answers)
@@ -94,7 +94,7 @@ def change_answer(
         Form.objects.filter(pk=row.pk).update(answers=exact_json.dumps(answers))
         Session.objects.filter(pk=session.pk).update(modified_at=Now())
         payload = {"turn": row.turn.public_id, "form": form, "question": question, "answer": answer}
-        happening = dispatches.told(Happening(Kind.FORM_ANSWER_CHANGED, payload), dispatched)
+        happening = dispatches.with_origin(Happening(Kind.FORM_ANSWER_CHANGED, payload), dispatched)
         tx.append(NewEvent(session.tenant_id, session.pk, happening))
 
 

@@ -43,7 +43,7 @@ class _Change:
         self.live: Turn | None = None
 
     def append(self, kind: Kind, payload: dict[str, object]) -> None:
-        happening = dispatches.told(Happening(kind, payload), self._dispatched)
+        happening = dispatches.with_origin(Happening(kind, payload), self._dispatched)
         self._tx.append(NewEvent(self.session.tenant_id, self.session.pk, happening))
 
 
@@ -51,21 +51,21 @@ class _Change:
 def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -> Iterator[_Change]:
     """The transaction of a change. It ends the queue's pause: without a live turn, the first queued message starts one."""
     definitions.prepare(session.agent_name)
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         change = _Change(tx, session, dispatched)
-        with quotas.counting_guests(session) as growth:
+        with quotas.counting_client_bytes(session) as growth:
             yield change
         asking.admit_bytes(growth.bytes)
-        change.live = clients.draw_attention(session.pk)
+        change.live = clients.request_attention(session.pk)
         if change.live is None and PendingMessage.objects.filter(session=session, kind=PendingKind.QUEUED).exists():
             asking.take_turn()
             if turns.take_first(tx, session):
                 asking.admit_turn()
     live = change.live
     if live is not None and live.state == TurnState.RUNNING and live.worker:
-        broadcast.tell_worker(live.worker, {"turn": live.pk, "what": "news"})
+        broadcast.notify_worker(live.worker, {"turn": live.pk, "what": "news"})
 
 
 def put(

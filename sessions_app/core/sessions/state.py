@@ -143,7 +143,7 @@ class Page:
 def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
     """The session with its newest ended turns. SessionNotFound if it was deleted meanwhile."""
     with journal.snapshot():
-        seq, _ = journal.standing(caller.tenant)
+        seq, _ = journal.counter_and_sessions(caller.tenant)
         session = access.session_of_row(caller, session.pk)
         state = _state(caller, session, seq, turns)
     journal.barrier()

@@ -43,16 +43,16 @@ def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: 
     stopped: turns.Stopped | None = None
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         kept = (0, 0) if turn is None else end_of(session, turn)
         if kept is not None:
             _cut(session, *kept)
             stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="cut", reason="error"))
             if stopped is not None:
                 _cut(session, *kept)
-            summary_queue.forget(session)
+            summary_queue.remove(session)
         happening = Happening(Kind.HISTORY_CUT, {"turn": turn, "found": kept is not None})
-        tx.append(NewEvent(session.tenant_id, session.pk, dispatches.told(happening, dispatched)))
+        tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
     turns.tell_worker(stopped)
 
 

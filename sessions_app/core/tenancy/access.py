@@ -10,10 +10,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import SessionNotFound
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.models import Session
 
 # Written out, because every request begins with one of these. Times are left out: nobody who comes this way needs
@@ -26,7 +26,7 @@ _LOCKED = f"{_SESSION} and id = %s {{for_change}}"
 
 
 def _read(caller: Caller, sql: str, *params: Any) -> Session:
-    return _made(caller, prepared.rows(sql, params))
+    return _made(caller, raw_sql.rows(sql, params))
 
 
 def _made(caller: Caller, rows: list[tuple[Any, ...]]) -> Session:
@@ -70,7 +70,7 @@ where s.tenant_id = %s and s.deleted_at is null"""
 
 def sessions_by_uri(caller: Caller, uris: list[str], public_ids: list[str]) -> list[tuple[Session, str | None]]:
     """The caller's sessions that have one of these URIs or ids, each with the URI that a client chose for it, if one did."""
-    rows = prepared.rows(_BY_URIS, (caller.tenant, uris, caller.tenant, public_ids, caller.tenant))
+    rows = raw_sql.rows(_BY_URIS, (caller.tenant, uris, caller.tenant, public_ids, caller.tenant))
     return [(found, row[-1]) for row in rows if (found := _existing(caller, row[:-1])) is not None]
 
 
@@ -84,5 +84,5 @@ def lock_session(caller: Caller, row: Session) -> Session:
 
 def lock_session_and(caller: Caller, row: Session, question: Statement) -> tuple[Session, list[tuple[Any, ...]]]:
     """``lock_session`` with the answer to a question that is put once the row is locked."""
-    locked, answer = prepared.answers([Statement(_LOCKED, (caller.tenant, row.pk)), question])
+    locked, answer = raw_sql.rows_of_each([Statement(_LOCKED, (caller.tenant, row.pk)), question])
     return _made(caller, locked), answer

@@ -53,22 +53,22 @@ _process = _Process()
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class _OwnListing:
     specs: Specs
     document: str
     digest: str
 
 
-_own_now: _Own | None = None
+_own_now: _OwnListing | None = None
 
 
-def _own() -> _Own:
+def _own() -> _OwnListing:
     """What this process serves, as clients are shown it."""
     global _own_now
     specs, found = registry.agents(), _own_now
     if found is None or found.specs is not specs:
         document = exact_json.dumps([_document(spec) for spec in specs.values()])
-        found = _own_now = _Own(specs, document, hashlib.sha256(document.encode()).hexdigest())
+        found = _own_now = _OwnListing(specs, document, hashlib.sha256(document.encode()).hexdigest())
     return found
 
 
@@ -153,26 +153,28 @@ def visible(cards: Iterable[Mapping[str, Any]], key_agents: Collection[str] | No
 def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
     """The tenant's number, the caller's count of sessions and its agents, at one moment."""
     with journal.snapshot():
-        seq, sessions = _standing(caller)
+        seq, sessions = _counter_and_sessions(caller)
         cards = of(caller.tenant).cards()
     journal.barrier()
     return seq, sessions, visible(cards, caller.key_agents)
 
 
-def standing(caller: Caller) -> tuple[int, int]:
+def counter_and_sessions(caller: Caller) -> tuple[int, int]:
     """The tenant's number, and how many sessions exist for the caller, at one moment."""
     with journal.snapshot():
-        found = _standing(caller)
+        found = _counter_and_sessions(caller)
     journal.barrier()
     return found
 
 
-def _standing(caller: Caller) -> tuple[int, int]:
-    seq, sessions = journal.standing(caller.tenant)
+def _counter_and_sessions(caller: Caller) -> tuple[int, int]:
+    seq, sessions = journal.counter_and_sessions(caller.tenant)
     return seq, sessions if caller.key_agents is None else access.visible(caller).count()
 
 
-def missed(caller: Caller, sessions: Collection[int], after: int, limit: int, most_bytes: int) -> tuple[SessionRead, int | None]:
+def events_after(
+    caller: Caller, sessions: Collection[int], after: int, limit: int, most_bytes: int
+) -> tuple[SessionRead, int | None]:
     """``journal.read_several``, and for a limited key how many sessions exist for it at that moment."""
     if caller.key_agents is None:
         return journal.read_several(caller.tenant, sessions, after, limit, most_bytes), None
@@ -188,7 +190,7 @@ def _in_force() -> AgentListing:
     """What was published last. A process's first look publishes its own agents."""
     own = _own()
     newest = _newest()
-    if newest is None or (newest.digest != own.digest and (_process.published is not own.specs or _is_forsaken(newest))):
+    if newest is None or (newest.digest != own.digest and (_process.published is not own.specs or _is_abandoned(newest))):
         if _process.published is own.specs and newest is not None:
             log.warning("no server has shown the agents in force for %d s: those of this one are", _process.patience.seconds)
             _process.patience *= 2
@@ -205,7 +207,7 @@ def _newest() -> AgentListing | None:
     return AgentListing.objects.only("digest").order_by("-published_at", "-pk").first()
 
 
-def _is_forsaken(listing: AgentListing) -> bool:
+def _is_abandoned(listing: AgentListing) -> bool:
     """Whoever published it is gone: the last to start was an old release's, in the middle of an upgrade."""
     return AgentListing.objects.filter(pk=listing.pk, seen_at__lt=Now() - _process.patience).exists()
 
@@ -242,9 +244,9 @@ def show(tenant: int) -> None:
         allowed = Tenant.objects.values_list("allowed_agents", flat=True).get(pk=tenant)
         before, after = Listing(_specs_of(row.listing.digest), row.agents), Listing(_specs_of(listing.digest), allowed)
         ShownListing.objects.filter(pk=tenant).update(listing=listing, agents=allowed)
-        changed = _of_concern(tenant, _changed(before.specs, after.specs))
+        changed = _used_by(tenant, _changed(before.specs, after.specs))
         if changed or before.cards() != after.cards():
-            payload = {"agents": after.cards(), "changed": changed, "reshown": _reshown(before.cards(), after.cards())}
+            payload = {"agents": after.cards(), "changed": changed, "reshown": _changed_cards(before.cards(), after.cards())}
             tx.append(NewEvent(tenant, None, Happening(Kind.AGENTS_CHANGED, payload)))
 
 
@@ -254,7 +256,7 @@ def _changed(before: Specs, after: Specs) -> list[str]:
     return [name for name in names if _shown(before.get(name)) != _shown(after.get(name))]
 
 
-def _reshown(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
+def _changed_cards(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
     """The agents that a root shows otherwise now, or no more; all of them if their order has changed."""
     old, new = ({each["name"]: each for each in cards} for cards in (before, after))
     if [name for name in old if name in new] != [name for name in new if name in old]:
@@ -266,7 +268,7 @@ def _shown(spec: AgentSpec | None) -> Any:
     return None if spec is None else dataclasses.asdict(spec)
 
 
-def _of_concern(tenant: int, names: Collection[str]) -> list[str]:
+def _used_by(tenant: int, names: Collection[str]) -> list[str]:
     """Those that the tenant has sessions of: what an operator does to other tenants' agents is nobody's business."""
     if not names:
         return []

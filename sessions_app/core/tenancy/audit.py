@@ -44,14 +44,14 @@ SERVER = "server"
 """The actor when the server itself does something and nobody asked it to."""
 
 
-Who = tuple[str, str]
+ActorAndAddress = tuple[str, str]
 """An actor and its address, as rows name them."""
 
-_acting: ContextVar[Callable[[], Who] | None] = ContextVar("agenthost_acting", default=None)
+_acting: ContextVar[Callable[[], ActorAndAddress] | None] = ContextVar("agenthost_acting", default=None)
 
 
 @contextmanager
-def acting(who: Callable[[], Who]) -> Iterator[None]:
+def acting(who: Callable[[], ActorAndAddress]) -> Iterator[None]:
     """Name the person that the block acts for; ``who`` is called only if something is recorded."""
     token = _acting.set(who)
     try:
@@ -60,7 +60,7 @@ def acting(who: Callable[[], Who]) -> Iterator[None]:
         _acting.reset(token)
 
 
-def acting_now() -> Who:
+def acting_now() -> ActorAndAddress:
     """The person that the running code acts for: an operator in the admin, or the user of the shell."""
     who = _acting.get()
     return (shell_user(), socket.gethostname()) if who is None else who()

@@ -66,7 +66,7 @@ def prepare(agent: str) -> None:
         resolve(spec)
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Drop what this process knows of the rows (their database was emptied)."""
     _known.clear()
     _formats.clear()

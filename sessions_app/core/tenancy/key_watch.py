@@ -20,8 +20,8 @@ from django.db import Error as DatabaseError
 
 from sessions_app.core.base import database, supervision
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.duties import Duty
 from sessions_app.core.base.errors import NotReady, QuotaExceeded
+from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.tenancy import keys
 from sessions_app.core.tenancy.quotas import Quota
 
@@ -61,7 +61,7 @@ class Slot:
         self.on_end: Callable[[], None] | None = None
         levels = ((quota, "key", caller.line), (quota, "tenant", caller.tenant))
         with _open_lock:
-            _forget_released()
+            _free_released()
             for level, setting in zip(levels, _LIMITS[quota], strict=True):
                 limit: int = getattr(settings, setting)
                 if _open[level] >= limit:
@@ -80,7 +80,7 @@ class Slot:
         self._release()
 
 
-def _forget_released() -> None:
+def _free_released() -> None:
     while _released:
         for level in _released.popleft():
             _open[level] -= 1
@@ -140,7 +140,7 @@ class _Watch:
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._duty = Duty("key watch", self._look_at_all)
+        self._duty = PeriodicTask("key watch", self._look_at_all)
 
     def enter(self, watched: Watched) -> None:
         self._watched.add(watched)

@@ -21,10 +21,10 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.base.errors import Fault, InvalidInput, NotAuthenticated
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import audit, quotas
 from sessions_app.models import ApiKey, Tenant
 
@@ -72,7 +72,7 @@ def authenticate(raw: str) -> Caller:
     """Who asks with this key. Every way of being no good is the same NotAuthenticated."""
     if not looks_like_key(raw):
         raise NotAuthenticated
-    row = prepared.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw)))
+    row = raw_sql.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw)))
     if row is None:
         raise NotAuthenticated
     caller, unnoted = _caller(row)
@@ -83,14 +83,14 @@ def authenticate(raw: str) -> Caller:
 
 def is_good(raw: str) -> bool:
     """Whether the key would be accepted now. Its use is not noted."""
-    return prepared.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw))) is not None
+    return raw_sql.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw))) is not None
 
 
 def callers(key_ids: Collection[int]) -> dict[int, Caller]:
     """Who asks with these keys, by the key's row; those that are good no longer are left out."""
     if not key_ids:
         return {}
-    found = [_caller(row)[0] for row in prepared.rows(_AMONG, (-_USE_IS_NOTED_EVERY, list(key_ids)))]
+    found = [_caller(row)[0] for row in raw_sql.rows(_AMONG, (-_USE_IS_NOTED_EVERY, list(key_ids)))]
     return {caller.key: caller for caller in found}
 
 
@@ -134,14 +134,14 @@ def _note_use(key: int, prefix: str) -> None:
     params = (key, -_USE_IS_NOTED_EVERY)
     try:
         if connection.vendor != "postgresql":
-            prepared.execute([Statement(_NOTE_USE, params)])
+            raw_sql.execute([Statement(_NOTE_USE, params)])
             return
         outermost = not connection.in_atomic_block
         with transaction.atomic():
             if outermost:
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL synchronous_commit TO off")
-            prepared.execute([Statement(_NOTE_USE_IF_FREE, params)])
+            raw_sql.execute([Statement(_NOTE_USE_IF_FREE, params)])
     except DatabaseError:
         log.warning("could not note the use of key %s", prefix, exc_info=True)
 
@@ -180,7 +180,7 @@ def set_limits(key: ApiKey, limits: Limits, *, actor: str, address: str = "") ->
     columns = quotas.columns(limits)
     with transaction.atomic():
         row = ApiKey.objects.select_for_update(of=("self",), no_key=True).select_related("tenant").get(pk=key.pk)
-        changes = quotas.described(quotas.own_limits(row), limits)
+        changes = quotas.differences(quotas.own_limits(row), limits)
         if changes:
             ApiKey.objects.filter(pk=row.pk).update(**columns)
             audit.record(

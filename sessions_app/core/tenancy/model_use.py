@@ -12,8 +12,8 @@ from django.db.models import F, Q, Sum
 
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
-from sessions_app.core.base import rounds
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base import maintenance
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import quotas
 from sessions_app.models import ApiKey, ModelUse, ModelUsePurpose, Tenant
 
@@ -36,7 +36,7 @@ on conflict (tenant_id, day, session, key_id, agent, model, purpose) do update s
 """
 
 
-def counted(
+def one_call(
     tenant: int,
     session: str,
     turn: int,
@@ -154,6 +154,6 @@ class Names:
         return f"#{number}" if key is None else f"{key[0]}… {key[1]}".strip()
 
 
-def forget_before(day: date) -> int:
+def delete_before(day: date) -> int:
     """Remove what was used before this day; how much was."""
-    return rounds.delete(ModelUse.objects.filter(day__lt=day))
+    return maintenance.delete_in_batches(ModelUse.objects.filter(day__lt=day))

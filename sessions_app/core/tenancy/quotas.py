@@ -25,11 +25,11 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from sessions_app.core.base import database, lock_waits, prepared, rounds
+from sessions_app.core.base import database, lock_timeouts, maintenance, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.base.errors import Fault, InvalidInput, QuotaExceeded, SessionFull
-from sessions_app.core.base.lock_waits import RowsHeld
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.lock_timeouts import RowLocked
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import rates
 from sessions_app.models import STANDING, ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 
@@ -101,7 +101,7 @@ def columns(limits: Limits) -> dict[str, int | None]:
     return given
 
 
-def described(before: Limits, after: Limits) -> list[str]:
+def differences(before: Limits, after: Limits) -> list[str]:
     """The differences in words, for the audit."""
     return [
         f"{name} {_or_none(getattr(before, name))} -> {_or_none(getattr(after, name))}"
@@ -124,7 +124,7 @@ def largest_request(caller: Caller) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RateStatus:
     """Where a caller stands with a rate, for whoever wants to see it before it bites."""
 
     quota: Quota
@@ -135,13 +135,13 @@ class Standing:
     window: int
 
 
-class Asking:
+class QuotaCheck:
     """A request for a turn or a session, on its way through its transaction."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._taken: rates.Taken | None = None
-        self.standings: tuple[Standing, ...] = ()
+        self.standings: tuple[RateStatus, ...] = ()
 
     def take_turn(self) -> None:
         """Once it is known that this is no repetition, before anything is written: rate and tokens."""
@@ -223,7 +223,7 @@ class Asking:
         ]
         self._taken = rates.take(bounds)
         self.standings = tuple(
-            Standing(
+            RateStatus(
                 Quota.TURNS_PER_MINUTE, of_key, level.limit, level.left, max(1, math.ceil(level.seconds)), rates.WINDOW_SECONDS
             )
             for (of_key, _), level in zip(places, self._taken.levels, strict=True)
@@ -242,9 +242,9 @@ _GATE = 0x51 << 55
 
 
 @contextmanager
-def asking(caller: Caller) -> Iterator[Asking]:
+def check(caller: Caller) -> Iterator[QuotaCheck]:
     """Stands around the transaction: what was taken of a rate is given back if that fails (A7)."""
-    request = Asking(caller)
+    request = QuotaCheck(caller)
     try:
         yield request
     except BaseException:
@@ -267,7 +267,7 @@ class TokenBudget:
     def overdrawn(self) -> str | None:
         """Whose tokens of this day are used up, in words for the log; None: there are some left."""
         for words, key, limit in (("tenant", None, self.of_tenant), ("key", self.key, self.of_key)):
-            if limit is not None and (spent := used(self.tenant, Measure.TOKENS, key)) >= limit:
+            if limit is not None and (tokens_used := used(self.tenant, Measure.TOKENS, key)) >= limit:
                 return f"the {words} has used {spent} of its {limit} tokens of this day"
         return None
 
@@ -298,7 +298,7 @@ def today() -> date:
 _ENTRY = "insert into sessions_app_usageentry (tenant_id, key_id, measure, day, amount) values"
 
 
-def stored(tenant: int, session: int, amount: int) -> Statement:
+def bytes_stored(tenant: int, session: int, amount: int) -> Statement:
     """Bytes that a session has more of (or less). They are its creator's, and count for the session itself."""
     day = STANDING.isoformat()
     return Statement(
@@ -308,7 +308,7 @@ def stored(tenant: int, session: int, amount: int) -> Statement:
     )
 
 
-def spent(tenant: int, turn: int, tokens: int) -> Statement:
+def tokens_used(tenant: int, turn: int, tokens: int) -> Statement:
     """Tokens of a model call. They are the key's that asked for the run."""
     return Statement(
         f"{_ENTRY} (%s, coalesce((select api_key_id from sessions_app_turn where id = %s), 0), 'tokens', %s, %s)",
@@ -321,16 +321,16 @@ def size(*texts: str | None) -> int:
     return sum(len(text.encode()) for text in texts if text is not None)
 
 
-def enter(session: Session, measure: Measure, amount: int) -> None:
+def record(session: Session, measure: Measure, amount: int) -> None:
     """An entry of a session's creator, in the open transaction; bytes are the session's own too."""
     if not amount:
         return
     of_key = (session.tenant_id, session.created_by_id or 0, measure.value, STANDING.isoformat(), amount)
     if measure is not Measure.BYTES:
-        prepared.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", of_key)])
+        raw_sql.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", of_key)])
         return
     of_session = (session.tenant_id, session.pk, Measure.OF_SESSION.value, STANDING.isoformat(), amount)
-    prepared.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)", (*of_key, *of_session))])
+    raw_sql.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)", (*of_key, *of_session))])
 
 
 _OF_SESSION = "tenant_id = %s and measure = 'session' and day = '1970-01-01' and key_id = %s"
@@ -343,7 +343,7 @@ SESSION_BYTES = (
 
 def bytes_of_session(session: Session) -> int:
     """The bytes a session has stored: messages, tools, options, waiting messages and client entries."""
-    row = prepared.row(f"select {SESSION_BYTES}", (session.tenant_id, session.pk) * 2)
+    row = raw_sql.row(f"select {SESSION_BYTES}", (session.tenant_id, session.pk) * 2)
     return 0 if row is None else int(row[0])
 
 
@@ -357,12 +357,12 @@ select key_id, sum(amount) from (select key_id, amount from sessions_app_usageto
 def bytes_of_sessions(tenants: Mapping[int, int]) -> dict[int, int]:
     """The bytes that each of these sessions has stored; ``tenants``: whose they are, by session."""
     of = (sorted(set(tenants.values())), list(tenants))
-    return {session: int(amount) for session, amount in prepared.rows(_BYTES_OF_SESSIONS, of * 2)}
+    return {session: int(amount) for session, amount in raw_sql.rows(_BYTES_OF_SESSIONS, of * 2)}
 
 
-def admit_into(stored: int) -> None:
+def check_session_size(bytes_stored: int) -> None:
     """``SessionFull`` if a session with this many bytes has reached its limit."""
-    if stored >= settings.AGENTHOST_SESSION_BYTES:
+    if bytes_stored >= settings.AGENTHOST_SESSION_BYTES:
         raise SessionFull(settings.AGENTHOST_SESSION_BYTES)
 
 
@@ -390,22 +390,22 @@ def bytes_of_run(turn: int, run: int) -> int:
     """What the messages of one run of a turn take."""
     content = _length().format("content")
     sql = f"select coalesce(sum({content}), 0) from sessions_app_message where turn_id = %s and run = %s"
-    row = prepared.row(sql, (turn, run))
+    row = raw_sql.row(sql, (turn, run))
     return 0 if row is None else int(row[0])
 
 
-_OF_GUESTS = """select
+_OF_CLIENTS = """select
  (select coalesce(sum({message}), 0) from sessions_app_pendingmessage where session_id = %s)
  + (select coalesce(sum({tools} + coalesce({name}, 0) + coalesce({brought}, 0)), 0) from sessions_app_sessionclient
   where session_id = %s)
  + (select coalesce({brought}, 0) from sessions_app_session where id = %s)"""
 
 
-def bytes_of_guests(session: Session) -> int:
+def bytes_of_clients(session: Session) -> int:
     """What a session's clients have left in it: messages that wait, their entries, what they have brought."""
     columns = {"message": "message", "tools": "tools", "name": "name", "brought": "customizations"}
-    sql = _OF_GUESTS.format(**{place: _length().format(column) for place, column in columns.items()})
-    row = prepared.row(sql, [session.pk] * 3)
+    sql = _OF_CLIENTS.format(**{place: _length().format(column) for place, column in columns.items()})
+    row = raw_sql.row(sql, [session.pk] * 3)
     return 0 if row is None else int(row[0])
 
 
@@ -419,20 +419,20 @@ class Growth:
 
 
 @contextmanager
-def counting_guests(session: Session) -> Iterator[Growth]:
+def counting_client_bytes(session: Session) -> Iterator[Growth]:
     """Enter what clients leave in the session, or take out of it, within the block; the session is locked.
 
     ``SessionFull`` if there is no room for what they leave.
     """
-    growth, before = Growth(), bytes_of_guests(session)
+    growth, before = Growth(), bytes_of_clients(session)
     yield growth
-    growth.bytes = bytes_of_guests(session) - before
+    growth.bytes = bytes_of_clients(session) - before
     if growth.bytes > 0:
-        admit_into(bytes_of_session(session))
-    enter(session, Measure.BYTES, growth.bytes)
+        check_session_size(bytes_of_session(session))
+    record(session, Measure.BYTES, growth.bytes)
 
 
-def session_made(session: Session, *, bare: bool) -> Statement:
+def session_created(session: Session, *, bare: bool) -> Statement:
     """After everything of it is written, in its transaction. ``bare``: it has no options and no history to be counted."""
     taken = size(session.client_tools, session.tool_refs) if bare else bytes_of_settings(session) + bytes_of_history(session)
     one = (session.tenant_id, session.created_by_id or 0, STANDING.isoformat())
@@ -442,20 +442,20 @@ def session_made(session: Session, *, bare: bool) -> Statement:
     )
 
 
-def session_gone(session: Session) -> int:
+def session_deleted(session: Session) -> int:
     """Before anything of it is cleared, in the transaction that deletes it, its live turn locked.
 
     Answers the position up to which its history was subtracted; ``rest_gone`` is for what is written after.
     """
     upto = Message.objects.filter(session=session).aggregate(last=Max("position"))["last"] or 0
-    enter(session, Measure.SESSIONS, -1)
-    enter(session, Measure.BYTES, -(bytes_of_settings(session) + bytes_of_history(session) + bytes_of_guests(session)))
+    record(session, Measure.SESSIONS, -1)
+    record(session, Measure.BYTES, -(bytes_of_settings(session) + bytes_of_history(session) + bytes_of_clients(session)))
     return upto
 
 
-def rest_gone(session: Session, after: int) -> None:
+def late_history_deleted(session: Session, after: int) -> None:
     """What stopping its turn wrote: little, because the tenant's counter is held by now."""
-    enter(session, Measure.BYTES, -bytes_of_history(session, after))
+    record(session, Measure.BYTES, -bytes_of_history(session, after))
 
 
 # --- usage ---------------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ def used(tenant: int, measure: Measure, key: int | None = None, day: date | None
         where, parameters = f"{where} and key_id in {_LINE}", [*parameters, key]
     sum_of = "(select coalesce(sum(amount), 0) from sessions_app_{table} where " + where + ")"
     sql = f"select {sum_of.format(table='usagetotal')} + {sum_of.format(table='usageentry')}"
-    row = prepared.row(sql, [*parameters, *parameters])
+    row = raw_sql.row(sql, [*parameters, *parameters])
     return 0 if row is None else int(row[0])
 
 
@@ -557,16 +557,16 @@ def fold(batch: int) -> int:
         return 0
     try:
         return _fold(batch, None)
-    except (RowsHeld, DatabaseError) as error:
+    except (RowLocked, DatabaseError) as error:
         if database.is_away(error):
             raise
         tenants = UsageEntry.objects.order_by("tenant_id").values_list("tenant_id", flat=True).distinct()
-        return rounds.each(list(tenants[:_TENANTS_A_FOLD]), partial(_fold, batch))
+        return maintenance.for_each(list(tenants[:_TENANTS_A_FOLD]), partial(_fold, batch))
 
 
 def _fold(batch: int, tenant: int | None) -> int:
     of = "true" if tenant is None else f"tenant_id = {int(tenant)}"
-    with lock_waits.briefly(transaction.atomic()), connection.cursor() as cursor:
+    with lock_timeouts.short(transaction.atomic()), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             # What a crash undoes is folded again.
             cursor.execute("set local synchronous_commit to off")
@@ -578,6 +578,6 @@ def _fold(batch: int, tenant: int | None) -> int:
         return changed
 
 
-def forget_days(before: date) -> int:
+def delete_days(before: date) -> int:
     """Delete the totals of days long past; how many there were."""
-    return rounds.delete(UsageTotal.objects.filter(measure=Measure.TOKENS, day__lt=before))
+    return maintenance.delete_in_batches(UsageTotal.objects.filter(measure=Measure.TOKENS, day__lt=before))

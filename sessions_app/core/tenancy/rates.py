@@ -30,7 +30,7 @@ _READ_TIMEOUT = 0.25
 _PROBE_SECONDS = 1.0
 """Seconds between two probes of a Redis that did not answer."""
 _CONNECTIONS = 32
-_MANY_WINDOWS = 10_000
+_MOST_WINDOWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def take(bounds: Sequence[Bound]) -> Taken:
             shared.failed(error)
         else:
             return Taken(allowed, levels, bounds, member, shared)
-    allowed, levels = _own.take(bounds, member)
-    return Taken(allowed, levels, bounds, member, _own)
+    allowed, levels = _local.take(bounds, member)
+    return Taken(allowed, levels, bounds, member, _local)
 
 
 def give_back(taken: Taken) -> None:
@@ -103,7 +103,7 @@ def _seconds_until_free(moments: Sequence[float], limit: int, now: float) -> flo
     return moments[index] + WINDOW_SECONDS - now if index < len(moments) else WINDOW_SECONDS
 
 
-class OwnWindows:
+class LocalWindows:
     """The windows of this process alone."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,7 +114,7 @@ class OwnWindows:
     def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
         with self._lock:
             now = self._clock()
-            if len(self._windows) > _MANY_WINDOWS:
+            if len(self._windows) > _MOST_WINDOWS:
                 for name in list(self._windows):
                     self._window(name, now)
                 self._windows = {name: window for name, window in self._windows.items() if window}
@@ -237,7 +237,7 @@ def _key(bound: Bound) -> str:
     return f"agenthost:rate:{bound.name}"
 
 
-_own = OwnWindows()
+_local = LocalWindows()
 _lock = threading.Lock()
 _by_url: dict[str, RedisWindows] = {}
 
@@ -253,10 +253,10 @@ def _shared() -> RedisWindows | None:
     return found
 
 
-def forget() -> None:
+def reset() -> None:
     """Close what is open and forget this process's own windows."""
     with _lock:
         for each in _by_url.values():
             each.close()
         _by_url.clear()
-    _own._windows.clear()
+    _local._windows.clear()

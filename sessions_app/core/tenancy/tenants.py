@@ -103,7 +103,7 @@ def set_limits(tenant: Tenant, limits: Limits, *, session_retention_days: int | 
         )
     with transaction.atomic():
         row = Tenant.objects.select_for_update().get(pk=tenant.pk)
-        changes = quotas.described(quotas.own_limits(row), limits)
+        changes = quotas.differences(quotas.own_limits(row), limits)
         if row.session_retention_days != session_retention_days:
             changes.append(f"retention {_days(row.session_retention_days)} -> {_days(session_retention_days)}")
         if changes:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sessions_app.core.base.buckets import Bucket, Buckets
 from sessions_app.core.base.errors import NotAuthenticated, TooManyWrongKeys
 
-REMEMBERED_SECONDS = 1.0
+CACHED_SECONDS = 1.0
 """A key that is issued works after this time at the latest, wherever it was tried before."""
 _MOST_REMEMBERED = 10_000
 _MOST_ADDRESSES = 10_000
@@ -56,7 +56,7 @@ class WrongKeys:
             if self._until[oldest] > now and len(self._until) < _MOST_REMEMBERED:
                 break
             del self._until[oldest]
-        self._until[digest] = now + REMEMBERED_SECONDS
+        self._until[digest] = now + CACHED_SECONDS
 
     def _new_bucket(self) -> Bucket:
         per_minute = self._per_minute()

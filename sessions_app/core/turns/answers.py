@@ -10,7 +10,7 @@ from agents_app import exact_json
 from agents_app.mcp import listing
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
@@ -89,11 +89,11 @@ def store_answers(
                 result = history.call_final(
                     ref, each.call_id, CallState.DONE, each.content, now, failed=each.failed, by=by, stored=stored
                 )
-            prepared.execute([result])
+            raw_sql.execute([result])
             if each.outcome is not None:
-                prepared.execute([history.call_notes(ref, each.call_id, option="", suggestion=None, outcome=each.outcome)])
+                raw_sql.execute([history.call_notes(ref, each.call_id, option="", suggestion=None, outcome=each.outcome)])
             if stored and not each.reviewed:
-                prepared.execute(history.message(ref, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id))
+                raw_sql.execute(history.message(ref, "tool", each.content, now, origin=Origin.CLIENT, tool_call_id=each.call_id))
             more: dict[str, Any] = {} if each.outcome is None else {"outcome": each.outcome}
             if each.reviewed:
                 more["reviewed"] = True
@@ -124,7 +124,7 @@ def _store_permission(
         return [_store_review(ref, turn, call, approved=permission.granted, by=by, now=now, stored=stored)]
     option = {"option": permission.option} if permission.option else {}
     if permission.granted and call.name in grantable:
-        prepared.execute(
+        raw_sql.execute(
             [
                 history.call_granted(
                     ref, call.call_id, by, now, option=permission.option, arguments=permission.arguments, why=permission.why
@@ -144,16 +144,16 @@ def _store_permission(
         text = f"Tool not found: {call.name}" if permission.granted else history.denial(permission.reason)
         final = history.call_final(ref, call.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
         happenings.append(history.finished_event(turn, call.call_id, text, failed=True, by="server", shown=True))
-        prepared.execute([final])
+        raw_sql.execute([final])
     else:
         text = history.denial(permission.reason_for_model)
         final = history.call_final(
             ref, call.call_id, CallState.DENIED, text, now, reason=permission.reason, by=by, stored=stored, how=permission.how
         )
-        prepared.execute([final])
+        raw_sql.execute([final])
         suggestion = {} if permission.suggestion is None else {"suggestion": permission.suggestion}
         if permission.option or permission.details:
-            prepared.execute(
+            raw_sql.execute(
                 [history.call_notes(ref, call.call_id, option=permission.option, suggestion=permission.details, outcome=None)]
             )
         happenings.append(
@@ -162,7 +162,7 @@ def _store_permission(
             )
         )
     if stored:
-        prepared.execute(history.message(ref, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))
+        raw_sql.execute(history.message(ref, "tool", text, now, origin=Origin.SERVER, tool_call_id=call.call_id))
     return happenings
 
 
@@ -170,7 +170,7 @@ def _store_review(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by
     """Release a reviewed result to the model, or tell the model that it was withheld."""
     content: Content = exact_json.loads(call.result or '""') if approved else history.WITHHELD
     how = "" if approved else "result-denied"
-    prepared.execute(
+    raw_sql.execute(
         [
             history.call_final(
                 ref,
@@ -189,7 +189,7 @@ def _store_review(ref: StepRef, turn: str, call: ToolCall, *, approved: bool, by
     from_client = approved and call.runner == CallRunner.CLIENT
     if stored:
         origin = Origin.CLIENT if from_client else Origin.SERVER
-        prepared.execute(history.message(ref, "tool", content, now, origin=origin, tool_call_id=call.call_id))
+        raw_sql.execute(history.message(ref, "tool", content, now, origin=origin, tool_call_id=call.call_id))
     payload = {"turn": turn, "call": call.call_id, "approved": approved, "content": content, "shown": not from_client}
     return Happening(Kind.CALL_RESULT_CONFIRMED, payload)
 
@@ -207,4 +207,4 @@ def close_form_row(turn: str, form: Form, end: FormEnd, now: datetime) -> Happen
     answers = exact_json.loads(form.answers) if end.answers is None else end.answers
     Form.objects.filter(pk=form.pk).update(response=end.response, answers=exact_json.dumps(answers), closed_at=now)
     payload = {"turn": turn, "form": form.form_id, "response": end.response, "answers": answers}
-    return dispatches.told(Happening(Kind.FORM_CLOSED, payload), end.dispatched)
+    return dispatches.with_origin(Happening(Kind.FORM_CLOSED, payload), end.dispatched)

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.user_messages import UserMessage, content_of
@@ -69,9 +69,9 @@ def take_steering(claimed: Claimed, ref: StepRef, position: int, turn_id: str, i
             content = content_of(message, images)
         except InvalidInput:
             return None
-        with quotas.counting_guests(session):
+        with quotas.counting_client_bytes(session):
             row.delete()
-        prepared.execute(history.message(ref, "user", content, timezone.now(), origin=Origin.CLIENT))
+        raw_sql.execute(history.message(ref, "user", content, timezone.now(), origin=Origin.CLIENT))
         shown = {"content": content, **({} if message.attachments is None else message.document())}
         for happening in (
             Happening(Kind.MESSAGE_NOT_PENDING, {"kind": PendingKind.STEERING.value, "id": row.message_id, "taken": True}),

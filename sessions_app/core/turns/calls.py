@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
-from sessions_app.core.base import content, prepared
+from sessions_app.core.base import content, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.base.events import Happening, Kind
@@ -21,7 +21,7 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import clients, dispatches, history, idempotency, session_settings
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.history import StepRef
-from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import access, agents, definitions, quotas
 from sessions_app.core.turns import call_options, tasks
@@ -45,14 +45,14 @@ def answer(
     *,
     answers: Sequence[Answer],
     overrides: Overrides,
-    once: Once | None = None,
+    once: IdempotencyKey | None = None,
     deadline: float | None = None,
 ) -> Accepted:
     """Answer calls of a waiting turn, or open calls of a seed, and queue the turn's next run."""
     definitions.prepare(session.agent_name)
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        if (earlier := idempotency.recall(caller, once)) is not None:
+        if (earlier := idempotency.find(caller, once)) is not None:
             return accepted_before(session, earlier)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
@@ -60,7 +60,7 @@ def answer(
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
         check_answers(answers, calls, client_names)
         definition = session_settings.apply_overrides(session, spec, overrides)
-        for happening in session_settings.told(spec, overrides):
+        for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         now = timezone.now()
         if live is None:
@@ -80,8 +80,8 @@ def answer(
                 deadline_at=_deadline(deadline),
             )
             start = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
-        prepared.execute([session_settings.begun(session, None) if live is None else session_settings.touched(session)])
-        idempotency.remember(caller, once, session=session.public_id, turn=public_id, run=run)
+        raw_sql.execute([session_settings.turn_started(session, None) if live is None else session_settings.mark_used(session)])
+        idempotency.record(caller, once, session=session.public_id, turn=public_id, run=run)
         ref = StepRef(session.tenant_id, session.pk, turn, run, step=0)
         stored = store_answers(
             ref,
@@ -102,7 +102,7 @@ def answer(
 class Answering:
     """A locked session with its live turn and open calls, in a transaction that may answer some of them."""
 
-    def __init__(self, caller: Caller, session: Session, tx: journal.Transaction, asking: quotas.Asking) -> None:
+    def __init__(self, caller: Caller, session: Session, tx: journal.Transaction, asking: quotas.QuotaCheck) -> None:
         self.caller, self.session, self.tx, self._asking = caller, session, tx, asking
         self.live = lock_live_turn(session)
         self.calls = lock_open_calls(session) if self.live is not None else []
@@ -137,7 +137,7 @@ class Answering:
         stored = store_answers(
             ref, live.public_id, self.calls, answers, grantable=grantable, by=actor_of(self.caller), now=now, stored=waiting
         )
-        self.append([*stored[:-1], dispatches.told(stored[-1], dispatched)])
+        self.append([*stored[:-1], dispatches.with_origin(stored[-1], dispatched)])
         if resumes:
             self._asking.admit_turn()
 
@@ -186,9 +186,9 @@ def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: 
 @contextmanager
 def answering(caller: Caller, session: Session, dispatched: Dispatched | None = None) -> Iterator[Answering]:
     """A transaction that answers calls; after it the run's worker is notified."""
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         agents.for_turn(caller, session)
         open_calls = Answering(caller, session, tx, asking)
         yield open_calls
@@ -198,7 +198,7 @@ def answering(caller: Caller, session: Session, dispatched: Dispatched | None = 
 def tell_worker_of_answer(running: Stopped | None) -> None:
     """Notify the worker that calls of a turn that it runs were answered. If this is lost, its sweep notices."""
     if running is not None and running.worker:
-        broadcast.tell_worker(running.worker, {"turn": running.turn_id, "what": "answered"})
+        broadcast.notify_worker(running.worker, {"turn": running.turn_id, "what": "answered"})
 
 
 def confirm(caller: Caller, session: Session, turn: str, call: str, decision: Decision, *, dispatched: Dispatched | None) -> None:
@@ -249,7 +249,7 @@ def _trust(open_calls: Answering, row: ToolCall) -> None:
     trusted = [{**ref, "trust": True} if ref["name"] == row.name else ref for ref in refs]
     if trusted != refs:
         Session.objects.filter(pk=session.pk).update(tool_refs=exact_json.dumps(trusted))
-        clients.draw_attention(session.pk)
+        clients.request_attention(session.pk)
 
 
 def complete(
@@ -304,9 +304,9 @@ def show_content(
     with answering(caller, session, dispatched) as open_calls:
         row = _own(open_calls, turn, call, dispatched)
         _check_storable(shown)
-        prepared.execute([history.call_progress(row, shown)])
+        raw_sql.execute([history.call_progress(row, shown)])
         happening = Happening(Kind.CALL_CONTENT_CHANGED, {"turn": turn, "call": call, "content": shown})
-        open_calls.append([dispatches.told(happening, dispatched)])
+        open_calls.append([dispatches.with_origin(happening, dispatched)])
 
 
 def confirm_result(

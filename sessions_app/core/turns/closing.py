@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.events import Happening
 from sessions_app.core.records import history
 from sessions_app.core.records.history import StepRef
@@ -60,7 +60,7 @@ def close_calls(
     for call in calls:
         of_client = call.runner == CallRunner.CLIENT
         text = result_if_running if call.state == CallState.RUNNING else result
-        prepared.execute(
+        raw_sql.execute(
             [
                 history.call_final(ref, call.call_id, CallState.DENIED, text, now, by="server", how="skipped"),
                 *history.message(

@@ -11,11 +11,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents_app import exact_json, registry
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.base.user_messages import UserMessage, content_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
@@ -40,7 +40,7 @@ def finish(claimed: Claimed, agent: str, happenings: Sequence[Happening], statem
         if locked is None:
             return False
         session, turn = locked
-        prepared.execute(statements)
+        raw_sql.execute(statements)
         for happening in happenings:
             tx.append(NewEvent(claimed.tenant, claimed.session, happening, fence=claimed.fence))
         for happening in apply_deferred_models(turn):
@@ -66,7 +66,7 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
         # The agent has changed and accepts none of the message's parts.
         return False
     # A steering message of the same id goes too: clients take both for the message that starts the turn.
-    with quotas.counting_guests(session):
+    with quotas.counting_client_bytes(session):
         PendingMessage.objects.filter(session=session, message_id=row.message_id).delete()
     taken = {"kind": PendingKind.QUEUED.value, "id": row.message_id, "taken": True}
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, taken)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import TurnAlreadyRunning
 from sessions_app.core.base.events import Happening
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records.idempotency import Earlier
+from sessions_app.core.records.idempotency import EarlierResult
 from sessions_app.core.tenancy import access, definitions, quotas
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.types import Accepted
@@ -38,7 +38,7 @@ def _open_query(session: Session) -> Statement:
 
 def admit_into(open_state: OpenState) -> None:
     """Raises ``SessionFull`` if the session has reached its limit of bytes."""
-    quotas.admit_into(int(open_state[0][2]))
+    quotas.check_session_size(int(open_state[0][2]))
 
 
 def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -> tuple[Turn | None, list[ToolCall]]:
@@ -50,7 +50,7 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
     """
     if open_state is None:
         query = _open_query(session)
-        open_state = prepared.rows(query.sql, query.params)
+        open_state = raw_sql.rows(query.sql, query.params)
     ((any_turn, any_call, _bytes),) = open_state
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
@@ -95,13 +95,13 @@ def insert_turn(
         session.pk,
         session.pk,
     )
-    found = prepared.row(_INSERT, values)
+    found = raw_sql.row(_INSERT, values)
     if found is None:
         raise TurnAlreadyRunning(session.public_id)
     return int(found[0])
 
 
-def accepted_before(session: Session, earlier: Earlier) -> Accepted:
+def accepted_before(session: Session, earlier: EarlierResult) -> Accepted:
     """The answer that the first request with this idempotency key got (A98)."""
     turn = Turn.objects.get(session=session, public_id=earlier.turn)
     start = journal.run_start(session.pk, earlier.turn, earlier.run)

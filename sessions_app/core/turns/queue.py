@@ -11,9 +11,9 @@ from django.conf import settings
 from django.db.models import Case, Value, When
 from django.db.models.functions import Now
 
-from sessions_app.core.base import lock_waits, prepared
+from sessions_app.core.base import lock_timeouts, raw_sql
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import live_workers
@@ -88,7 +88,7 @@ def claim(
                 runs = _claim_queued(tx, worker, most, older_than, busy, _FIRST_POSITION if idle_tenants_only else _ANY_POSITION)
                 if runs and meanwhile is not None:
                     tx.after_commit(partial(meanwhile, runs))
-        except journal.CounterHeld as found:
+        except journal.CounterLocked as found:
             busy.update(found.tenants)
         else:
             return Claims(runs, bool(busy))
@@ -110,7 +110,7 @@ def _claim_queued(
         worker,
         lease,
     )
-    (found,) = prepared.answers([Statement(_CLAIM_QUEUED, values)])
+    (found,) = raw_sql.rows_of_each([Statement(_CLAIM_QUEUED, values)])
     runs = []
     for turn_id, public_id, tenant, session, fence, run, takeovers in found:
         claimed = Claimed(turn_id, tenant, session, fence)
@@ -184,9 +184,9 @@ def take_over(
     turn: Turn | None = None
     served_last = [Case(When(tenant__in=list(served_tenants), then=Value(1)), default=Value(0))] if served_tenants else []
     try:
-        with lock_waits.briefly(journal.transaction(waiting=False)) as tx:
+        with lock_timeouts.short(journal.transaction(waiting=False)) as tx:
             turn = (
-                Turn.objects.select_for_update(no_key=True, skip_locked=lock_waits.skip_locked())
+                Turn.objects.select_for_update(no_key=True, skip_locked=lock_timeouts.skip_locked())
                 .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
                 .filter(live_workers.not_after(until))
                 .exclude(pk__in=list(excluded))
@@ -197,12 +197,12 @@ def take_over(
             if turn is None:
                 return None
             if turn.tenant_id in locked_tenants:
-                lock_waits.hardly()
+                lock_timeouts.set_shortest()
             has_deltas = any(event.kind in (Kind.TEXT_DELTA, Kind.THINKING_DELTA) for event in stopping.open_step(turn))
             if not has_deltas and turn.takeovers < MAX_TAKEOVERS:
                 return _continue(tx, turn, worker) if may_continue else NeedsSlot(turn.pk, turn.tenant_id)
             ended = stopping.stop_locked(tx, turn, Stop(cause="interrupted", reason="error"))
-    except journal.CounterHeld:
+    except journal.CounterLocked:
         raise
     except Exception as error:
         if turn is None:
@@ -215,7 +215,7 @@ def take_over(
 def _continue(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:
     fence, takeovers = journal.tail(turn.session_id).fence + 1, turn.takeovers + 1
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    prepared.execute([Statement(_TAKE_OVER, (worker, fence, lease, takeovers, turn.pk))])
+    raw_sql.execute([Statement(_TAKE_OVER, (worker, fence, lease, takeovers, turn.pk))])
     claimed = Claimed(turn.pk, turn.tenant_id, turn.session_id, fence)
     _append_start(tx, claimed, turn.public_id, turn.run, takeovers)
     if (abandoned := stopping.abandon_step(turn)) is not None:

@@ -22,7 +22,7 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import dispatches, history, idempotency, session_settings
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.history import StepRef
-from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import agents, definitions, quotas
 from sessions_app.core.turns import tasks
@@ -49,7 +49,7 @@ def start(
     *,
     content: Content,
     overrides: Overrides = NOTHING,
-    once: Once | None = None,
+    once: IdempotencyKey | None = None,
     deadline: float | None = None,
     turn_id: str | None = None,
     as_written: UserMessage | None = None,
@@ -63,11 +63,11 @@ def start(
     ``as_written``: the message as the client wrote it, if the model gets another text.
     """
     definitions.prepare(session.agent_name)
-    with quotas.asking(caller) as asking, journal.transaction() as tx:
+    with quotas.check(caller) as asking, journal.transaction() as tx:
         session, open_state = lock_and_read_open(caller, session)
-        if (earlier := idempotency.recall(caller, once)) is not None:
+        if (earlier := idempotency.find(caller, once)) is not None:
             return accepted_before(session, earlier)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         admit_into(open_state)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
@@ -79,9 +79,9 @@ def start(
         else:
             check_new_id(session, turn_id)
         definition = session_settings.apply_overrides(session, spec, overrides)
-        for happening in session_settings.told(spec, overrides):
+        for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
-        idempotency.remember(caller, once, session=session.public_id, turn=turn_id, run=1)
+        idempotency.record(caller, once, session=session.public_id, turn=turn_id, run=1)
         message = FirstMessage(content, as_written, dispatched=dispatched)
         started = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)
@@ -112,7 +112,7 @@ class FirstMessage:
         payload: dict[str, Any] = {"turn": turn_id, "run": 1, "message": shown}
         if self.queued_id is not None:
             payload["queued"] = self.queued_id
-        return dispatches.told(Happening(Kind.TURN_STARTED, payload), self.dispatched)
+        return dispatches.with_origin(Happening(Kind.TURN_STARTED, payload), self.dispatched)
 
     @property
     def as_written_json(self) -> str | None:
@@ -130,7 +130,7 @@ class StartedTurn:
     public_id: str
     first: int
 
-    def accepted(self, tx: journal.Transaction, standings: tuple[quotas.Standing, ...]) -> Accepted:
+    def accepted(self, tx: journal.Transaction, standings: tuple[quotas.RateStatus, ...]) -> Accepted:
         """Call this after the transaction."""
         return Accepted(self.turn, self.public_id, 1, tx.stored[self.first].seq, standings=standings)
 
@@ -176,7 +176,7 @@ def begin_locked(
     if title is not None:
         happenings.append(Happening(Kind.TITLE_CHANGED, {"title": title}))
     line = history.message(ref, "user", message.content, now, origin=Origin.CLIENT)
-    tx.last([session_settings.begun(session, title), *line])
+    tx.last([session_settings.turn_started(session, title), *line])
     first = append_all(tx, session, happenings)
     tx.after_commit(tasks.wake)
     return StartedTurn(turn, turn_id, first)

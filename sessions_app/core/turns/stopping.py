@@ -18,12 +18,12 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import lock_waits, prepared, rounds
+from sessions_app.core.base import lock_timeouts, maintenance, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.lock_waits import Held
-from sessions_app.core.base.rounds import Round
+from sessions_app.core.base.lock_timeouts import LockHeld
+from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import Event, NewEvent
 from sessions_app.core.records import dispatches, history
@@ -144,7 +144,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     ref = StepRef(turn.tenant_id, turn.session_id, turn.pk, turn.run, partial.step or turn.step)
     content = of_assistant(partial.text, partial.thinking, [])
     if content is not None:
-        prepared.execute(history.message(ref, "assistant", content, now, origin=Origin.SERVER))
+        raw_sql.execute(history.message(ref, "assistant", content, now, origin=Origin.SERVER))
     calls = list(
         ToolCall.objects.select_for_update(no_key=True)
         .filter(turn=turn, state__in=OPEN_CALL_STATES)
@@ -170,7 +170,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run}
     if stop.state is TurnState.CANCELLED:
         cancelled = Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause})
-        happenings.append(dispatches.told(cancelled, dispatched))
+        happenings.append(dispatches.with_origin(cancelled, dispatched))
     else:
         happenings.append(Happening(Kind.TURN_FAILED, {**end, "error": stop.cause}))
     for happening in [*happenings, *deferred]:
@@ -182,7 +182,7 @@ def _amend(ref: StepRef, turn: Turn, before: Content | None, partial: _PartialSt
     """Add the deltas that were stored while the end was being written."""
     content = of_assistant(partial.text, partial.thinking, [])
     if content is not None and before is None:
-        prepared.execute(history.message(ref, "assistant", content, now, origin=Origin.SERVER))
+        raw_sql.execute(history.message(ref, "assistant", content, now, origin=Origin.SERVER))
     elif content is not None and before is not None:
         history.extend_partial_message(ref, before, content)
     history.set_open_parts(turn, partial.parts)
@@ -193,7 +193,7 @@ def _store_result_message(ref: StepRef, call: ToolCall, now: datetime) -> None:
     """Store the message of an answer that came while the run was busy."""
     origin = Origin.SERVER if call.state == CallState.DENIED or call.started_at is not None else Origin.CLIENT
     content = exact_json.loads(call.result or '""')
-    prepared.execute(
+    raw_sql.execute(
         [
             *history.message(ref, "tool", content, now, origin=origin, tool_call_id=call.call_id),
             history.call_stored(ref, call.call_id),
@@ -216,11 +216,11 @@ def stop(
     ``waiting`` False: do not wait for locks. The turn is left alone while its session or its row is locked; Held if another
     row of it, or its tenant's counter, is locked. ``no_lock_wait``: not even for the short time that is usual then.
     """
-    skipping = not waiting and lock_waits.skip_locked()
+    skipping = not waiting and lock_timeouts.skip_locked()
     transaction = journal.transaction(waiting=waiting)
-    with transaction if waiting else lock_waits.briefly(transaction) as tx:
+    with transaction if waiting else lock_timeouts.short(transaction) as tx:
         if no_lock_wait:
-            lock_waits.hardly()
+            lock_timeouts.set_shortest()
         session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
         if session_id is None:
             return None
@@ -239,7 +239,7 @@ def stop(
 def tell_worker(stopped: Stopped | None) -> None:
     """Notify the worker of a stopped run. If this is lost, the worker notices at its next write or sweep."""
     if stopped is not None and stopped.worker:
-        broadcast.tell_worker(stopped.worker, {"turn": stopped.turn_id, "what": "stopped"})
+        broadcast.notify_worker(stopped.worker, {"turn": stopped.turn_id, "what": "stopped"})
 
 
 _PROVIDER_CLOSE_WAIT = 1.0
@@ -269,7 +269,7 @@ def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Disp
     """Stop this turn. It has ended when this returns; its provider's call is closed soon after."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        dispatches.remember(caller, dispatched)
+        dispatches.record(caller, dispatched)
         live = lock_live_turn(session)
         if live is None or live.public_id != turn:
             raise NotPossible("this turn is not active")
@@ -306,7 +306,7 @@ def _cancel_each(turns: QuerySet[Turn], cause: StopCause, until: float | None) -
         nonlocal has_waited
         try:
             return stop(turn, reason, waiting=False, no_lock_wait=has_waited) is not None
-        except Held:
+        except LockHeld:
             has_waited = True
             raise
 
@@ -358,7 +358,7 @@ def _stop_refused(cause: StopCause, refused: Q, recent: Q) -> int:
 
 def _stop_each(found: QuerySet[Turn], reason: Stop) -> int:
     """One round, which waits for no lock: the next round finds locked turns again."""
-    return rounds.each(rounds.fairly(found), lambda turn: stop(turn, reason, waiting=False) is not None)
+    return maintenance.for_each(maintenance.fair_selection(found), lambda turn: stop(turn, reason, waiting=False) is not None)
 
 
 def provider_closed(claimed: Claimed) -> None:

@@ -29,7 +29,7 @@ class Accepted:
     run: int
     start: int
     repeated: bool = False
-    standings: tuple[quotas.Standing, ...] = ()
+    standings: tuple[quotas.RateStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from agents_app import compaction
 from agents_app.runtime import long_work
 from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import Message
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import history
-from sessions_app.core.records.summary_queue import About
+from sessions_app.core.records.summary_queue import Source
 from sessions_app.core.turns import Claimed
 from sessions_app.core.worker import outage
 from sessions_app.core.worker.loading import Loaded
@@ -94,8 +94,8 @@ class Conversation:
         added = [] if plan is None else [plan.instructions, plan.tool_schemas]
         return await long_work.call(self._claimed.tenant, partial(work, messages), messages, *added)
 
-    def _about(self, plan: Plan, running_turn: int | None) -> About:
-        return About(
+    def _about(self, plan: Plan, running_turn: int | None) -> Source:
+        return Source(
             tenant=self._claimed.tenant,
             session=self._claimed.session,
             public_id=self._loaded.session_public_id,
@@ -117,7 +117,7 @@ def _is_too_long(plan: Plan, limit: int, messages: Sequence[Message]) -> bool:
     return compaction.has_to_go(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit)
 
 
-def _is_due(plan: Plan, limit: int, about: About, messages: Sequence[Message]) -> bool:
+def _is_due(plan: Plan, limit: int, about: Source, messages: Sequence[Message]) -> bool:
     """Whether the history is long enough to be summarised, and can be."""
     lines = compaction.for_model(messages)
     return compaction.is_due(lines, plan.instructions, plan.tool_schemas, limit) and about.older(lines) is not None

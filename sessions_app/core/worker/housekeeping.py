@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 
-from sessions_app.core.base import database, lock_waits, redaction
-from sessions_app.core.base.rounds import Round
+from sessions_app.core.base import database, lock_timeouts, redaction
+from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
-from sessions_app.core.records import dispatches, idempotency, installation, live_workers
+from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import model_use, quotas
 from sessions_app.core.worker import retention
@@ -59,7 +59,7 @@ def run() -> None:
     """
     for name, step in _STEPS:
         try:
-            with lock_waits.waiting_at_most(_LOCK_SECONDS):
+            with lock_timeouts.at_most(_LOCK_SECONDS):
                 step()
         except Exception as error:  # the next round tries again
             log.error("housekeeping_failed step=%r: %s", name, redaction.described(error))
@@ -72,11 +72,11 @@ def _fold_usage() -> None:
 
 
 def _forget_token_days() -> None:
-    quotas.forget_days(quotas.today() - _DAYS_OF_TOKENS)
+    quotas.delete_days(quotas.today() - _DAYS_OF_TOKENS)
 
 
 def _forget_model_use() -> None:
-    model_use.forget_before(quotas.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS))
+    model_use.delete_before(quotas.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS))
 
 
 def _prune_events() -> None:
@@ -95,7 +95,7 @@ def _prune_events() -> None:
 def _remove_deleted() -> None:
     """Remove the rows of deleted sessions, as many as the time allows: retention may delete thousands in a round."""
     this_round, removed = Round(_STEP_SECONDS), 0
-    while not this_round.over and (batch := _deleted(this_round.passed_over)):
+    while not this_round.over and (batch := _deleted(this_round.skipped)):
         removed += this_round.each(batch, remove_session)
     this_round.report("deleted sessions")
     if removed:
@@ -108,12 +108,12 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("model use", _forget_model_use),
     ("events", _prune_events),
     ("deleted sessions", _remove_deleted),
-    ("workers", partial(live_workers.forget_dead, _DEAD_AFTER)),
+    ("workers", partial(live_workers.delete_dead, _DEAD_AFTER)),
     ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
-    ("idempotency", idempotency.forget_old),
-    ("dispatches", partial(dispatches.forget_old, _DISPATCHES_KEPT)),
+    ("idempotency", idempotency.delete_old),
+    ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),
-    ("mark", installation.note_housekeeping),
+    ("mark", database_checks.note_housekeeping),
 )
 
 

@@ -18,8 +18,8 @@ from agents_app import exact_json
 from agents_app.runtime import long_work
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import prepared
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base import raw_sql
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options, session_settings, stored_messages
 from sessions_app.core.records.session_settings import Settings
 from sessions_app.core.tenancy import definitions, quotas
@@ -103,7 +103,7 @@ def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 def _read(claims: Sequence[Claimed]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """The rows of the messages, and the rows of the turns."""
     query = stored_messages.query_for_models([claimed.session for claimed in claims])
-    lines, rows = prepared.answers([query, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
+    lines, rows = raw_sql.rows_of_each([query, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
     return lines, rows
 
 

@@ -10,7 +10,7 @@ import logging
 from datetime import timedelta
 from functools import partial
 
-from sessions_app.core.base.rounds import Round
+from sessions_app.core.base.maintenance import Round
 from sessions_app.core.records import live_workers
 from sessions_app.core.sessions import deleting
 from sessions_app.models import Tenant
@@ -33,7 +33,7 @@ def enforce(seconds: float) -> int:
         for each in list(due):
             tenant, slug, days = each
             since = now - timedelta(days=days)
-            found = deleting.idle_sessions(tenant, since, BATCH, this_round.passed_over)
+            found = deleting.idle_sessions(tenant, since, BATCH, this_round.skipped)
             gone = this_round.each(found, partial(deleting.delete_idle, since=since))
             if gone:
                 deleted[slug] = deleted.get(slug, 0) + gone

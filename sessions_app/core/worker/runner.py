@@ -26,7 +26,7 @@ from sessions_app.core import turns
 from sessions_app.core.base import log_context
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import history
@@ -334,7 +334,7 @@ class Run:
             )
         )
         if spent := usage.input_tokens + usage.output_tokens:
-            statements.append(quotas.spent(self.claimed.tenant, self.claimed.turn_id, spent))
+            statements.append(quotas.tokens_used(self.claimed.tenant, self.claimed.turn_id, spent))
         statements.append(self._count_usage(usage))
         statements += self._conversation.compacted(now)
         happenings = self._with_unsent(history.text_events(turn, message.step, message.text, message.thinking))
@@ -366,7 +366,7 @@ class Run:
 
     def _count_usage(self, usage: Usage) -> Statement:
         loaded, turn = self._loaded, self.claimed.turn_id
-        return model_use.counted(self.claimed.tenant, loaded.session_public_id, turn, loaded.spec, self._plan.full_model, usage)
+        return model_use.one_call(self.claimed.tenant, loaded.session_public_id, turn, loaded.spec, self._plan.full_model, usage)
 
     async def call_running(self, call: Call) -> None:
         self._started.add(call.call_id)

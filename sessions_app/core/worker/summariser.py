@@ -25,7 +25,7 @@ from agents_app.runtime.interface import Usage
 from agents_app.runtime.messages import Message
 from sessions_app.core.base import database, log_context, redaction
 from sessions_app.core.records import summary_queue
-from sessions_app.core.records.summary_queue import About, Base, Taken
+from sessions_app.core.records.summary_queue import Claimed, HistoryToSummarise, Source
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Summariser:
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
-        self._jobs: dict[int, tuple[Taken, asyncio.Task[None]]] = {}
+        self._jobs: dict[int, tuple[Claimed, asyncio.Task[None]]] = {}
         self._in_runs: Counter[int] = Counter()
         self._asking: set[asyncio.Task[None]] = set()
         self._claiming = asyncio.Lock()
@@ -73,7 +73,7 @@ class Summariser:
     async def _ask(self, tenant: int, turn: int, is_due: Callable[[], Awaitable[bool]]) -> None:
         if not await is_due():
             return
-        await database.keep_trying(tenant, summary_queue.ask, turn)
+        await database.keep_trying(tenant, summary_queue.request, turn)
         await self._claim()
 
     async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -88,12 +88,12 @@ class Summariser:
             if time.monotonic() < self._in_doubt_until:
                 await database.run(summary_queue.give_back_all_but, self._worker, [*self._jobs, *self._in_runs])
             if self._jobs:
-                mine = await database.run(summary_queue.mine, self._worker)
+                mine = await database.run(summary_queue.claimed_by, self._worker)
                 for session, (_, task) in list(self._jobs.items()):
                     if session not in mine:
                         # The session was deleted, truncated or suspended, or another worker took the summary over.
                         task.cancel()
-        if not self._stopping and await database.run(summary_queue.waiting):
+        if not self._stopping and await database.run(summary_queue.has_free):
             await self._claim()
 
     async def _claim(self) -> None:
@@ -111,12 +111,12 @@ class Summariser:
                     return
                 self._begin(claimed[0])
 
-    def _begin(self, taken: Taken) -> None:
+    def _begin(self, taken: Claimed) -> None:
         task = asyncio.get_running_loop().create_task(self._attempt(partial(self._make, taken)), name=f"summary {taken.session}")
         self._jobs[taken.session] = (taken, task)
         task.add_done_callback(lambda done: self._job_ended(taken, done))
 
-    def _job_ended(self, taken: Taken, done: asyncio.Task[None]) -> None:
+    def _job_ended(self, taken: Claimed, done: asyncio.Task[None]) -> None:
         if (job := self._jobs.get(taken.session)) is not None and job[1] is done:
             del self._jobs[taken.session]
             if done.cancelled():
@@ -130,33 +130,35 @@ class Summariser:
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _make(self, taken: Taken) -> None:
+    async def _make(self, taken: Claimed) -> None:
         try:
             await self._make_of(taken)
         except Exception:
             self._doubt()
             raise
 
-    async def _make_of(self, taken: Taken) -> None:
+    async def _make_of(self, taken: Claimed) -> None:
         with log_context.about(tenant=taken.tenant):
-            about = await database.run_for(taken.tenant, summary_queue.about, taken.session)
+            about = await database.run_for(taken.tenant, summary_queue.source, taken.session)
             if about is None or await self._is_out_of_tokens(about):
-                await database.keep_trying(taken.tenant, summary_queue.drop, self._worker, taken.session)
+                await database.keep_trying(taken.tenant, summary_queue.nothing_to_do, self._worker, taken.session)
                 return
             log_context.bind(session=about.public_id)
-            base = await database.run_for(taken.tenant, summary_queue.base, taken.session)
+            base = await database.run_for(taken.tenant, summary_queue.history_of, taken.session)
             if (older := await self._older(about, base)) is None:
-                await database.keep_trying(taken.tenant, summary_queue.drop, self._worker, taken.session)
+                await database.keep_trying(taken.tenant, summary_queue.nothing_to_do, self._worker, taken.session)
             else:
                 await self._summarise(taken, about, base, older, BACKGROUND_SECONDS)
 
-    async def _is_out_of_tokens(self, about: About) -> bool:
+    async def _is_out_of_tokens(self, about: Source) -> bool:
         return about.budget is not None and await database.run_for(about.tenant, about.budget.overdrawn) is not None
 
-    async def _older(self, about: About, base: Base) -> Older | None:
+    async def _older(self, about: Source, base: HistoryToSummarise) -> Older | None:
         return await long_work.call(about.tenant, partial(about.older, base.messages), base.messages)
 
-    async def _summarise(self, taken: Taken, about: About, base: Base, older: Older, seconds: float) -> Found | None:
+    async def _summarise(
+        self, taken: Claimed, about: Source, base: HistoryToSummarise, older: Older, seconds: float
+    ) -> Found | None:
         """Make and store a summary. Always releases the session's row. None: it failed, or came too late."""
         used: list[Usage] = []
         model = about.spec.model
@@ -185,10 +187,10 @@ class Summariser:
         await database.keep_trying(taken.tenant, summary_queue.give_back, self._worker, taken.session)
         return None
 
-    async def _close(self, close: Any, about: About, model: str, used: Sequence[Usage], *args: int) -> None:
+    async def _close(self, close: Any, about: Source, model: str, used: Sequence[Usage], *args: int) -> None:
         try:
             await database.keep_trying(about.tenant, close, self._worker, *args)
-            await database.keep_trying(about.tenant, summary_queue.book, about, model, used)
+            await database.keep_trying(about.tenant, summary_queue.store_usage, about, model, used)
         except DatabaseError as error:
             self._doubt()
             log.error("summary_end_not_stored: %s", redaction.described(error))
@@ -198,7 +200,7 @@ class Summariser:
 
     # --- for runs ---
 
-    async def for_run(self, about: About, oldest: int) -> Found | None:
+    async def for_run(self, about: Source, oldest: int) -> Found | None:
         """A summary of more messages, for a run whose input is too long and starts at position ``oldest``.
 
         Made now if there is none yet. None: it cannot be made, and turns have to be left out.
@@ -214,11 +216,11 @@ class Summariser:
             if not self._in_runs[about.session]:
                 del self._in_runs[about.session]
 
-    async def _for_run(self, about: About, oldest: int) -> Found | None:
+    async def _for_run(self, about: Source, oldest: int) -> Found | None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + IN_RUN_SECONDS
         while (left := deadline - loop.time()) > 0:
-            base = await database.run_for(about.tenant, summary_queue.base, about.session)
+            base = await database.run_for(about.tenant, summary_queue.history_of, about.session)
             if base.through >= oldest:
                 return Found(base.through, base.standing)
             state = await database.run_for(about.tenant, summary_queue.state, about.session)
@@ -226,7 +228,7 @@ class Summariser:
                 return None
             taken = None
             if not state.in_progress:
-                taken = await database.run_for(about.tenant, summary_queue.take, self._worker, about.session)
+                taken = await database.run_for(about.tenant, summary_queue.claim_one, self._worker, about.session)
             if taken is None:
                 # Another worker is making it. A second one would be paid for and not stored.
                 await asyncio.sleep(_POLL_SECONDS)

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from sessions_app.core import turns
 from sessions_app.core.base import database, redaction
-from sessions_app.core.base.lock_waits import Held
+from sessions_app.core.base.lock_timeouts import LockHeld
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import Claimed, NeedsSlot
@@ -95,13 +95,13 @@ class Sweeper:
                     until=until,
                     may_continue=may_continue,
                 )
-            except journal.CounterHeld as found:
+            except journal.CounterLocked as found:
                 # The next round finds their turns again.
                 counter_locked.update(found.tenants)
             except turns.CannotTakeOver as error:
                 self._put_off[error.turn_id] = now + _wait_after(error)
                 self._serve(error.tenant)
-                if isinstance(error.__cause__, Held):
+                if isinstance(error.__cause__, LockHeld):
                     rows_locked.add(error.tenant)
             else:
                 if outcome is None:
@@ -124,7 +124,7 @@ class Sweeper:
 
 def _wait_after(error: turns.CannotTakeOver) -> float:
     cause = error.__cause__
-    if isinstance(cause, Held) or (cause is not None and database.is_away(cause)):
+    if isinstance(cause, LockHeld) or (cause is not None and database.is_away(cause)):
         return _LOCKED_AGAIN_AFTER
     log.error("turn_not_taken_over turn=%s: %s", error.turn_id, redaction.described(error))
     return TRIED_AGAIN_AFTER

@@ -29,7 +29,7 @@ from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
 from sessions_app.core import turns
 from sessions_app.core.base import database, log_context, redaction, supervision
-from sessions_app.core.base.duties import Duty
+from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.sessions import connections
@@ -209,7 +209,7 @@ class Worker:
             self._in_doubt.set()
 
     async def _check_when_in_doubt(self) -> None:
-        check = Duty("runs in doubt", self._drop_lost_runs)
+        check = PeriodicTask("runs in doubt", self._drop_lost_runs)
         while True:
             await self._in_doubt.wait()
             self._in_doubt.clear()
@@ -254,7 +254,7 @@ class Worker:
     # --- claiming ---
 
     async def _claim_for_ever(self) -> None:
-        claiming = Duty("claim", self._claim_queued)
+        claiming = PeriodicTask("claim", self._claim_queued)
         while True:
             await self._queue_changed.wait()
             self._queue_changed.clear()
@@ -414,22 +414,22 @@ class Worker:
 
     # --- sweeping ---
 
-    def _duties_while_open(self) -> Sequence[Duty]:
+    def _duties_while_open(self) -> Sequence[PeriodicTask]:
         """Duties that are repeated until this worker stops. None waits for another."""
         return [
-            Duty("take-over", self._take_over_runs),
-            Duty("queued turns", self._claim_overdue),
-            Duty("deadlines", partial(database.run, turns.stop_overdue)),
-            Duty("suspended tenants", partial(database.run, turns.stop_suspended)),
-            Duty("revoked keys", partial(database.run, turns.stop_revoked)),
-            Duty("vanished clients", self._leave_vanished),
-            Duty("grace periods", self._end_graces),
-            Duty("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
+            PeriodicTask("take-over", self._take_over_runs),
+            PeriodicTask("queued turns", self._claim_overdue),
+            PeriodicTask("deadlines", partial(database.run, turns.stop_overdue)),
+            PeriodicTask("suspended tenants", partial(database.run, turns.stop_suspended)),
+            PeriodicTask("revoked keys", partial(database.run, turns.stop_revoked)),
+            PeriodicTask("vanished clients", self._leave_vanished),
+            PeriodicTask("grace periods", self._end_graces),
+            PeriodicTask("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
         ]
 
-    def _duties_to_the_end(self) -> Sequence[Duty]:
+    def _duties_to_the_end(self) -> Sequence[PeriodicTask]:
         """Duties that this worker's runs and summaries need until the last one has ended."""
-        return [Duty("own runs", self._check_own_runs), Duty("summaries", self._summariser.sweep)]
+        return [PeriodicTask("own runs", self._check_own_runs), PeriodicTask("summaries", self._summariser.sweep)]
 
     async def _take_over_runs(self) -> None:
         """Continue dead workers' runs while there are slots. If none is free, the next free one is reserved for them."""
@@ -476,7 +476,7 @@ class Worker:
         for live in list(self._live.values()):
             if live.run is not None:
                 live.run.hand_over()
-        await Duty("hand-over", self._give_back_unanswered).attempt()
+        await PeriodicTask("hand-over", self._give_back_unanswered).attempt()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), drain)
         self._drop_all()
@@ -496,4 +496,4 @@ class Worker:
             backs = (partial(database.keep_trying, each.tenant, turns.give_back, [each]) for each in done)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_PATIENCE):
-                    await asyncio.gather(*(Duty("hand-over", back).attempt() for back in backs))
+                    await asyncio.gather(*(PeriodicTask("hand-over", back).attempt() for back in backs))

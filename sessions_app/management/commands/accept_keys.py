@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from sessions_app.core.records import installation
+from sessions_app.core.records import database_checks
 from sessions_app.management.operator import OperatorCommand
 
 
@@ -36,5 +36,5 @@ accept_keys --key-ring
         chosen = {name: options[name] for name in ("key_ring", "secret_key")}
         if not any(chosen.values()):
             raise CommandError("Say which: --key-ring, --secret-key, or both.")
-        installation.accept(**chosen, actor=self.actor, address=self.address)
+        database_checks.accept(**chosen, actor=self.actor, address=self.address)
         self.explain("Accepted. Restart every process with the same keys.")

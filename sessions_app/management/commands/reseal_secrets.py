@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from sessions_app.core.records import installation, options
+from sessions_app.core.records import database_checks, options
 from sessions_app.core.tenancy import definitions
 
 _BATCH = 1000
@@ -20,7 +20,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **given: Any) -> None:  # noqa: ARG002 - Django's signature
-        if faults := installation.key_faults():
+        if faults := database_checks.key_faults():
             raise CommandError("\n".join(map(str, faults)))
         total, lost = definitions.reseal()
         while True:
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             total += done
             self.stderr.write(f"{total} sealed anew …")
         # Last, so that the old key is asked for until everything is sealed under the new one.
-        installation.reseal()
+        database_checks.reseal()
         self.stdout.write(f"{total} values were sealed anew.")
         if lost := lost + lost_options:
             raise CommandError(

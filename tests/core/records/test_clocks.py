@@ -14,7 +14,7 @@ from agents_app.spec import AgentSpec, ToolSpec
 from agents_app.tools import questions
 from sessions_app.core import turns
 from sessions_app.core.records import clients, idempotency, live_workers, session_changes
-from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.sessions import connections, deleting, forms, truncating
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
@@ -89,7 +89,7 @@ def test_a_request_that_comes_again_through_a_web_whose_clock_is_wrong_is_known(
     alice: World, wrong_clock: Wrong, by: timedelta
 ) -> None:
     session = alice.session()
-    once = Once.of("/sessions", "key-1", {})
+    once = IdempotencyKey.of("/sessions", "key-1", {})
 
     def start() -> turns.Accepted:
         return turns.start(alice.caller, session, content="x", once=once)
@@ -97,7 +97,7 @@ def test_a_request_that_comes_again_through_a_web_whose_clock_is_wrong_is_known(
     first = start()
     with wrong_clock(by):
         again = start()
-        idempotency.forget_old()
+        idempotency.delete_old()
     assert (again.turn_id, again.repeated) == (first.turn_id, True)
     assert IdempotencyRecord.objects.count() == 1
 

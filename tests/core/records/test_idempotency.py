@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from sessions_app.core import turns
 from sessions_app.core.base.errors import IdempotencyKeyReused, InvalidInput, TurnAlreadyRunning
-from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating
 from sessions_app.core.turns import ClientResult, Permission
@@ -28,8 +28,8 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, hang, text
 
 
-def once(key: str, body: Any = "same", route: str = "/turns") -> Once:
-    return Once.of(route, key, body)
+def once(key: str, body: Any = "same", route: str = "/turns") -> IdempotencyKey:
+    return IdempotencyKey.of(route, key, body)
 
 
 def create(alice: World, key: str, body: Any = "same") -> str:

@@ -40,7 +40,7 @@ def _books_are_true(alice: World) -> Iterator[None]:
     """However a test ends, what was entered is what is stored."""
     yield
     rows = Session.objects.filter(tenant_id=alice.caller.tenant)
-    stored = [quotas.bytes_of_settings(row) + quotas.bytes_of_history(row) + quotas.bytes_of_guests(row) for row in rows]
+    stored = [quotas.bytes_of_settings(row) + quotas.bytes_of_history(row) + quotas.bytes_of_clients(row) for row in rows]
     assert used(alice) == used(alice, of_key=True) == sum(stored)
 
 

@@ -10,7 +10,7 @@ import pytest
 from agents_app import registry
 from agents_app.spec import AgentSpec
 from sessions_app.core.base.errors import SessionNotFound
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import access

@@ -19,12 +19,12 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core import turns
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import InvalidInput, QuotaExceeded, SessionFull, TurnAlreadyRunning
 from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.records import stored_messages
-from sessions_app.core.records.idempotency import Once
+from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating, deleting, inbox, listing
 from sessions_app.core.tenancy import access, keys, quotas, rates, tenants
@@ -49,9 +49,9 @@ def _midnight_comes_when_a_test_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture(autouse=True)
 def _own_rates() -> Any:
-    rates.forget()
+    rates.reset()
     yield
-    rates.forget()
+    rates.reset()
 
 
 def tenant_of(world: World) -> Tenant:
@@ -144,7 +144,7 @@ def test_a_rotated_key_goes_on_with_what_its_predecessors_have_used(alice: World
             world.session()
         with refused("turns-per-minute"):
             world.say(first, "four")
-    rates.forget()
+    rates.reset()
     limit_key(heir, turns_at_once=3)
     limit_key(alice, turns_at_once=3)
     heir_session = heir.session()
@@ -152,7 +152,7 @@ def test_a_rotated_key_goes_on_with_what_its_predecessors_have_used(alice: World
         with refused("turns-at-once"):
             world.say(heir_session, "four")
     row = Turn.objects.filter(session=first).get()
-    prepared.execute([quotas.spent(alice.caller.tenant, row.pk, 100)])
+    raw_sql.execute([quotas.tokens_used(alice.caller.tenant, row.pk, 100)])
     for world in (alice, heir):
         limit_key(world, tokens_per_day=100)
         assert used(world, Measure.TOKENS, of_key=True) == 100
@@ -378,10 +378,10 @@ def test_turns_beyond_the_rate_are_refused_and_a_refused_request_takes_no_place(
 @pytest.mark.rule("A98")
 def test_a_repeated_request_is_refused_by_no_quota(alice: World) -> None:
     limit_tenant(alice, turns_per_minute=1, turns_at_once=1, sessions=1)
-    once = Once.of("/sessions", "key", {})
+    once = IdempotencyKey.of("/sessions", "key", {})
     made = [creating.create(alice.caller, creating.SessionRequest("sailor"), once=once).public_id for _ in range(3)]
     assert len(set(made)) == 1
-    session, again = access.session(alice.caller, made[0]), Once.of("/turns", "key", {})
+    session, again = access.session(alice.caller, made[0]), IdempotencyKey.of("/turns", "key", {})
     accepted = [turns.start(alice.caller, session, content="one", overrides=Overrides(), once=again).public_id for _ in range(3)]
     assert len(set(accepted)) == 1
     assert Turn.objects.count() == 1

@@ -18,7 +18,7 @@ from django.conf import settings as django_settings
 
 from ops import services
 from sessions_app.core.tenancy import rates
-from sessions_app.core.tenancy.rates import Bound, OwnWindows, RedisWindows
+from sessions_app.core.tenancy.rates import Bound, LocalWindows, RedisWindows
 from tests.paths import ROOT
 
 TAKE = """
@@ -42,9 +42,9 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _own_rates() -> Iterator[None]:
-    rates.forget()
+    rates.reset()
     yield
-    rates.forget()
+    rates.reset()
 
 
 def a_name() -> str:
@@ -63,7 +63,7 @@ def process(bounds: list[tuple[str, int]], times: int, **environment: str) -> li
 
 def test_in_no_minute_is_more_let_through_than_allowed() -> None:
     clock = Clock()
-    windows, bound = OwnWindows(clock), [Bound("t", 3)]
+    windows, bound = LocalWindows(clock), [Bound("t", 3)]
     let_through: list[float] = []
     for second in range(200):
         clock.now = 1000.0 + second
@@ -75,7 +75,7 @@ def test_in_no_minute_is_more_let_through_than_allowed() -> None:
 
 def test_the_time_until_a_place_is_free_is_right_also_when_the_limit_was_lowered() -> None:
     clock = Clock()
-    windows = OwnWindows(clock)
+    windows = LocalWindows(clock)
     for second in (0, 10, 20):
         clock.now = 1000.0 + second
         windows.take([Bound("t", 3)], str(second))
@@ -91,7 +91,7 @@ def test_the_time_until_a_place_is_free_is_right_also_when_the_limit_was_lowered
 
 
 def test_a_full_window_takes_no_place_in_the_others_and_a_place_can_be_given_back() -> None:
-    windows = OwnWindows(Clock())
+    windows = LocalWindows(Clock())
     both = [Bound("tenant", 2), Bound("key", 1)]
     assert windows.take(both, "a")[0]
     allowed, levels = windows.take(both, "b")
@@ -103,7 +103,7 @@ def test_a_full_window_takes_no_place_in_the_others_and_a_place_can_be_given_bac
 def test_windows_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "_MANY_WINDOWS", 10)
     clock = Clock()
-    windows = OwnWindows(clock)
+    windows = LocalWindows(clock)
     for n in range(11):
         windows.take([Bound(str(n), 1)], "m")
     clock.now += 61
@@ -131,7 +131,7 @@ def test_each_process_counts_for_itself_without_redis() -> None:
 def test_redis_says_the_same_as_a_process_of_its_own() -> None:
     url = django_settings.AGENTHOST_REDIS_URL
     assert url is not None
-    shared, own, name = RedisWindows(url), OwnWindows(), a_name()
+    shared, own, name = RedisWindows(url), LocalWindows(), a_name()
     try:
         for limit, member in ((2, "a"), (2, "b"), (2, "c"), (1, "d"), (0, "e"), (3, "f")):
             bounds = [Bound(name, limit), Bound(f"{name}:key", 9)]
@@ -173,14 +173,14 @@ def test_a_redis_that_hangs_is_asked_once_and_then_only_by_a_probe(
         os.kill(redis.pid, signal.SIGSTOP)
         try:
             with mock.patch.object(RedisWindows, "take", autospec=True, side_effect=RedisWindows.take) as asked:
-                assert {rates.take(bound).windows for _ in range(50)} == {rates._own}
+                assert {rates.take(bound).windows for _ in range(50)} == {rates._local}
             assert asked.call_count == 1
         finally:
             os.kill(redis.pid, signal.SIGCONT)
         until = time.monotonic() + 60
         while not isinstance(rates.take(bound).windows, RedisWindows):
             assert time.monotonic() < until, "Redis is not used again"
-        rates.forget()
+        rates.reset()
         redis.stop()
     assert [record.getMessage() for record in caplog.records] == [
         "rates are counted per process: Redis does not answer (TimeoutError)",

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from sessions_app.core import turns
-from sessions_app.core.base.lock_waits import RowsHeld
+from sessions_app.core.base.lock_timeouts import RowLocked
 from sessions_app.core.tenancy import keys
 from sessions_app.core.turns import ClientResult, refusals, stopping
 from sessions_app.core.turns.refusals import Refusal
@@ -116,7 +116,7 @@ def test_turns_that_a_revocation_could_not_stop_are_stopped_by_the_sweep(
 
     def held(turn_id: int, how: turns.Stop, **more: bool) -> turns.Stopped | None:
         if turn_id == accepted.turn_id:
-            raise RowsHeld
+            raise RowLocked
         return stop(turn_id, how, **more)
 
     with monkeypatch.context() as patch:

@@ -179,7 +179,7 @@ def test_concurrent_tools_leave_no_activity_behind(alice: World, start_worker: A
     for number in range(20):
         session_changes.rename(alice.caller, session, f"title {number}", dispatched=action())
         row = Turn.objects.get(session=session)
-        broadcast.tell_worker(row.worker, {"turn": row.pk, "what": "answered"})
+        broadcast.notify_worker(row.worker, {"turn": row.pk, "what": "answered"})
     tools.release.set()
     ends(session, "t1")
     told = [payload["activity"] for kind, payload in events(session) if kind == "activity_changed"]

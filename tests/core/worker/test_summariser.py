@@ -13,7 +13,7 @@ from django.utils import timezone
 from agents_app import compaction, exact_json
 from agents_app.spec import AgentSpec, SummarySpec
 from sessions_app.core import turns
-from sessions_app.core.base import prepared, supervision
+from sessions_app.core.base import raw_sql, supervision
 from sessions_app.core.records import stored_messages, summary_queue
 from sessions_app.core.sessions import creating, deleting, state, truncating
 from sessions_app.core.tenancy import quotas
@@ -92,7 +92,7 @@ def talk_until_due(world: World, session: Session) -> Turn:
     """Until a summary of it was asked for; the last turn."""
     while True:
         turn = say(world, session)
-        messages = summary_queue.base(session.pk).messages
+        messages = summary_queue.history_of(session.pk).messages
         if is_summarised(session)() or compaction.is_due(messages, "Be brief.", [], LIMIT):
             wait_for(lambda: is_summarised(session)() or DueSummary.objects.filter(session=session).exists(), "it is due")
             return turn
@@ -104,7 +104,7 @@ def due_session(world: World) -> Session:
     accepted = world.say(session, "hello")
     assert claim_one("nobody") is not None
     Turn.objects.filter(pk=accepted.turn_id).update(state="done")
-    summary_queue.ask(accepted.turn_id)
+    summary_queue.request(accepted.turn_id)
     assert DueSummary.objects.get(session=session).due
     return session
 
@@ -350,12 +350,12 @@ def test_a_summary_of_what_was_cut_meanwhile_is_not_stored(alice: World, remembe
     session = alice.session(seed=seed_of(10))
     alice.say(session, "hello")
     assert claim_one("dead") is not None
-    of, made_of = summary_queue.about(session.pk), summary_queue.base(session.pk)
+    of, made_of = summary_queue.source(session.pk), summary_queue.history_of(session.pk)
     assert of is not None
     truncating.truncate(alice.caller, session, None, dispatched=None)
     assert not summary_queue.store(made_of, of, compaction.summary("gone", 5), "openai-chat:small", [])
     assert summaries(session) == []
-    again = summary_queue.base(session.pk)
+    again = summary_queue.history_of(session.pk)
     Compaction.objects.create(
         tenant_id=session.tenant_id, session=session, covers_through=3, summary="newer", created_at=timezone.now()
     )
@@ -403,8 +403,8 @@ def test_nothing_is_summarised_after_a_turn_that_was_cancelled(alice: World, rem
     session = alice.session(seed=seed_of(10))
     accepted = alice.say(session, "hello")
     turns.cancel(alice.caller, session)
-    summary_queue.ask(accepted.turn_id)
-    assert not summary_queue.waiting()
+    summary_queue.request(accepted.turn_id)
+    assert not summary_queue.has_free()
 
 
 def test_deleting_a_session_stops_its_summary(
@@ -467,7 +467,7 @@ def test_a_summary_whose_worker_died_is_made_by_another(
     WorkerPresence.objects.create(worker="dead", host="h", pid=1, started_at=timezone.now(), seen_at=timezone.now())
     assert [taken.session for taken in summary_queue.claim("dead", 4, [])] == [session.pk]
     assert summary_queue.claim("other", 4, []) == []
-    assert summary_queue.take("other", session.pk) is None
+    assert summary_queue.claim_one("other", session.pk) is None
     start_worker()
     assert summaries(session) == []
     WorkerPresence.objects.filter(worker="dead").update(seen_at="2020-01-01T00:00:00Z")
@@ -591,17 +591,17 @@ def test_a_turn_in_a_long_conversation_reads_only_messages_behind_the_summary(al
     Compaction.objects.create(
         tenant_id=session.tenant_id, session=session, covers_through=9_990, summary=STANDS, created_at=timezone.now()
     )
-    found = summary_queue.base(session.pk)
+    found = summary_queue.history_of(session.pk)
     assert [message.content for message in found.messages] == ["Be kind.", "Be kind.", STANDS, *map(str, range(9_990, 10_000))]
-    assert len(summary_queue.base(other.pk).messages) == 10_000
+    assert len(summary_queue.history_of(other.pk).messages) == 10_000
     asked = stored_messages.query_for_models([session.pk])
     with connection.cursor() as cursor:
         if on_postgres:
             cursor.execute("analyze")
-            (plan,) = prepared.rows(f"explain (analyze, format json) {asked.sql}", asked.params)
+            (plan,) = raw_sql.rows(f"explain (analyze, format json) {asked.sql}", asked.params)
             assert rows_read(plan[0][0]["Plan"]) < 40
         else:
-            plan_lines = [line[3] for line in prepared.rows(f"explain query plan {asked.sql}", asked.params)]
+            plan_lines = [line[3] for line in raw_sql.rows(f"explain query plan {asked.sql}", asked.params)]
             of_messages = [line for line in plan_lines if line.split()[1:2] == ["m"]]
             assert [line.partition("(")[2] for line in of_messages] == [
                 "session_id=? AND position>?)",

@@ -15,10 +15,10 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core import turns
-from sessions_app.core.base import rounds
-from sessions_app.core.base.duties import Duty
+from sessions_app.core.base import maintenance
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import Event, NewEvent
 from sessions_app.core.records import clients
@@ -150,7 +150,7 @@ def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_l
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment is two seconds here; to wait one for each of them would take longer than the test waits."""
-    monkeypatch.setattr("sessions_app.core.base.lock_waits._PATIENCE_MS", 2000)
+    monkeypatch.setattr("sessions_app.core.base.lock_timeouts._PATIENCE_MS", 2000)
     held = [alice.say(alice.session(), "x") for _ in range(40)]
     free = bob.say(bob.session(), "y")
     assert len(turns.claim("dead", 41).runs) == 41
@@ -211,8 +211,8 @@ def test_tenants_take_turns_when_dead_workers_runs_are_taken_over(
 def test_many_overdue_turns_of_one_tenant_delay_no_other_tenants(
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "_OF_A_TENANT", 2)
-    monkeypatch.setattr(rounds, "_IN_ALL", 4)
+    monkeypatch.setattr(maintenance, "_OF_A_TENANT", 2)
+    monkeypatch.setattr(maintenance, "_IN_ALL", 4)
     of_alice = [alice.say(alice.session(), "x") for _ in range(5)]
     of_bob = bob.say(bob.session(), "y")
     Turn.objects.update(deadline_at=timezone.now() - timedelta(minutes=1))
@@ -318,8 +318,8 @@ async def test_a_periodic_task_logs_once_that_it_fails_and_once_that_it_recovere
         if (error := errors.pop(0)) is not None:
             raise error
 
-    duty = Duty("example", do)
-    with caplog.at_level(logging.INFO, "sessions_app.core.base.duties"):
+    duty = PeriodicTask("example", do)
+    with caplog.at_level(logging.INFO, "sessions_app.core.base.periodic_tasks"):
         while errors:
             await duty.attempt()
     said = [record.getMessage().split()[0] for record in caplog.records]

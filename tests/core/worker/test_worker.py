@@ -250,21 +250,21 @@ def _wait_for_a_renewal(accepted: turns.Accepted) -> None:
 
 def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -> None:
     """Before the barrier that a claim waits for, once what it claimed is loaded."""
-    load, wait = loading.load, barriers.Asked.wait
+    load, wait = loading.load, barriers.Barrier.wait
     claimed = threading.local()
 
     def loaded(claims: Sequence[turns.Claimed]) -> dict[int, loading.Loaded | Exception]:
         claimed.here = True
         return load(claims)
 
-    def waited(asked: barriers.Asked) -> None:
+    def waited(asked: barriers.Barrier) -> None:
         if getattr(claimed, "here", False):
             claimed.here = False
             instead()
         wait(asked)
 
     monkeypatch.setattr(loading, "load", loaded)
-    monkeypatch.setattr(barriers.Asked, "wait", waited)
+    monkeypatch.setattr(barriers.Barrier, "wait", waited)
 
 
 def test_long_histories_of_one_tenant_that_are_read_for_long_delay_no_other_tenants_turn(

@@ -13,16 +13,16 @@ from sessions_app.aap import ratelimit
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import QuotaExceeded
 from sessions_app.core.tenancy import keys, quotas, rates, tenants
-from sessions_app.core.tenancy.quotas import Quota, Standing
+from sessions_app.core.tenancy.quotas import Quota, RateStatus
 from sessions_app.models import ApiKey, Measure, Session, Tenant, Turn
 from tests.faces.aap.conftest import HELLO, Person, problem, whole
 
 
 @pytest.fixture(autouse=True)
 def _own_rates() -> Iterator[None]:
-    rates.forget()
+    rates.reset()
     yield
-    rates.forget()
+    rates.reset()
 
 
 def limit_tenant(**limits: int) -> None:
@@ -150,7 +150,7 @@ def test_every_quota_has_a_text_and_headers_that_can_be_parsed(alice: Person) ->
         assert found.status == 429
         # A structured field's integer ends at 15 digits.
         assert found.headers["RateLimit-Policy"].startswith(f'"{quota}";q=999999999999999')
-    standing = Standing(Quota.TURNS_PER_MINUTE, of_key=False, limit=2**62, left=2**62, seconds=1, window=60)
+    standing = RateStatus(Quota.TURNS_PER_MINUTE, of_key=False, limit=2**62, left=2**62, seconds=1, window=60)
     assert ";r=999999999999999;t=1" in ratelimit.of_standings([standing])["RateLimit"]
 
 

@@ -81,7 +81,7 @@ async def test_a_stream_that_follows_ends_with_its_run_when_the_server_goes_away
     body = chunks(await asyncio.to_thread(alice.get, f"/sessions/{session}/events/stream?stream=delta&follow=true"))
     await asyncio.to_thread(alice.turn, session)
     await read_until(body, b"turn_start")
-    monkeypatch.setattr("sessions_app.core.base.draining.begun", lambda: True)
+    monkeypatch.setattr("sessions_app.core.base.draining.is_draining", lambda: True)
     # A run is in progress: the stream goes on to its turn_stop, and no further.
     await read_until(body, b": keep-alive", 2)
     await asyncio.to_thread(alice.cancel, session)

@@ -26,7 +26,7 @@ from sessions_app.ahp.version import Resource, Version
 from sessions_app.ahp.versions import served
 from sessions_app.ahp.versions.v0_1 import snapshots
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
-from sessions_app.core.base import byte_budget, database, draining, prepared
+from sessions_app.core.base import byte_budget, database, draining, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.records import addresses, session_changes
 from sessions_app.core.sessions import connections
@@ -277,13 +277,13 @@ async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(
     await maker.initialize()
     uris = [await create_session(maker, "echo") for _ in range(3)]
     asked: list[str] = []
-    query = prepared.rows
+    query = raw_sql.rows
 
     def counted(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         asked.append(sql)
         return query(sql, params)
 
-    monkeypatch.setattr(prepared, "rows", counted)
+    monkeypatch.setattr(raw_sql, "rows", counted)
     found, missing = await database.run(snapshots.find_all, sample.alice.caller, [*uris, *(f"sailor:/{n}" for n in range(400))])
     assert [resource.channel.uri for resource in found] == uris
     assert len(missing) == 400

@@ -26,7 +26,7 @@ from agenthost.doctor.findings import Finding, line
 from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
 from ops.services import Redis, free_port
-from sessions_app.core.records import installation, live_workers
+from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.worker import housekeeping
 from sessions_app.models import InstallationMark
 from tests.fakes import steps
@@ -203,15 +203,15 @@ def test_a_sqlite_file_with_a_damaged_page_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_keys_of_another_database_are_faults(settings: Settings) -> None:
-    installation.make_marks()
+    database_checks.make_marks()
     assert bad(database.check_schema_and_keys()) == []
     settings.AGENTHOST_KEY_RING, settings.SECRET_KEY = [os.urandom(32)], "another"
     assert [each.check for each in bad(database.check_schema_and_keys())] == ["keys", "keys"]
 
 
 def test_a_missing_migration_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped = installation.shipped()
-    monkeypatch.setattr(installation, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
+    shipped = database_checks.shipped()
+    monkeypatch.setattr(database_checks, "shipped", lambda: shipped | {("sessions_app", "9999_next")})
     assert the_bad(database.check_schema_and_keys()).fix == "Run: ops/entrypoint migrate"
 
 

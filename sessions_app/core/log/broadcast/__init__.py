@@ -21,7 +21,7 @@ from channels.layers import channel_layers
 from sessions_app.core.base import supervision
 from sessions_app.core.log.broadcast import wire
 from sessions_app.core.log.broadcast.layer import ChannelLayer
-from sessions_app.core.log.broadcast.wire import Heard
+from sessions_app.core.log.broadcast.wire import Received
 from sessions_app.core.log.journal.types import Announcement
 
 __all__ = ["Heard", "announce", "carrier_settled", "carrier_up", "dropped", "listen_tenant", "listen_worker", "tell_worker"]
@@ -32,7 +32,7 @@ _LOOK_AGAIN_SECONDS = 0.01
 
 _layer_lock = threading.Lock()
 _dropped = 0
-_complained = False
+_failure_logged = False
 
 
 def announce(announcements: Sequence[Announcement]) -> None:
@@ -50,7 +50,7 @@ def announce(announcements: Sequence[Announcement]) -> None:
         _count_failure(error)
 
 
-def tell_worker(worker: str, message: dict[str, Any]) -> None:
+def notify_worker(worker: str, message: dict[str, Any]) -> None:
     """Tell a worker, if it lives and the carrier is up. From any thread or loop; never waits, never raises."""
     try:
         if not _layer().publish(_worker_group(worker), [{"type": "worker.told", "of": message}]):
@@ -90,7 +90,7 @@ class TenantListener:
     def __init__(self, layer: ChannelLayer, channel: str) -> None:
         self._layer, self._channel = layer, channel
 
-    async def hear(self) -> Heard:
+    async def receive(self) -> Received:
         """Wait for announcements, then all that have come, up to a bound."""
         messages, lost = await self._layer.receive_many(self._channel)
         return wire.from_messages(messages, missed=lost)
@@ -109,21 +109,21 @@ async def listen_tenant(tenant: int) -> AsyncIterator[TenantListener]:
         layer.forget(channel)
 
 
-def carrier_up() -> bool:
+def pubsub_up() -> bool:
     """Whether announcements get through. The first call may say no while the connection is being made."""
-    return _layer().carrier_up()
+    return _layer().pubsub_up()
 
 
-async def carrier_settled(within: float) -> bool:
+async def pubsub_up_within(within: float) -> bool:
     """The same, but in a fresh process first waits for the attempt to connect, at most so many seconds."""
     layer = _layer()
     until = time.monotonic() + within
-    while not layer.carrier_tried() and time.monotonic() < until:  # noqa: ASYNC110  # a carrier has no loop in common with us
+    while not layer.pubsub_tried() and time.monotonic() < until:  # noqa: ASYNC110  # a carrier has no loop in common with us
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-    return layer.carrier_up()
+    return layer.pubsub_up()
 
 
-def dropped() -> int:
+def dropped_messages() -> int:
     """How many messages this process could not hand to the carrier."""
     return _dropped
 
@@ -152,8 +152,8 @@ def _count_dropped() -> None:
 
 
 def _count_failure(error: Exception) -> None:
-    global _complained
+    global _failure_logged
     _count_dropped()
-    if not _complained:
-        _complained = True
+    if not _failure_logged:
+        _failure_logged = True
         log.error("a message could not be sent; later failures are only counted", exc_info=error)

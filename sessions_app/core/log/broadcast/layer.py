@@ -16,10 +16,10 @@ import orjson
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
-from sessions_app.core.log.broadcast.carrier import Carrier
-from sessions_app.core.log.broadcast.local import LocalCarrier
+from sessions_app.core.log.broadcast.local import LocalPubSub
 from sessions_app.core.log.broadcast.mailbox import Mailbox
-from sessions_app.core.log.broadcast.redis import RedisCarrier, database_number
+from sessions_app.core.log.broadcast.pubsub import PubSub
+from sessions_app.core.log.broadcast.redis import RedisPubSub, database_number
 
 LOST = "broadcast.lost"
 """Type of the message that a receiver finds where its channel overflowed, or the carrier was away."""
@@ -54,10 +54,10 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         self._channel_topics: set[str] = set()
         if url is None:
             self._topic_prefix = f"{prefix}."
-            self._carrier: Carrier = LocalCarrier(self._deliver)
+            self._pubsub: PubSub = LocalPubSub(self._deliver)
         else:
             self._topic_prefix = f"{prefix}.{database_number(url)}."
-            self._carrier = RedisCarrier(url, self._deliver, self._interrupted)
+            self._pubsub = RedisPubSub(url, self._deliver, self._interrupted)
         self._channel_prefix = f"{self._topic_prefix}channel."
 
     # Sending
@@ -71,7 +71,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
             if box is not None and not box.put(payload):
                 raise ChannelFull(channel)
         else:
-            self._carrier.publish(self._channel_topic(channel), channel.encode() + b"\n" + payload)
+            self._pubsub.publish(self._channel_topic(channel), channel.encode() + b"\n" + payload)
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
         self.publish(group, [message])
@@ -84,9 +84,9 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         """``group_send_many`` for callers without a loop. Never waits. False if the carrier dropped it."""
         self.require_valid_group_name(group)
         topic = self._group_topic(group)
-        if not messages or not self._carrier.wants(topic):
+        if not messages or not self._pubsub.may_have_subscribers(topic):
             return True
-        return self._carrier.publish(topic, orjson.dumps(messages))
+        return self._pubsub.publish(topic, orjson.dumps(messages))
 
     # Receiving
 
@@ -96,7 +96,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         self.require_valid_channel_name(channel)
         with self._lock:
             self._boxes[channel] = self._new_box()
-        await self._hear_channel(channel)
+        await self._subscribe_channel(channel)
         return channel
 
     async def receive(self, channel: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
             box = self._boxes.setdefault(channel, self._new_box())
             self._members[topic] = {**self._members.get(topic, {}), channel: box}
             self._topics_of.setdefault(channel, set()).add(topic)
-            joined = self._carrier.subscribe(topic)
+            joined = self._pubsub.subscribe(topic)
         await asyncio.wrap_future(joined)
 
     async def group_discard(self, group: str, channel: str) -> None:
@@ -138,23 +138,23 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
 
     # The layer as a whole
 
-    def carrier_up(self) -> bool:
-        return self._carrier.up()
+    def pubsub_up(self) -> bool:
+        return self._pubsub.up()
 
-    def carrier_tried(self) -> bool:
-        return self._carrier.tried()
+    def pubsub_tried(self) -> bool:
+        return self._pubsub.tried()
 
     async def flush(self) -> None:
         """Forget every channel and group of this process."""
         with self._lock:
             for topic in [*self._members, *self._channel_topics]:
-                self._carrier.unsubscribe(topic)
+                self._pubsub.unsubscribe(topic)
             self._boxes, self._members, self._topics_of = {}, {}, {}
             self._channel_topics.clear()
 
     def close(self) -> None:
         """End the carrier's thread and connection. The layer is of no use afterwards."""
-        self._carrier.close()
+        self._pubsub.close()
 
     # What the carrier calls, from its own thread
 
@@ -162,7 +162,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         members = self._members.get(topic)
         if members is not None:
             for channel, box in members.items():
-                if not box.put(payload) and box.unattended_seconds() > self.expiry:
+                if not box.put(payload) and box.idle_seconds() > self.expiry:
                     self.forget(channel)
         elif topic.startswith(self._channel_prefix):
             name, _, message = payload.partition(b"\n")
@@ -198,16 +198,16 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
                 # A channel of ours without a box was forgotten, and what was sent to it since is lost.
                 box = self._boxes[channel] = self._new_box(lost=self._is_own(channel))
         if not self._is_own(channel):
-            await self._hear_channel(channel)
+            await self._subscribe_channel(channel)
         return box
 
-    async def _hear_channel(self, channel: str) -> None:
+    async def _subscribe_channel(self, channel: str) -> None:
         topic = self._channel_topic(channel)
         with self._lock:
             if topic in self._channel_topics:
                 return
-            heard = self._carrier.subscribe(topic)
-        await asyncio.wrap_future(heard)
+            subscribed = self._pubsub.subscribe(topic)
+        await asyncio.wrap_future(subscribed)
         self._channel_topics.add(topic)
 
     def _leave(self, topic: str, channel: str) -> None:
@@ -220,7 +220,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         else:
             del self._members[topic]
             # Under the lock, so that the carrier hears of joins and leaves in the order they happened.
-            self._carrier.unsubscribe(topic)
+            self._pubsub.unsubscribe(topic)
 
     def _forget(self, channel: str) -> None:
         self._boxes.pop(channel, None)

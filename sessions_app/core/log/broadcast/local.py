@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
-from sessions_app.core.log.broadcast.carrier import Deliver
+from sessions_app.core.log.broadcast.pubsub import Deliver
 
 
-class LocalCarrier:
+class LocalPubSub:
     """Nothing to reach, so it is always up and a subscription holds at once."""
 
     def __init__(self, deliver: Deliver) -> None:
@@ -21,15 +21,15 @@ class LocalCarrier:
             self._deliver(topic, payload)
         return True
 
-    def wants(self, topic: str) -> bool:
+    def may_have_subscribers(self, topic: str) -> bool:
         return topic in self._topics
 
     def subscribe(self, topic: str) -> Future[bool]:
         with self._lock:
             self._topics = self._topics | {topic}
-        held: Future[bool] = Future()
-        held.set_result(True)
-        return held
+        subscribed: Future[bool] = Future()
+        subscribed.set_result(True)
+        return subscribed
 
     def unsubscribe(self, topic: str) -> None:
         with self._lock:

@@ -27,9 +27,9 @@ class Mailbox:
         # None: something was lost here. Never two of them in a row.
         self._payloads: deque[bytes | None] = deque([None] if lost else [])
         self._bytes = 0
-        self._opened: deque[dict[str, Any]] = deque()
+        self._decoded: deque[dict[str, Any]] = deque()
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
-        self._attended = time.monotonic()
+        self._last_take = time.monotonic()
 
     def put(self, payload: bytes) -> bool:
         """False if it was dropped."""
@@ -51,10 +51,10 @@ class Mailbox:
             self._note_loss()
         self._wake()
 
-    def unattended_seconds(self) -> float:
+    def idle_seconds(self) -> float:
         """How long nobody has received here; 0 while somebody waits."""
         with self._lock:
-            return 0.0 if self._waiters else time.monotonic() - self._attended
+            return 0.0 if self._waiters else time.monotonic() - self._last_take
 
     async def take(self) -> tuple[list[dict[str, Any]], bool]:
         """Wait, then all the messages there are, up to a bound, and whether some were lost after them."""
@@ -63,9 +63,9 @@ class Mailbox:
             popped: list[bytes] = []
             size = 0
             with self._lock:
-                self._attended = time.monotonic()
-                messages = list(self._opened)
-                self._opened.clear()
+                self._last_take = time.monotonic()
+                messages = list(self._decoded)
+                self._decoded.clear()
                 while self._payloads and size < _A_TAKE and not lost:
                     payload = self._payloads.popleft()
                     if payload is None:
@@ -84,15 +84,15 @@ class Mailbox:
         """Wait for one message; None stands where some were lost."""
         while True:
             with self._lock:
-                self._attended = time.monotonic()
-                if self._opened:
-                    return self._opened.popleft()
+                self._last_take = time.monotonic()
+                if self._decoded:
+                    return self._decoded.popleft()
                 if self._payloads:
                     payload = self._payloads.popleft()
                     if payload is None:
                         return None
                     self._bytes -= len(payload)
-                    self._opened.extend(orjson.loads(payload))
+                    self._decoded.extend(orjson.loads(payload))
                     continue
             await self._wait()
 
@@ -101,7 +101,7 @@ class Mailbox:
             self._payloads.append(None)
 
     def _has_news(self) -> bool:
-        return bool(self._opened or self._payloads)
+        return bool(self._decoded or self._payloads)
 
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()

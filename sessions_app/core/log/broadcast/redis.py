@@ -26,7 +26,7 @@ import hiredis
 from redis.connection import SSLConnection, parse_url
 
 from sessions_app.core.base import supervision
-from sessions_app.core.log.broadcast.carrier import Deliver, Interrupted
+from sessions_app.core.log.broadcast.pubsub import Deliver, Interrupted
 
 if sys.platform == "win32":  # There is no uvloop for Windows.
     from asyncio import new_event_loop
@@ -46,7 +46,7 @@ def database_number(url: str) -> int:
     return int(_address(url).get("db", 0))
 
 
-class RedisCarrier:
+class RedisPubSub:
     """Starts its thread when first used. Reconnects for ever, and subscribes again before it says it is up."""
 
     def __init__(self, url: str, deliver: Deliver, interrupted: Interrupted) -> None:
@@ -65,7 +65,7 @@ class RedisCarrier:
         # Of the thread's loop alone:
         self._topics: set[str] = set()
         self._connection: _Connection | None = None
-        self._held: list[Future[bool]] = []
+        self._pending_subscriptions: list[Future[bool]] = []
         self._runner: asyncio.Task[None] | None = None
 
     # From any thread
@@ -84,14 +84,14 @@ class RedisCarrier:
             self._flush_is_due = True
         return self._call(self._flush)
 
-    def wants(self, topic: str) -> bool:  # noqa: ARG002  # other processes' subscriptions are not known here
+    def may_have_subscribers(self, topic: str) -> bool:  # noqa: ARG002  # other processes' subscriptions are not known here
         return True
 
     def subscribe(self, topic: str) -> Future[bool]:
-        held: Future[bool] = Future()
-        if not self._call(self._subscribe, topic, held):
-            _settle(held, stands=False)
-        return held
+        pending: Future[bool] = Future()
+        if not self._call(self._subscribe, topic, pending):
+            _settle(pending, subscribed=False)
+        return pending
 
     def unsubscribe(self, topic: str) -> None:
         self._call(self._unsubscribe, topic)
@@ -214,21 +214,21 @@ class RedisCarrier:
             log.warning("announcements: Redis is away (%s); streams live on the journal until it is back", error)
             self._interrupted()
 
-    def _subscribe(self, topic: str, held: Future[bool]) -> None:
+    def _subscribe(self, topic: str, pending: Future[bool]) -> None:
         self._topics.add(topic)
         if self._connection is not None:
             (ack,) = self._connection.subscribe([topic])
-            ack.add_done_callback(lambda done: _settle(held, stands=not done.cancelled() and done.exception() is None))
+            ack.add_done_callback(lambda done: _settle(pending, subscribed=not done.cancelled() and done.exception() is None))
         elif self._down:
-            _settle(held, stands=False)
+            _settle(pending, subscribed=False)
         else:
-            self._held.append(held)
+            self._pending_subscriptions.append(pending)
 
     def _settle(self, *, subscribed: bool) -> None:
         """Answer those who subscribed while the first connection was being made."""
-        held, self._held = self._held, []
-        for future in held:
-            _settle(future, stands=subscribed)
+        pending, self._pending_subscriptions = self._pending_subscriptions, []
+        for future in pending:
+            _settle(future, subscribed=subscribed)
 
     def _unsubscribe(self, topic: str) -> None:
         self._topics.discard(topic)
@@ -257,8 +257,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         # None: a publication, whose answer nobody waits for. Messages come in between and answer nothing.
         self._expected: deque[asyncio.Future[Any] | None] = deque()
-        self._heard_something = False
-        self._complained = False
+        self._received_something = False
+        self._refusal_logged = False
         self.clogged = False
         self.lost: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
@@ -286,14 +286,14 @@ class _Connection(asyncio.Protocol):
         asked = False
         while not self.lost.done():
             await asyncio.wait([self.lost], timeout=_PING_SECONDS)
-            if self._heard_something:
+            if self._received_something:
                 asked = False
             elif asked:
                 self._give_up(TimeoutError("no answer"))
             else:
                 self.ask("PING")
                 asked = True
-            self._heard_something = False
+            self._received_something = False
         return self.lost.result()
 
     def abort(self) -> None:
@@ -324,7 +324,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_something = True
+        self._received_something = True
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not False:
@@ -354,8 +354,8 @@ class _Connection(asyncio.Protocol):
             return
         asked = self._expected.popleft()
         if asked is None:
-            if isinstance(reply, hiredis.ReplyError) and not self._complained:
-                self._complained = True
+            if isinstance(reply, hiredis.ReplyError) and not self._refusal_logged:
+                self._refusal_logged = True
                 log.warning("announcements: Redis refuses to publish (%s)", reply)
         elif isinstance(reply, hiredis.ReplyError):
             if not asked.done():
@@ -378,10 +378,10 @@ class _Connection(asyncio.Protocol):
                 future.set_exception(ConnectionError("the connection was lost"))
 
 
-def _settle(held: Future[bool], *, stands: bool) -> None:
+def _settle(pending: Future[bool], *, subscribed: bool) -> None:
     """Answer who waits for a topic, unless they have gone: whoever joins may be cancelled at any moment."""
     with contextlib.suppress(InvalidStateError):
-        held.set_result(stands)
+        pending.set_result(subscribed)
 
 
 def _address(url: str) -> dict[str, Any]:

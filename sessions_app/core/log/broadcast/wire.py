@@ -15,7 +15,7 @@ journal: Redis cuts off a subscriber with too much unread, and our own queues ar
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Received:
     """What a listener heard: announcements in the order of arrival. ``missed``: something did not arrive."""
 
     announcements: list[Announcement]
@@ -28,7 +28,7 @@ def to_message(announcement: Announcement) -> dict[str, Any]:
     return {"type": TYPE, "of": [announcement.tenant, announcement.before, announcement.upto, items]}
 
 
-def from_messages(messages: Iterable[dict[str, Any]], *, missed: bool) -> Heard:
+def from_messages(messages: Iterable[dict[str, Any]], *, missed: bool) -> Received:
     announcements = []
     for message in messages:
         if message.get("type") != TYPE:
@@ -38,7 +38,7 @@ def from_messages(messages: Iterable[dict[str, Any]], *, missed: bool) -> Heard:
             missed = True
         else:
             announcements.append(Announcement(tenant, before, upto, [_session_item(*item) for item in items]))
-    return Heard(announcements, missed)
+    return Received(announcements, missed)
 
 
 def _item(item: SessionItem) -> list[Any]:

@@ -25,7 +25,7 @@ class SessionChain:
     """
 
     def __init__(self, after: int, max_events: int = 1000, max_bytes: int = 512 * 1024) -> None:
-        self.given = self.position = self.covered = after
+        self.delivered = self.position = self.covered = after
         self.behind = True
         self._max_events, self._max_bytes = max_events, max_bytes
         self._reading = False
@@ -47,7 +47,7 @@ class SessionChain:
         self._ready.clear()
         self._ready_bytes = 0
         if events:
-            self.given = events[-1].seq
+            self.delivered = events[-1].seq
         return events
 
     # Live
@@ -79,7 +79,7 @@ class SessionChain:
     def begin_read(self) -> None:
         """From here on what is offered is kept, because the read may not see it."""
         self._reading = True
-        self._let_go()
+        self._discard_held()
 
     def end_read(self, events: Sequence[Event], counter: int, *, more: bool) -> None:
         """What was read. Without ``more`` it is everything up to ``counter``."""
@@ -87,7 +87,7 @@ class SessionChain:
         for event in events:
             self._append(event)
         if more or self._held_overflowed:
-            self._let_go()
+            self._discard_held()
         else:
             self.behind = False
             self.covered = max(self.covered, counter)
@@ -95,15 +95,15 @@ class SessionChain:
 
     def abandon_read(self) -> None:
         self._reading = False
-        self._let_go()
+        self._discard_held()
 
     def rewind(self) -> None:
         """Take back what is queued: it is to be read again from what was given."""
         self._ready.clear()
         self._ready_bytes = 0
-        self.position = self.covered = self.given
+        self.position = self.covered = self.delivered
         self.behind = True
-        self._let_go()
+        self._discard_held()
 
     def _queue(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -112,7 +112,7 @@ class SessionChain:
             size = len(event.data) + _EVENT_BYTES
             if self._ready and (len(self._ready) >= self._max_events or self._ready_bytes + size > self._max_bytes):
                 self.behind = True
-                self._let_go()
+                self._discard_held()
                 return
             self._append(event)
 
@@ -125,7 +125,7 @@ class SessionChain:
     def _hold(self, item: SessionItem) -> None:
         size = _size(item)
         if self._held_overflowed or (self._held and self._held_bytes + size > self._max_bytes):
-            self._let_go()
+            self._discard_held()
             self._held_overflowed = True
             self.behind = True
         else:
@@ -140,7 +140,7 @@ class SessionChain:
             self._held_bytes -= _size(item)
             self._queue(item.events)
 
-    def _let_go(self) -> None:
+    def _discard_held(self) -> None:
         self._held.clear()
         self._held_bytes = 0
         self._held_overflowed = False

@@ -10,7 +10,7 @@ from sessions_app.core.log.journal.types import Event, Gap
 if TYPE_CHECKING:
     from sessions_app.core.log.feed.tenant import TenantFeed
 
-Take = Callable[[Sequence[Event], int], None]
+Deliver = Callable[[Sequence[Event], int], None]
 """Is called in the loop with the events that follow and the number up to which they are all there are."""
 
 
@@ -23,7 +23,7 @@ class TenantFollower:
     more is given, and the next follower gets another feed.
     """
 
-    def __init__(self, take: Take, lost: Callable[[], None], ended: Callable[[], None]) -> None:
+    def __init__(self, take: Deliver, lost: Callable[[], None], ended: Callable[[], None]) -> None:
         self.position = 0
         self._take, self._lost, self._ended = take, lost, ended
         self._feed: TenantFeed | None = None
@@ -47,6 +47,6 @@ class TenantFollower:
     def end(self) -> None:
         self._ended()
 
-    def close_inside(self, gaps: Iterable[Gap]) -> None:
+    def check_gaps(self, gaps: Iterable[Gap]) -> None:
         if self._feed is not None and any(gap.after < self.position <= gap.upto for gap in gaps):
             self._lost()

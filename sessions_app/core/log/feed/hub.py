@@ -30,7 +30,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._feeds: dict[int, TenantFeed] = {}
-        self._deserted: dict[int, asyncio.TimerHandle] = {}
+        self._closing: dict[int, asyncio.TimerHandle] = {}
         self._polling: asyncio.Task[None] | None = None
 
     def enter(self, tenant: int, session: int, after: int) -> tuple[TenantFeed, SessionReader]:
@@ -41,7 +41,7 @@ class Hub:
 
     def leave(self, feed: TenantFeed, reader: SessionReader) -> None:
         if feed.remove(reader):
-            self._desert(feed)
+            self._close_later(feed)
 
     async def follow(self, tenant: int, follower: TenantFollower) -> TenantFeed:
         """The follower is given everything from the feed's position on; whoever gets the feed calls ``unfollow``."""
@@ -49,9 +49,9 @@ class Hub:
         feed.add_follower(follower)
         try:
             await feed.joined()
-            if not feed.is_founded:
+            if not feed.is_established:
                 counters = await database.run_for(tenant, journal.counters, [tenant])
-                feed.found(counters.get(tenant, 0))
+                feed.establish(counters.get(tenant, 0))
             follower.begin(feed)
         except BaseException:
             self.unfollow(feed, follower)
@@ -60,11 +60,11 @@ class Hub:
 
     def unfollow(self, feed: TenantFeed, follower: TenantFollower) -> None:
         if feed.remove_follower(follower):
-            self._desert(feed)
+            self._close_later(feed)
 
     def _feed(self, tenant: int) -> TenantFeed:
-        if tenant in self._deserted:
-            self._deserted.pop(tenant).cancel()
+        if tenant in self._closing:
+            self._closing.pop(tenant).cancel()
         feed = self._feeds.get(tenant)
         if feed is not None and not feed.is_listening:
             # It has failed. Its readers were told and leave one by one.
@@ -76,15 +76,15 @@ class Hub:
             self._polling = supervision.task(self._poll(), "feeds-poll")
         return feed
 
-    def _desert(self, feed: TenantFeed) -> None:
+    def _close_later(self, feed: TenantFeed) -> None:
         if self._feeds.get(feed.tenant) is not feed:
             # It failed, and was replaced.
             return
         loop = asyncio.get_running_loop()
-        self._deserted[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
+        self._closing[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
 
     def _close(self, feed: TenantFeed) -> None:
-        self._deserted.pop(feed.tenant, None)
+        self._closing.pop(feed.tenant, None)
         del self._feeds[feed.tenant]
         feed.close()
         if not self._feeds and self._polling is not None:
@@ -98,11 +98,11 @@ class Hub:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             ticks += 1
-            down = not broadcast.carrier_up()
+            down = not broadcast.pubsub_up()
             if ticks < _TICKS_WHILE_UP and not down:
                 continue
             ticks = 0
-            tenants = [feed.tenant for feed in self._feeds.values() if feed.is_founded]
+            tenants = [feed.tenant for feed in self._feeds.values() if feed.is_established]
             try:
                 counters = await database.run(journal.counters, tenants)
             except (DatabaseError, NotReady) as error:

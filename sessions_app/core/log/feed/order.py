@@ -20,7 +20,7 @@ class TenantOrder:
         self._max_parked = max_parked
         # (before, when it came, a number that decides between equals, announcement)
         self._parked: list[tuple[int, float, int, Announcement]] = []
-        self._came = 0
+        self._count = 0
 
     @property
     def has_hole(self) -> bool:
@@ -39,8 +39,8 @@ class TenantOrder:
         if announcement.before > self.position:
             # With too many parked the hole is read from the journal anyway, and this one with it.
             if len(self._parked) < self._max_parked:
-                self._came += 1
-                heapq.heappush(self._parked, (announcement.before, now, self._came, announcement))
+                self._count += 1
+                heapq.heappush(self._parked, (announcement.before, now, self._count, announcement))
             return []
         self.position = announcement.upto
         return [announcement, *self._released()]

@@ -32,7 +32,7 @@ class SessionReader:
         self.session = session
         self._feed = feed
         self._chain = SessionChain(after)
-        self._lost_position = False
+        self._position_lost = False
         self._interrupted = False
         self._read_again_at = 0.0
         self._waiter: asyncio.Future[None] | None = None
@@ -49,7 +49,7 @@ class SessionReader:
         while True:
             if self._interrupted:
                 return None
-            if self._lost_position:
+            if self._position_lost:
                 raise PositionPruned
             if events := self._chain.drain():
                 return events
@@ -65,7 +65,7 @@ class SessionReader:
                 wake_at = self._read_again_at if until is None else min(until, self._read_again_at)
             if until is not None and loop.time() >= until:
                 return None
-            await self._news(wake_at)
+            await self._wait(wake_at)
 
     async def read(self) -> None:
         """Queue what the journal has, or the first page of it. Nothing may be queued when this is called."""
@@ -77,7 +77,7 @@ class SessionReader:
         except BaseException:
             self._chain.abandon_read()
             raise
-        self._feed.found(page.counter)
+        self._feed.establish(page.counter)
         # The feed answers for everything behind its base; a read that saw less leaves something to nobody.
         self._chain.end_read(page.events, page.counter, more=page.more or page.counter < self._feed.base)
 
@@ -105,29 +105,29 @@ class SessionReader:
         self._wake()
 
     @property
-    def given(self) -> int:
-        return self._chain.given
+    def delivered(self) -> int:
+        return self._chain.delivered
 
-    def close_inside(self, gaps: Iterable[Gap]) -> None:
+    def check_gaps(self, gaps: Iterable[Gap]) -> None:
         """Some numbers were lost after they had been shown. Whoever was given one of them cannot go on."""
         for gap in gaps:
-            if gap.after < self._chain.given <= gap.upto:
-                self._lost_position = True
+            if gap.after < self._chain.delivered <= gap.upto:
+                self._position_lost = True
             elif gap.after < self._chain.position <= gap.upto:
                 self._chain.rewind()
         self._wake()
 
     def end(self) -> None:
         """The feed has failed."""
-        self._lost_position = True
+        self._position_lost = True
         self._wake()
 
     def _wake(self) -> None:
         waiter = self._waiter
-        if waiter is not None and not waiter.done() and (self._chain.is_ready or self._chain.behind or self._lost_position):
+        if waiter is not None and not waiter.done() and (self._chain.is_ready or self._chain.behind or self._position_lost):
             waiter.set_result(None)
 
-    async def _news(self, until: float | None) -> None:
+    async def _wait(self, until: float | None) -> None:
         loop = asyncio.get_running_loop()
         self._waiter = waiter = loop.create_future()
         timer = None if until is None else loop.call_at(until, _set, waiter)

@@ -17,17 +17,17 @@ class Recent:
     def __init__(self, since: int, max_bytes: int = 256 * 1024) -> None:
         self.since = since
         self._max_bytes = max_bytes
-        self._heard: deque[tuple[Announcement, int]] = deque()
+        self._announcements: deque[tuple[Announcement, int]] = deque()
         self._bytes = 0
 
     def add(self, announcement: Announcement) -> None:
         if announcement.upto <= self.since:
             return
         size = sum(_ITEM_BYTES + sum(_EVENT_BYTES + len(event.data) for event in item.events) for item in announcement.items)
-        self._heard.append((announcement, size))
+        self._announcements.append((announcement, size))
         self._bytes += size
         while self._bytes > self._max_bytes:
-            oldest, size = self._heard.popleft()
+            oldest, size = self._announcements.popleft()
             self._bytes -= size
             self.since = max(self.since, oldest.upto)
 
@@ -35,9 +35,11 @@ class Recent:
         """What was not heard but read from the journal, up to this number, is not remembered."""
         if upto > self.since:
             self.since = upto
-            self._heard = deque((heard, size) for heard, size in self._heard if heard.upto > upto)
-            self._bytes = sum(size for _, size in self._heard)
+            self._announcements = deque(
+                (announcement, size) for announcement, size in self._announcements if announcement.upto > upto
+            )
+            self._bytes = sum(size for _, size in self._announcements)
 
     def of(self, session: int) -> list[SessionItem]:
         """All that was heard of the session behind ``since``; it may reach back before it."""
-        return [item for announcement, _ in self._heard for item in announcement.items if item.session == session]
+        return [item for announcement, _ in self._announcements for item in announcement.items if item.session == session]

@@ -98,7 +98,7 @@ class TenantFeed:
 
     def begin(self, reader: SessionReader) -> bool:
         """Give a reader all that was heard behind its position; False: that is not remembered, it has to read."""
-        if self._order is None or self._at_a_gap or reader.given < self._recent.since:
+        if self._order is None or self._at_a_gap or reader.delivered < self._recent.since:
             return False
         reader.begin(self._recent.of(reader.session), self._order.position)
         return True
@@ -125,7 +125,7 @@ class TenantFeed:
         for follower in list(self._followers):
             follower.end()
 
-    def found(self, counter: int) -> None:
+    def establish(self, counter: int) -> None:
         """A reader has read the journal up to this number; the first one that has founds the feed on it."""
         if self._order is None:
             self.base = counter
@@ -147,7 +147,7 @@ class TenantFeed:
             self.catch_up()
 
     @property
-    def is_founded(self) -> bool:
+    def is_established(self) -> bool:
         return self._order is not None
 
     # What comes in
@@ -157,15 +157,15 @@ class TenantFeed:
             self._joined.set_result(None)
             while True:
                 try:
-                    heard = await listener.hear()
+                    received = await listener.receive()
                 except Exception:
                     # Another release may say things in a way that we cannot read.
                     log.exception("an announcement to tenant %s was not understood", self.tenant)
                     self.catch_up()
                     continue
-                for announcement in heard.announcements:
+                for announcement in received.announcements:
                     self._take(announcement)
-                if heard.missed:
+                if received.missed:
                     self.catch_up()
                 # With more there already, hearing it would not let anybody else run.
                 await asyncio.sleep(0)
@@ -259,17 +259,17 @@ class TenantFeed:
             after = order.position
             page = await database.run_for(self.tenant, journal.read_tenant, self.tenant, after, limit=_PAGE)
             if page.upto >> _ERA_BITS != after >> _ERA_BITS:
-                shown = [reader.given for reader in self._all_readers()] + [each.position for each in self._followers]
+                shown = [reader.delivered for reader in self._all_readers()] + [each.position for each in self._followers]
                 lowest = min(shown, default=after)
                 gaps = await database.run_for(self.tenant, journal.gaps, self.tenant, lowest - 1)
                 for reader in self._all_readers():
-                    reader.close_inside(gaps)
+                    reader.check_gaps(gaps)
                 for follower in self._followers:
-                    follower.close_inside(gaps)
-            self._give_out(page, after, order)
+                    follower.check_gaps(gaps)
+            self._deliver_page(page, after, order)
             more = page.more
 
-    def _give_out(self, page: TenantRead, after: int, order: TenantOrder) -> None:
+    def _deliver_page(self, page: TenantRead, after: int, order: TenantOrder) -> None:
         by_session: dict[int, list[Event]] = {}
         for event in page.events:
             if event.session in self._readers:

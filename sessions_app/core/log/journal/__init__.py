@@ -4,10 +4,11 @@ Numbers events and reads them back. Delivering them is core.log.broadcast's work
 """
 
 from sessions_app.core.log.journal.barriers import barrier, barrier_async, close
-from sessions_app.core.log.journal.errors import BadUnit, CounterHeld, JournalError, MissingTail, StaleFence, WriterClosed
+from sessions_app.core.log.journal.errors import BadUnit, CounterLocked, JournalError, MissingTail, StaleFence, WriterClosed
 from sessions_app.core.log.journal.pruning import forget_session, prune
 from sessions_app.core.log.journal.reading import (
     Tail,
+    counter_and_sessions,
     counters,
     gaps,
     knows_position,
@@ -19,7 +20,6 @@ from sessions_app.core.log.journal.reading import (
     read_tenant,
     run_start,
     snapshot,
-    standing,
     tail,
 )
 from sessions_app.core.log.journal.transactions import (

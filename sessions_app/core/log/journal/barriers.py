@@ -29,7 +29,7 @@ from sessions_app.core.log.journal.postgres import ERA
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 """Seconds that whoever waits for a barrier gives a database that is away."""
 
 _BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
@@ -73,7 +73,7 @@ class _Service:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT_SECONDS)
 
     def _serve(self) -> None:
         while True:
@@ -87,14 +87,14 @@ class _Service:
             except psycopg.Error as error:
                 logger.warning("barrier failed: %s", type(error).__name__)
                 for future in waiting:
-                    _settle(future, None, NotReady())
+                    _resolve(future, None, NotReady())
             else:
                 for future in waiting:
-                    _settle(future, era, None)
+                    _resolve(future, era, None)
         self._disconnect()
 
     def _pass(self) -> int | None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_SECONDS
         while True:
             try:
                 if self._connection is None:
@@ -115,7 +115,7 @@ class _Service:
             self._connection = None
 
 
-def _settle(future: Future[int | None], era: int | None, error: Exception | None) -> None:
+def _resolve(future: Future[int | None], era: int | None, error: Exception | None) -> None:
     try:
         if error is None:
             future.set_result(era)
@@ -130,7 +130,7 @@ _service: _Service | None = None
 _service_lock = threading.Lock()
 
 
-def _running() -> _Service:
+def _current_service() -> _Service:
     global _service
     with _service_lock:
         if _service is None or _service.pid != os.getpid():
@@ -152,10 +152,10 @@ atexit.register(close)
 
 def passed() -> Future[int | None]:
     """Postgres alone: a future of the era in which a barrier has passed; NotReady if the database stays away."""
-    return _running().ask()
+    return _current_service().ask()
 
 
-class Asked:
+class Barrier:
     """A barrier on its way, for what was committed in ``era``; None: that is on disk already."""
 
     def __init__(self, era: int | None) -> None:
@@ -167,7 +167,7 @@ class Asked:
         if self._passed is None:
             return
         try:
-            passed_in = self._passed.result(PATIENCE * 2)
+            passed_in = self._passed.result(TIMEOUT_SECONDS * 2)
         except FutureTimeout:
             raise NotReady from None
         if passed_in != self._era:
@@ -176,14 +176,14 @@ class Asked:
 
 def wait(era: int | None) -> None:
     """Return when what was committed in ``era`` before this call is on disk; None: it is already."""
-    Asked(era).wait()
+    Barrier(era).wait()
 
 
 def barrier() -> None:
     """Return when everything committed before this call is on disk."""
     if connection.vendor == "postgresql":
         try:
-            passed().result(PATIENCE * 2)
+            passed().result(TIMEOUT_SECONDS * 2)
         except FutureTimeout:
             raise NotReady from None
 
@@ -192,6 +192,6 @@ async def barrier_async() -> None:
     """``barrier`` for a loop."""
     if connections["default"].vendor == "postgresql":
         try:
-            await asyncio.wait_for(asyncio.wrap_future(passed()), PATIENCE * 2)
+            await asyncio.wait_for(asyncio.wrap_future(passed()), TIMEOUT_SECONDS * 2)
         except TimeoutError:
             raise NotReady from None

@@ -9,7 +9,7 @@ from typing import Protocol
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log.journal import postgres, sqlite
 from sessions_app.core.log.journal.rows import Appended, Row
 

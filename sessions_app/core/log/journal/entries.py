@@ -79,7 +79,7 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class StoredFlush:
     """A flush that is stored but may not be on disk yet."""
 
     written: Written

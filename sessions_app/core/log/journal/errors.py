@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sessions_app.core.base.lock_waits import Held
+from sessions_app.core.base.lock_timeouts import LockHeld
 
 
 class JournalError(Exception):
@@ -27,7 +27,7 @@ class StaleFence(JournalError):
         super().__init__(f"a newer fence stands in {', '.join(map(str, self.sessions))}")
 
 
-class CounterHeld(JournalError, Held):
+class CounterLocked(JournalError, LockHeld):
     """Somebody else is appending to these tenants, and the caller did not want to wait."""
 
     def __init__(self, tenants: Collection[int]) -> None:

@@ -40,7 +40,7 @@ class Layout:
 
 
 @dataclass(slots=True)
-class _Joined:
+class _PendingRow:
     """A row to be: one happening, the texts of those that are one with it, and who said them."""
 
     happening: Happening
@@ -61,7 +61,7 @@ class _Joined:
 
 def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) -> Layout:
     """``group_of`` tells a session's group. Neighbouring deltas of one part in one session become one row."""
-    by_session: dict[int, list[_Joined]] = {}
+    by_session: dict[int, list[_PendingRow]] = {}
     for index, unit in enumerate(units):
         said = by_session.setdefault(unit.session, [])
         for place, happening in enumerate(unit.happenings):
@@ -70,7 +70,7 @@ def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) 
                 said[-1].texts.append(text)
                 said[-1].sources.append((index, place))
             else:
-                said.append(_Joined(happening, unit.tenant, unit.fence, [text], [(index, place)]))
+                said.append(_PendingRow(happening, unit.tenant, unit.fence, [text], [(index, place)]))
     layout = Layout(units, places=[[0] * len(unit.happenings) for unit in units])
     sessions: list[list[int]] = [[] for _ in range(groups)]
     for session in by_session:

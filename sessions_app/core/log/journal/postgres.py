@@ -14,10 +14,10 @@ from typing import Any, cast
 import psycopg
 from django.db import DatabaseError, connection, transaction
 
-from sessions_app.core.base import prepared
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base import raw_sql
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log.journal.errors import NoEra
-from sessions_app.core.log.journal.rows import Appended, Landed, Row, Status
+from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row, Status
 
 DATA_BYTES = "octet_length(data)"
 ERA = "(select id from journal_era)"
@@ -192,10 +192,10 @@ class Append:
             if status == "stored" and place is not None:
                 seq = base + place
                 data = row.data if sofar is None else f'{{"count":{sessions + sofar}}}'
-                lines.append(Landed("stored", seq, last.get(row.session, prev), data))
+                lines.append(AppendedRow("stored", seq, last.get(row.session, prev), data))
                 last[row.session] = seq
             else:
-                lines.append(Landed("stale" if status == "stored" else status, 0, 0, row.data))
+                lines.append(AppendedRow("stale" if status == "stored" else status, 0, 0, row.data))
         return Appended(lines, before, upto, its_era)
 
     def refused(self, detail: str) -> Appended:
@@ -207,7 +207,7 @@ class Append:
         lines = []
         for row, place in zip(self.rows, self._places, strict=True):
             status = statuses.get(row.session, "stored")
-            lines.append(Landed("stale" if place is None and status == "stored" else status, 0, 0, row.data))
+            lines.append(AppendedRow("stale" if place is None and status == "stored" else status, 0, 0, row.data))
         return Appended(lines, {}, {}, None)
 
 
@@ -219,7 +219,7 @@ def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: boo
     append = Append(rows)
     try:
         return append.appended(
-            prepared.finish([*statements, Statement(_LAST if waiting else _LAST_AT_ONCE, append.parameters())])
+            raw_sql.execute_and_commit([*statements, Statement(_LAST if waiting else _LAST_AT_ONCE, append.parameters())])
         )
     except DatabaseError as error:
         cause = error.__cause__
@@ -233,7 +233,7 @@ def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: boo
 
 def begin_era() -> None:
     """After a crash, which has emptied the table; whoever comes second changes nothing."""
-    prepared.execute([Statement(ENSURE_ERA)])
+    raw_sql.execute([Statement(ENSURE_ERA)])
 
 
 def create_counter(tenant_id: int) -> None:

@@ -19,12 +19,21 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.log.journal import barriers, postgres
 from sessions_app.core.log.journal.layout import Layout
 from sessions_app.core.log.journal.postgres import Append, numbers
-from sessions_app.core.log.journal.rows import Appended, Landed, Row
-from sessions_app.core.log.journal.store import Away, BadData, Fate, LayOut, Locked, Screened, Written, screen
+from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row
+from sessions_app.core.log.journal.store import (
+    BadData,
+    CheckedUnits,
+    LayOut,
+    Locked,
+    Unavailable,
+    UnitResult,
+    Written,
+    check_units,
+)
 from sessions_app.core.log.journal.types import Unit
 
 logger = logging.getLogger(__name__)
@@ -58,12 +67,12 @@ _MORE_KNOWN = 20_000
 _ASK_AGAIN_SECONDS = 0.2
 
 
-class _Flight:
+class _Attempt:
     """What was sent and not yet answered."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.fates: list[Fate] = ["again"] * count
+        self.results: list[UnitResult] = ["again"] * count
         self.good: list[int] = []
         self.layout: Layout | None = None
         self.append: Append | None = None
@@ -104,52 +113,52 @@ class PostgresStore:
             await self._reconnect()
             if self.era != era:
                 return Written.nothing(len(units))
-        flight = _Flight(len(units))
+        attempt = _Attempt(len(units))
         try:
             if any(unit.is_commit_point for unit in units):
-                return await self._commit(flight, units, lay_out, at_once=at_once)
-            return await self._append_deltas(flight, units, lay_out, at_once=at_once)
+                return await self._commit(attempt, units, lay_out, at_once=at_once)
+            return await self._append_deltas(attempt, units, lay_out, at_once=at_once)
         except Exception as error:  # an edge: whatever one unit's values do, the others' go on
             if not self._is_lost(error):
                 await self._roll_back()
-                return await self._refused(flight, error)
-        return await self._after_loss(flight)
+                return await self._refused(attempt, error)
+        return await self._after_loss(attempt)
 
-    async def _append_deltas(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
-        flight.good = list(range(len(units)))
-        layout = flight.layout = lay_out(units)
-        append = flight.append = Append(layout.rows)
-        flight.sent = True
+    async def _append_deltas(self, attempt: _Attempt, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
+        attempt.good = list(range(len(units)))
+        layout = attempt.layout = lay_out(units)
+        append = attempt.append = Append(layout.rows)
+        attempt.sent = True
         sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND_AT_ONCE
         cursor = await self._running.execute(sql, append.parameters(at_least=1))
         answer = append.appended(await cursor.fetchall())
-        fates: dict[str, Fate] = {"stored": "stored", "stale": "stale", "missing": "missing"}
+        results: dict[str, UnitResult] = {"stored": "stored", "stale": "stale", "missing": "missing"}
         for index, places in enumerate(layout.places):
             # All of a unit's rows are of one session and fence, so they end alike.
-            flight.fates[index] = fates.get(answer.lines[places[0]].status, "deferred") if places else "stored"
-        return self._written(flight, layout, answer)
+            attempt.results[index] = results.get(answer.lines[places[0]].status, "deferred") if places else "stored"
+        return self._written(attempt, layout, answer)
 
-    async def _commit(self, flight: _Flight, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
+    async def _commit(self, attempt: _Attempt, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
         connection = self._running
-        screened = await self._lock_turns(flight, units, at_once=at_once)
-        flight.fates, flight.good = screened.fates, screened.good
+        screened = await self._lock_turns(attempt, units, at_once=at_once)
+        attempt.results, attempt.good = screened.results, screened.good
         good = [units[index] for index in screened.good]
         # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
-        answered = "answered" in flight.fates
+        answered = "answered" in attempt.results
         if not good or not (answered or any(unit.is_commit_point for unit in good)):
             # Nothing is left to commit; deltas go a way that waits for nobody.
             await connection.execute("rollback")
             for index in screened.good:
-                flight.fates[index] = "again"
-            return Written(flight.fates)
-        layout = flight.layout = lay_out(good)
-        append = flight.append = Append(layout.rows)
+                attempt.results[index] = "again"
+            return Written(attempt.results)
+        layout = attempt.layout = lay_out(good)
+        append = attempt.append = Append(layout.rows)
         cursor = None
-        flight.sent = True
+        attempt.sent = True
         async with connection.pipeline():
             for index, unit in enumerate(good):
                 for statement in unit.statements:
-                    await connection.execute(prepared.written(statement.sql, "postgresql"), tuple(statement.params))
+                    await connection.execute(raw_sql.rendered(statement.sql, "postgresql"), tuple(statement.params))
                 if unit.unless_answered:
                     await connection.execute(_UNLESS_ANSWERED, (index, unit.turn))
             if layout.rows:
@@ -157,9 +166,9 @@ class PostgresStore:
                 cursor = await connection.execute(sql, append.parameters())
             await connection.execute("commit")
         answer = None if cursor is None else append.appended(await cursor.fetchall())
-        return self._written(flight, layout, answer)
+        return self._written(attempt, layout, answer)
 
-    async def _lock_turns(self, flight: _Flight, units: Sequence[Unit], *, at_once: bool) -> Screened:
+    async def _lock_turns(self, attempt: _Attempt, units: Sequence[Unit], *, at_once: bool) -> CheckedUnits:
         connection = self._running
         wanted = {unit.turn for unit in units if unit.is_commit_point}
         turns_wanted = numbers(sorted(wanted))
@@ -173,7 +182,7 @@ class PostgresStore:
             locked = await connection.execute(_LOCK_TURNS, (turns_wanted,))
         held = set() if held_sessions is None else {session for (session,) in await held_sessions.fetchall()}
         turns = {}
-        for turn, fence, state, attention, flight.transaction in await locked.fetchall():
+        for turn, fence, state, attention, attempt.transaction in await locked.fetchall():
             turns[turn] = (fence, state, attention)
         absent = wanted - turns.keys()
         if absent:
@@ -181,16 +190,16 @@ class PostgresStore:
                 "select id from sessions_app_turn where id = any(%s::bigint[])", (numbers(sorted(absent)),)
             )
             absent -= {turn for (turn,) in await cursor.fetchall()}
-        return screen(units, turns, absent, held)
+        return check_units(units, turns, absent, held)
 
-    def _written(self, flight: _Flight, layout: Layout, answer: Appended | None) -> Written:
+    def _written(self, attempt: _Attempt, layout: Layout, answer: Appended | None) -> Written:
         if answer is not None and answer.era is not None:
             self.era = answer.era
-        stored = [place for place, index in enumerate(flight.good) if flight.fates[index] == "stored"]
+        stored = [place for place, index in enumerate(attempt.good) if attempt.results[index] == "stored"]
         self._remember(layout, answer)
         if len(stored) != len(layout.units):
             layout = _only(layout, stored)
-        return Written(flight.fates, layout, answer, self.era, flight.transaction)
+        return Written(attempt.results, layout, answer, self.era, attempt.transaction)
 
     def _remember(self, layout: Layout, answer: Appended | None) -> None:
         """Each session's last number of ours: where to look if the next answer is lost."""
@@ -205,40 +214,40 @@ class PostgresStore:
 
     # --- refusals ---
 
-    async def _refused(self, flight: _Flight, error: Exception) -> Written:
+    async def _refused(self, attempt: _Attempt, error: Exception) -> Written:
         """Nothing was stored; say why."""
         if not isinstance(error, psycopg.Error):
             raise BadData(type(error).__name__) from None
         state = error.diag.sqlstate or ""
         if state == postgres.REFUSED:
-            return await self._by_detail(flight, error.diag.message_detail or "")
+            return await self._by_detail(attempt, error.diag.message_detail or "")
         if state in ("55P03", "40P01", "40001"):
             raise Locked from None
         if state[:2] in ("53", "57", "58") or state == "25006":
             logger.warning("the journal cannot be written: %s %s", type(error).__name__, state)
-            raise Away from None
+            raise Unavailable from None
         # The error's own text may quote the data, which belongs in no log.
         raise BadData(f"{type(error).__name__} {state} {error.diag.constraint_name or ''}".strip()) from None
 
-    async def _by_detail(self, flight: _Flight, detail: str) -> Written:
-        fates: list[Fate] = ["again" if fate == "answered" else fate for fate in flight.fates]
-        for index in flight.good:
-            fates[index] = "again"
+    async def _by_detail(self, attempt: _Attempt, detail: str) -> Written:
+        results: list[UnitResult] = ["again" if result == "answered" else result for result in attempt.results]
+        for index in attempt.good:
+            results[index] = "again"
         kind, _, number = detail.partition(":")
         if kind == "answered":
-            fates[flight.good[int(number)]] = "answered"
-            return Written(fates)
-        assert flight.layout is not None
-        assert flight.append is not None
-        named: dict[str, Fate] = {"stale": "stale", "missing": "missing", "skipped": "deferred"}
-        lines = flight.append.refused(detail).lines
+            results[attempt.good[int(number)]] = "answered"
+            return Written(results)
+        assert attempt.layout is not None
+        assert attempt.append is not None
+        named: dict[str, UnitResult] = {"stale": "stale", "missing": "missing", "skipped": "deferred"}
+        lines = attempt.append.refused(detail).lines
         if any(line.status == "no era" for line in lines):
-            await self.look()
-            return Written(fates)
-        for status, fate in named.items():
-            for place in flight.layout.units_of([row for row, line in enumerate(lines) if line.status == status]):
-                fates[flight.good[place]] = fate
-        return Written(fates)
+            await self.refresh()
+            return Written(results)
+        for status, result in named.items():
+            for place in attempt.layout.units_of([row for row, line in enumerate(lines) if line.status == status]):
+                results[attempt.good[place]] = result
+        return Written(results)
 
     async def _roll_back(self) -> None:
         try:
@@ -257,7 +266,7 @@ class PostgresStore:
         state = error.diag.sqlstate
         return state is None or state[:2] == "08" or state in ("57P01", "57P02", "57P03", "57P05", "25P03")
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         try:
             if self._connection is None or self._connection.closed:
                 await self._reconnect()
@@ -314,46 +323,46 @@ class PostgresStore:
             raise psycopg.OperationalError("not connected")
         return self._connection
 
-    async def _after_loss(self, flight: _Flight) -> Written:
+    async def _after_loss(self, attempt: _Attempt) -> Written:
         era = self.era
         await self._reconnect()
         while True:
-            if not flight.sent or flight.layout is None:
-                return Written.nothing(flight.count)
+            if not attempt.sent or attempt.layout is None:
+                return Written.nothing(attempt.count)
             try:
-                return await self._found(flight, flight.layout, same_era=era == self.era)
+                return await self._found(attempt, attempt.layout, same_era=era == self.era)
             except psycopg.Error as error:
                 await self._ask_again(error)
 
-    async def _found(self, flight: _Flight, layout: Layout, *, same_era: bool) -> Written:
+    async def _found(self, attempt: _Attempt, layout: Layout, *, same_era: bool) -> Written:
         """What became of a flight whose answer was lost; its backend is gone."""
-        lines: list[Landed | None] = [None] * len(layout.rows)
+        lines: list[AppendedRow | None] = [None] * len(layout.rows)
         for (session, fence), rows in layout.rows_by_run().items():
             wanted = [layout.rows[row] for row in rows]
             for row, line in zip(rows, await self._find(session, fence, wanted), strict=False):
                 lines[row] = line
-        if flight.transaction:
+        if attempt.transaction:
             # Stored whole or not at all. After a crash a transaction's number may have been given out
             # again, so its events are the better witness, if it had any.
             by_number = same_era or not layout.rows
-            whole = await self._status(flight.transaction) == "committed" if by_number else None not in lines
+            whole = await self._status(attempt.transaction) == "committed" if by_number else None not in lines
             if not whole:
-                return Written.nothing(flight.count)
-            for index in flight.good:
-                flight.fates[index] = "stored"
+                return Written.nothing(attempt.count)
+            for index in attempt.good:
+                attempt.results[index] = "stored"
         else:
             for index, places in enumerate(layout.places):
-                flight.fates[index] = "stored" if all(lines[row] is not None for row in places) else "again"
-        landed = [line or Landed("skipped", 0, 0, "") for line in lines]
+                attempt.results[index] = "stored" if all(lines[row] is not None for row in places) else "again"
+        landed = [line or AppendedRow("skipped", 0, 0, "") for line in lines]
         before: dict[int, int] = {}
         upto: dict[int, int] = {}
         for made, line in zip(layout.rows, landed, strict=True):
             if line.status == "stored":
                 before[made.tenant] = min(before.get(made.tenant, line.seq - 1), line.seq - 1)
                 upto[made.tenant] = max(upto.get(made.tenant, line.seq), line.seq)
-        return self._written(flight, layout, Appended(landed, before, upto, self.era) if landed else None)
+        return self._written(attempt, layout, Appended(landed, before, upto, self.era) if landed else None)
 
-    async def _find(self, session: int, fence: int | None, wanted: Sequence[Row]) -> list[Landed]:
+    async def _find(self, session: int, fence: int | None, wanted: Sequence[Row]) -> list[AppendedRow]:
         """A run's rows of a flight in the journal: the newest of its fence, if they say the same."""
         known = self._known.get(session)
         beyond = known[1] if known is not None and known[0] == fence else 0
@@ -370,7 +379,7 @@ class PostgresStore:
         ((prev,),) = await cursor.fetchall()
         landed = []
         for seq, _, data in found:
-            landed.append(Landed("stored", seq, prev, data))
+            landed.append(AppendedRow("stored", seq, prev, data))
             prev = seq
         return landed
 

@@ -16,25 +16,25 @@ from typing import Any
 from django.db import connection
 
 from sessions_app.core.base.events import STREAM_KINDS
-from sessions_app.core.base.prepared import adapted
-from sessions_app.core.base.rounds import Round
+from sessions_app.core.base.maintenance import Round
+from sessions_app.core.base.raw_sql import adapted
 from sessions_app.core.log.journal import dialect
 
 KEPT = 1000
 """A tenant's newest numbers, which are never pruned."""
 
 
-def everything_of(tenant: int) -> int:
+def tenant_mark(tenant: int) -> int:
     """Where a tenant's mark over all its sessions stands, far from sessions and from tenants' own tails."""
     return -(1 << 62) - tenant
 
 
-def _passed_over_in(session: int) -> int:
+def _skipped_mark(session: int) -> int:
     """The key of the mark that a session has deltas which were passed over, because their turn was alive."""
-    return _PASSED_OVER - session
+    return _SKIPPED - session
 
 
-_PASSED_OVER = -(1 << 61)
+_SKIPPED = -(1 << 61)
 """Below it, and above the marks of whole tenants, are the marks of deltas that were passed over."""
 
 _LIVE = """
@@ -68,7 +68,7 @@ select e.session_id, max(e.seq) from event e where e.tenant_id = %s and e.seq > 
 """
 
 # Those of a session in which no turn lives, or one that began after them.
-_PASSED_OVER_AND_FREE = """
+_SKIPPED_AND_ENDED = """
 select p.session_id, p.through from pruned p where p.session_id > %s and p.session_id < %s
  and (not exists (select 1 from sessions_app_turn t where t.session_id = %s - p.session_id
    and t.state in ('queued', 'running', 'waiting'))
@@ -107,20 +107,20 @@ def prune(delta_before: datetime, event_before: datetime, batch: int, this: Roun
         old = _last_before(tenant, upto, event_before)
         deleted = _all_batches(this, tenant, _OLD_EVENTS, (tenant, old, event_before, batch))
         old = _last_before(tenant, upto, delta_before)
-        return deleted + _all_batches(this, tenant, _OLD_DELTAS, (tenant, everything_of(tenant), old, delta_before, batch))
+        return deleted + _all_batches(this, tenant, _OLD_DELTAS, (tenant, tenant_mark(tenant), old, delta_before, batch))
 
     # First what was passed over: its mark moves on when a later turn of its session is passed over too.
-    return _prune_passed_over(this, delta_before, batch) + this.each(tenants, prune_tenant)
+    return _prune_skipped(this, delta_before, batch) + this.for_each(tenants, prune_tenant)
 
 
-def _prune_passed_over(this: Round, delta_before: datetime, batch: int) -> int:
+def _prune_skipped(this: Round, delta_before: datetime, batch: int) -> int:
     """The deltas that were passed over, of sessions whose turn has ended since."""
-    deleted, after = 0, everything_of(0)
+    deleted, after = 0, tenant_mark(0)
     while not this.over:
         with connection.cursor() as cursor:
-            cursor.execute(_PASSED_OVER_AND_FREE, (after, _PASSED_OVER, _PASSED_OVER, _PASSED_OVER, batch))
+            cursor.execute(_SKIPPED_AND_ENDED, (after, _SKIPPED, _SKIPPED, _SKIPPED, batch))
             marks: dict[int, int] = dict(cursor.fetchall())
-        deleted += this.each(sorted(marks), partial(_prune_mark, this, marks, delta_before, batch))
+        deleted += this.for_each(sorted(marks), partial(_prune_mark, this, marks, delta_before, batch))
         if len(marks) < batch:
             break
         after = max(marks)
@@ -128,7 +128,7 @@ def _prune_passed_over(this: Round, delta_before: datetime, batch: int) -> int:
 
 
 def _prune_mark(this: Round, marks: Mapping[int, int], delta_before: datetime, batch: int, key: int) -> int:
-    session, through, deleted = _PASSED_OVER - key, marks[key], 0
+    session, through, deleted = _SKIPPED - key, marks[key], 0
     while not this.over:
         with dialect.current().writing(), connection.cursor() as cursor:
             cursor.execute(_OLD_DELTAS_OF_SESSION, adapted((session, through, delta_before, batch)))
@@ -177,15 +177,15 @@ def _one_batch(tenant: int, sql: str, params: tuple[Any, ...]) -> int:
         rows: list[tuple[int, int]] = cursor.fetchall()
         if not rows:
             return 0
-        cursor.execute(_MARKED, (everything_of(tenant),))
+        cursor.execute(_MARKED, (tenant_mark(tenant),))
         ((before,),) = cursor.fetchall()
         _delete(cursor, tenant, [seq for seq, _ in rows])
-        through: dict[int, int] = {everything_of(tenant): rows[-1][0]}
+        through: dict[int, int] = {tenant_mark(tenant): rows[-1][0]}
         for seq, session in rows:
             through[session] = max(seq, through.get(session, 0))
         # What the tenant's mark now lies beyond, and is there still, was passed over.
         cursor.execute(_STILL_THERE, (tenant, before, rows[-1][0]))
-        through.update((_passed_over_in(session), seq) for session, seq in cursor.fetchall() if session > 0)
+        through.update((_skipped_mark(session), seq) for session, seq in cursor.fetchall() if session > 0)
         # In one order, so that two prunings at a time cannot wait for each other.
         for session in sorted(through):
             cursor.execute(_MARK, (session, through[session]))
@@ -212,6 +212,6 @@ def forget_session(session: int) -> None:
             rows = cursor.fetchall()
             if not rows:
                 cursor.execute("delete from session_tail where session_id = %s", (session,))
-                cursor.execute("delete from pruned where session_id in (%s, %s)", (session, _passed_over_in(session)))
+                cursor.execute("delete from pruned where session_id in (%s, %s)", (session, _skipped_mark(session)))
                 return
             _delete(cursor, rows[0][0], [seq for _, seq in rows])

@@ -145,7 +145,7 @@ def read_several(tenant: int, sessions: Collection[int], after: int, limit: int,
     return SessionRead(events, counter or 0, more)
 
 
-def standing(tenant: int) -> tuple[int, int]:
+def counter_and_sessions(tenant: int) -> tuple[int, int]:
     """The tenant's last number, and how many sessions it has, at one moment."""
     rows = _all("select seq, sessions from tenant_counter where tenant_id = %s", (tenant,))
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sessions_app.core.base.events import Happening
-from sessions_app.core.log.journal.errors import CounterHeld, MissingTail, StaleFence
+from sessions_app.core.log.journal.errors import CounterLocked, MissingTail, StaleFence
 from sessions_app.core.log.journal.types import Announcement, Event, NewEvent, SessionItem, Stored
 
 Status = Literal["stored", "stale", "missing", "skipped", "no era"]
@@ -50,7 +50,7 @@ def text_of(happening: Happening) -> str:
 
 
 @dataclass(slots=True)
-class Landed:
+class AppendedRow:
     """What became of one row. ``data`` is its text as stored."""
 
     status: Status
@@ -70,7 +70,7 @@ class Appended:
     ``era`` is the database's life it happened in; None: rows that are on disk already.
     """
 
-    lines: Sequence[Landed]
+    lines: Sequence[AppendedRow]
     before: dict[int, int]
     upto: dict[int, int]
     era: int | None
@@ -82,7 +82,7 @@ class Appended:
     def check(self, rows: Sequence[Row]) -> None:
         """Raises what stood in the way of a row, if there was anything."""
         if held := {row.tenant for row, line in zip(rows, self.lines, strict=True) if line.status == "skipped"}:
-            raise CounterHeld(held)
+            raise CounterLocked(held)
         if missing := self.with_status(rows, "missing"):
             raise MissingTail(missing)
         if stale := self.with_status(rows, "stale"):
@@ -112,7 +112,7 @@ def announcements(rows: Sequence[Row], appended: Appended, groups: Iterable[rang
             items = [_item(rows, appended, each) for each in indexes.values()]
             made[-1].append(Announcement(tenant, first - 1, last, items))
     made.reverse()
-    return _from_the_start(made, appended)
+    return _including_counter_before(made, appended)
 
 
 def _item(rows: Sequence[Row], appended: Appended, indexes: Sequence[int]) -> SessionItem:
@@ -123,7 +123,7 @@ def _item(rows: Sequence[Row], appended: Appended, indexes: Sequence[int]) -> Se
     return SessionItem(rows[indexes[0]].session, appended.lines[indexes[0]].prev, events)
 
 
-def _from_the_start(made: list[list[Announcement]], appended: Appended) -> list[list[Announcement]]:
+def _including_counter_before(made: list[list[Announcement]], appended: Appended) -> list[list[Announcement]]:
     """A tenant's first announcement begins at its counter before the append, over jumps and refused numbers."""
     begun: set[int] = set()
     result = []

@@ -13,9 +13,9 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from sessions_app.core.base import prepared
-from sessions_app.core.base.prepared import Statement
-from sessions_app.core.log.journal.rows import Appended, Landed, Row
+from sessions_app.core.base import raw_sql
+from sessions_app.core.base.raw_sql import Statement
+from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row
 
 DATA_BYTES = "length(cast(data as blob))"
 ERA = "null"
@@ -29,7 +29,7 @@ def finish(
     waiting: bool,  # noqa: ARG001 - its counters need no lock
 ) -> Appended:
     """The last statements of the open transaction, the append behind them; COMMIT is its opener's."""
-    prepared.execute(statements)
+    raw_sql.execute(statements)
     answer = append(rows)
     answer.check(rows)
     return answer
@@ -41,7 +41,7 @@ def append(rows: Sequence[Row]) -> Appended:
     for row in rows:
         if row.fence is not None:
             highest[row.session] = max(row.fence, highest.get(row.session, row.fence))
-    lines: list[Landed] = []
+    lines: list[AppendedRow] = []
     with connection.cursor() as cursor:
         counters = _rows_by_key(
             cursor, "select tenant_id, seq, sessions from tenant_counter where tenant_id", {row.tenant for row in rows}
@@ -55,16 +55,16 @@ def append(rows: Sequence[Row]) -> Appended:
         for row in rows:
             counter, tail = counters.get(row.tenant), tails.get(row.session)
             if counter is None or tail is None:
-                lines.append(Landed("missing", 0, 0, row.data))
+                lines.append(AppendedRow("missing", 0, 0, row.data))
             elif row.fence is not None and row.fence < max(tail[1], highest[row.session]):
-                lines.append(Landed("stale", 0, 0, row.data))
+                lines.append(AppendedRow("stale", 0, 0, row.data))
             else:
                 counter[0] += 1
                 counter[1] += row.sessions
                 data = f'{{"count":{counter[1]}}}' if row.sessions else row.data
                 previous = last[row.session][0] if row.session in last else tail[0]
                 last[row.session] = (counter[0], max(tail[1], highest.get(row.session, 0)))
-                lines.append(Landed("stored", counter[0], previous, data))
+                lines.append(AppendedRow("stored", counter[0], previous, data))
                 inserts.append((row.tenant, counter[0], row.session, row.kind, data, row.fence))
         cursor.executemany(
             "insert into event(tenant_id, seq, session_id, kind, data, fence) values (%s, %s, %s, %s, %s, %s)", inserts

@@ -13,9 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 from django.db import OperationalError, connection, transaction
 
-from sessions_app.core.base.prepared import execute
+from sessions_app.core.base.raw_sql import execute
 from sessions_app.core.log.journal import sqlite
-from sessions_app.core.log.journal.store import Away, BadData, Fate, LayOut, Locked, Screened, Written, screen
+from sessions_app.core.log.journal.store import (
+    BadData,
+    CheckedUnits,
+    LayOut,
+    Locked,
+    Unavailable,
+    UnitResult,
+    Written,
+    check_units,
+)
 from sessions_app.core.log.journal.types import Unit
 
 logger = logging.getLogger(__name__)
@@ -60,11 +69,11 @@ class SqliteStore:
     async def barrier(self) -> int | None:
         return None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Its only life is that of the file."""
 
     async def survived(self, written: Written) -> bool:
-        return bool(written.fates)
+        return bool(written.results)
 
     async def attempt(self, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:  # noqa: ARG002 - no counter is ever held
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, units, lay_out)
@@ -80,7 +89,7 @@ class SqliteStore:
                 name = getattr(error.__cause__, "sqlite_errorname", "")
                 logger.warning("the journal cannot be written: %s", name)
                 connection.close()
-                raise Away from None
+                raise Unavailable from None
             raise BadData(type(error).__name__) from None
         except Exception as error:  # an edge: whatever one unit's values do, the others' go on
             # The error's own text may quote the data, which belongs in no log.
@@ -90,9 +99,9 @@ class SqliteStore:
         written = Written.nothing(len(units))
         try:
             with sqlite.writing():
-                screened = self._screen(units)
-                written.fates = screened.fates
-                good = [index for index in screened.good if self._run_statements(units[index], index, screened.fates)]
+                screened = self._check_units(units)
+                written.results = screened.results
+                good = [index for index in screened.good if self._run_statements(units[index], index, screened.results)]
                 layout = lay_out([units[index] for index in good])
                 if not good:
                     raise _NotCommitted
@@ -106,16 +115,16 @@ class SqliteStore:
             written.layout = written.appended = None
         return written
 
-    def _screen(self, units: Sequence[Unit]) -> Screened:
+    def _check_units(self, units: Sequence[Unit]) -> CheckedUnits:
         wanted = sorted({unit.turn for unit in units if unit.is_commit_point})
         turns: dict[int, tuple[int, str, bool]] = {}
         with connection.cursor() as cursor:
             for turn in wanted:
                 cursor.execute("select fence, state, attention from sessions_app_turn where id = %s", (turn,))
                 turns.update((turn, (fence, state, bool(attention))) for fence, state, attention in cursor.fetchall())
-        return screen(units, turns, set(wanted) - turns.keys())
+        return check_units(units, turns, set(wanted) - turns.keys())
 
-    def _run_statements(self, unit: Unit, index: int, fates: list[Fate]) -> bool:
+    def _run_statements(self, unit: Unit, index: int, results: list[UnitResult]) -> bool:
         """Whether the unit is to be stored; one that a client has answered leaves nothing behind."""
         if not unit.unless_answered:
             execute(unit.statements)
@@ -126,7 +135,7 @@ class SqliteStore:
                 if self._is_answered(unit.turn):
                     raise _NotCommitted
         except _NotCommitted:
-            fates[index] = "answered"
+            results[index] = "answered"
             return False
         return True
 
@@ -140,15 +149,15 @@ class SqliteStore:
     @staticmethod
     def _refuse(written: Written) -> None:
         """Nothing was committed: name what was refused; the rest is to be tried again without it."""
-        named: dict[str, Fate] = {"stale": "stale", "missing": "missing"}
-        good = [index for index, fate in enumerate(written.fates) if fate == "stored"]
-        for index, fate in enumerate(written.fates):
+        named: dict[str, UnitResult] = {"stale": "stale", "missing": "missing"}
+        good = [index for index, result in enumerate(written.results) if result == "stored"]
+        for index, result in enumerate(written.results):
             # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
-            if good and fate in ("stored", "answered"):
-                written.fates[index] = "again"
+            if good and result in ("stored", "answered"):
+                written.results[index] = "again"
         if written.layout is None or written.appended is None:
             return
         for place, rows in enumerate(written.layout.places):
             statuses = {written.appended.lines[row].status for row in rows}
             for status in statuses & named.keys():
-                written.fates[good[place]] = named[status]
+                written.results[good[place]] = named[status]

@@ -14,7 +14,7 @@ from sessions_app.core.log.journal.layout import Layout
 from sessions_app.core.log.journal.rows import Appended
 from sessions_app.core.log.journal.types import Unit
 
-Fate = Literal["stored", "stale", "answered", "missing", "deferred", "again"]
+UnitResult = Literal["stored", "stale", "answered", "missing", "deferred", "again"]
 """A unit after an attempt. ``missing``: it has no tail; ``deferred``: somebody holds what it needs;
 ``again``: nothing is wrong with it, but the attempt it was part of was not committed."""
 
@@ -25,7 +25,7 @@ class Locked(Exception):
     """Somebody held a row for too long; nothing was stored."""
 
 
-class Away(Exception):
+class Unavailable(Exception):
     """The database cannot store anything now; nothing was stored."""
 
 
@@ -44,60 +44,60 @@ class Written:
     ``era`` None: what was stored is on disk. ``transaction`` names it for later questions.
     """
 
-    fates: list[Fate]
+    results: list[UnitResult]
     layout: Layout | None = None
     appended: Appended | None = None
     era: int | None = None
     transaction: str = ""
 
     @staticmethod
-    def nothing(count: int, fate: Fate = "again") -> Written:
-        return Written([fate] * count)
+    def nothing(count: int, result: UnitResult = "again") -> Written:
+        return Written([result] * count)
 
 
 @dataclass(slots=True)
-class Screened:
+class CheckedUnits:
     """Units after their turns were looked at: what can be tried, and the fate of the rest."""
 
-    fates: list[Fate]
+    results: list[UnitResult]
     good: list[int] = field(default_factory=list)
 
 
-def screen(
+def check_units(
     units: Sequence[Unit],
     turns: dict[int, tuple[int, str, bool]],
     gone: frozenset[int] | set[int],
     held_sessions: Collection[int] = (),
-) -> Screened:
+) -> CheckedUnits:
     """Compare commit points with their locked turns (fence, state and attention by id).
 
     A turn that is not there was locked by another unless it is ``gone``. What comes after a deferred
     unit of a session stays behind it, as does all of ``held_sessions``; what comes after a stale one of a run is stale too.
     """
-    screened = Screened([])
+    screened = CheckedUnits([])
     held = set(held_sessions)
     dead: set[tuple[int, int]] = set()
     for index, unit in enumerate(units):
         run = (unit.session, unit.fence)
-        fate: Fate = "stored"
+        result: UnitResult = "stored"
         if unit.session in held:
-            fate = "deferred"
+            result = "deferred"
         elif run in dead:
-            fate = "stale"
+            result = "stale"
         elif unit.is_commit_point:
             turn = turns.get(unit.turn)
             if turn is None and unit.turn not in gone:
-                fate = "deferred"
+                result = "deferred"
                 held.add(unit.session)
             elif turn is None or turn[0] != unit.fence or turn[1] != "running":
-                fate = "stale"
+                result = "stale"
                 dead.add(run)
             else:
                 unit.attention = turn[2]
                 if unit.unless_attention and unit.attention:
-                    fate = "answered"
-        screened.fates.append(fate)
-        if fate == "stored":
+                    result = "answered"
+        screened.results.append(result)
+        if result == "stored":
             screened.good.append(index)
     return screened
 
@@ -120,7 +120,7 @@ class Store(Protocol):
         """
         ...
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Make sure that the database answers and ``era`` is its present one."""
         ...
 

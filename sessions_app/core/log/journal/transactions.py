@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.errors import NotReady
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log.journal import barriers, dialect
-from sessions_app.core.log.journal.errors import CounterHeld, NoEra
+from sessions_app.core.log.journal.errors import CounterLocked, NoEra
 from sessions_app.core.log.journal.rows import Row, announcements
 from sessions_app.core.log.journal.types import Announcement, NewEvent, Stored
 
@@ -52,7 +52,7 @@ class Transaction:
         """Run what was put ``last`` now, because what it wrote is to be read."""
         statements, self._statements = self._statements, []
         if statements:
-            prepared.execute(statements)
+            raw_sql.execute(statements)
 
     def after_commit(self, fn: Callable[[], object]) -> None:
         """Call ``fn`` right after COMMIT, while the barrier is on its way.
@@ -106,7 +106,7 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
             announced = announcements(rows, appended, [range(len(rows))])[0]
             if any(must_be_on_disk(event) for event in tx._events):
                 era = appended.era
-    asked = barriers.Asked(era)
+    asked = barriers.Barrier(era)
     tx._is_committed()
     asked.wait()
     if announced:
@@ -127,7 +127,7 @@ def new_tail(session_id: int) -> Statement:
 
 
 def create_tail(session_id: int) -> None:
-    prepared.execute([new_tail(session_id)])
+    raw_sql.execute([new_tail(session_id)])
 
 
 def lock_counter(tenant_id: int, *, waiting: bool = True) -> None:
@@ -137,4 +137,4 @@ def lock_counter(tenant_id: int, *, waiting: bool = True) -> None:
     CounterHeld if somebody else has it.
     """
     if not dialect.current().lock_counter(tenant_id, waiting=waiting):
-        raise CounterHeld([tenant_id])
+        raise CounterLocked([tenant_id])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sessions_app.core.base.events import Happening
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 
 
 @dataclass(frozen=True, slots=True)

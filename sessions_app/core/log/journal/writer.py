@@ -31,14 +31,14 @@ from django.db import connections
 from sessions_app.core.base import supervision
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import broadcast
-from sessions_app.core.log.journal.entries import READY, Entry, Record, size_of
+from sessions_app.core.log.journal.entries import READY, Entry, StoredFlush, size_of
 from sessions_app.core.log.journal.errors import BadUnit, WriterClosed
 from sessions_app.core.log.journal.fair_queue import FairQueue
 from sessions_app.core.log.journal.layout import Layout, lay_out
 from sessions_app.core.log.journal.postgres_store import PostgresStore
 from sessions_app.core.log.journal.rows import announcements
 from sessions_app.core.log.journal.sqlite_store import SqliteStore
-from sessions_app.core.log.journal.store import Away, BadData, Fate, Locked, Store, Written
+from sessions_app.core.log.journal.store import BadData, Locked, Store, Unavailable, UnitResult, Written
 from sessions_app.core.log.journal.types import Announcement, Outcome, Unit
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ _DURABLE, _FOLLOWING, _FREE = range(3)
 
 
 @dataclass(slots=True)
-class _Company:
+class _Group:
     """Entries of one attempt. ``at_once``: of one tenant, and the attempt waits for no row that somebody holds."""
 
     entries: list[Entry]
@@ -77,8 +77,8 @@ def _tenants_of(entries: Iterable[Entry]) -> dict[int, int]:
     return {entry.unit.session: entry.unit.tenant for entry in entries}
 
 
-def _all(companies: Iterable[_Company]) -> Iterator[Entry]:
-    return itertools.chain.from_iterable(company.entries for company in companies)
+def _all(groups: Iterable[_Group]) -> Iterator[Entry]:
+    return itertools.chain.from_iterable(group.entries for group in groups)
 
 
 def _store() -> Store:
@@ -99,18 +99,18 @@ class Writer:
         self._park_pause = _FIRST_PAUSE
         self._held: dict[int, int] = {}
         """Sessions that wait for a row that somebody holds, and their tenants."""
-        self._broken: dict[tuple[int, int], str] = {}
+        self._failed_runs: dict[tuple[int, int], str] = {}
         self._unsent: dict[int, int] = {}
         self._room: dict[int, list[asyncio.Future[None]]] = {}
-        self._unconfirmed: list[Record] = []
-        self._last_record: dict[int, Record] = {}
-        self._told_of_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
+        self._unconfirmed: list[StoredFlush] = []
+        self._last_record: dict[int, StoredFlush] = {}
+        self._on_stale: Callable[[int], object] = lambda turn: None  # noqa: ARG005
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._last_flush = float("-inf")
         self._confirm = asyncio.Event()
         self._confirm_timer: asyncio.TimerHandle | None = None
-        self._look_again = False
+        self._check_again = False
         self._closed = False
         self._busy = False
         self._quiet = asyncio.Event()
@@ -123,13 +123,13 @@ class Writer:
         await self._store.open()
         self._era = self._store.era
         self._tasks = [
-            supervision.task(self._write_for_ever(), "journal-writer"),
-            supervision.task(self._confirm_for_ever(), "journal-confirm"),
+            supervision.task(self._write_forever(), "journal-writer"),
+            supervision.task(self._confirm_forever(), "journal-confirm"),
         ]
 
     def on_stale(self, callback: Callable[[int], object]) -> None:
         """``callback(turn id)``, in the loop, when deltas were refused because another run has the session."""
-        self._told_of_stale = callback
+        self._on_stale = callback
 
     async def submit(self, unit: Unit) -> Outcome:
         """Store the unit, whole or not at all; what of it is durable is on disk when this returns.
@@ -237,14 +237,14 @@ class Writer:
         self._queue.put_back(parked)
         self._wake.set()
 
-    def _stays_behind(self, entry: Entry) -> bool:
+    def _must_wait(self, entry: Entry) -> bool:
         parked = self._parked_sessions.get(entry.unit.session)
         return parked is not None and parked < entry.ticket
 
     def _next_batch(self) -> list[Entry]:
         batch: list[Entry] = []
         for entry in self._queue.take(_MOST_UNITS, _FLUSH_BYTES):
-            if self._stays_behind(entry):
+            if self._must_wait(entry):
                 self._park([entry])
             else:
                 batch.append(entry)
@@ -252,23 +252,23 @@ class Writer:
 
     # --- writing ---
 
-    async def _write_for_ever(self) -> None:
+    async def _write_forever(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             self._busy = True
-            while self._queue or self._look_again:
-                if self._look_again:
-                    self._look_again = False
-                    await self._store.look()
-                    self._queue.put_back(await self._reclaim())
-                await self._keep_apart()
+            while self._queue or self._check_again:
+                if self._check_again:
+                    self._check_again = False
+                    await self._store.refresh()
+                    self._queue.put_back(await self._recover_lost())
+                await self._space_flushes()
                 if batch := self._next_batch():
                     await self._flush(batch)
             self._busy = False
             self._quiet.set()
 
-    async def _keep_apart(self) -> None:
+    async def _space_flushes(self) -> None:
         """Let deltas collect for a moment after the last flush; a unit that somebody waits for ends the pause."""
         loop = asyncio.get_running_loop()
         left = self._last_flush + _SPACING - loop.time()
@@ -279,7 +279,7 @@ class Writer:
         self._hurry.clear()
         self._last_flush = loop.time()
 
-    def _companies(self, batch: Sequence[Entry]) -> deque[_Company]:
+    def _groups(self, batch: Sequence[Entry]) -> deque[_Group]:
         """All together, except tenants of which something was held for long: each of those alone, last."""
         together: list[Entry] = []
         alone: dict[int, list[Entry]] = {}
@@ -289,77 +289,77 @@ class Writer:
                 alone.setdefault(entry.unit.tenant, []).append(entry)
             else:
                 together.append(entry)
-        companies = deque(_Company(entries, at_once=True) for entries in alone.values())
+        groups = deque(_Group(entries, at_once=True) for entries in alone.values())
         if together:
-            companies.appendleft(_Company(together))
-        return companies
+            groups.appendleft(_Group(together))
+        return groups
 
     async def _flush(self, batch: Sequence[Entry]) -> None:
-        companies = self._companies(batch)
-        while companies:
-            company = companies.popleft()
-            entries = self._still_wanted(company.entries)
+        groups = self._groups(batch)
+        while groups:
+            group = groups.popleft()
+            entries = self._without_failed(group.entries)
             if not entries:
                 continue
             tenants = list(dict.fromkeys(entry.unit.tenant for entry in entries))
             try:
                 lay_out = partial(self._lay_out, {entry.unit.session for entry in entries if entry.durable})
-                written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=company.at_once)
+                written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=group.at_once)
             except Locked:
-                if company.at_once:
+                if group.at_once:
                     self._held.update(_tenants_of(entries))
                     self._park(entries)
                     continue
                 # One of them found a row held. Whose it is shows when each goes alone, and nobody waits for it again.
                 for tenant in reversed(tenants):
                     theirs = [entry for entry in entries if entry.unit.tenant == tenant]
-                    companies.appendleft(_Company(theirs, at_once=True))
+                    groups.appendleft(_Group(theirs, at_once=True))
                 continue
             except BadData as error:
                 half = len(entries) // 2
                 if half:
-                    companies.extendleft(_Company(part, company.at_once) for part in (entries[half:], entries[:half]))
+                    groups.extendleft(_Group(part, group.at_once) for part in (entries[half:], entries[:half]))
                 else:
-                    self._break(entries[0], error.code)
+                    self._fail_run(entries[0], error.code)
                 continue
-            except Away:
-                self._queue.put_back([*entries, *_all(companies)])
+            except Unavailable:
+                self._queue.put_back([*entries, *_all(groups)])
                 await asyncio.sleep(_AWAY_PAUSE)
                 return
-            if company.at_once:
+            if group.at_once:
                 self._held.update(
-                    _tenants_of(entry for entry, fate in zip(entries, written.fates, strict=True) if fate == "deferred")
+                    _tenants_of(entry for entry, result in zip(entries, written.results, strict=True) if result == "deferred")
                 )
-            again = self._settle(entries, written)
+            again = self._handle_results(entries, written)
             if self._store.era != self._era:
                 # What a crash has lost comes before whatever was to follow it.
-                lost = await self._reclaim()
-                self._queue.put_back([*lost, *again, *_all(companies)])
+                lost = await self._recover_lost()
+                self._queue.put_back([*lost, *again, *_all(groups)])
                 return
             if again:
-                companies.appendleft(_Company(again, company.at_once))
+                groups.appendleft(_Group(again, group.at_once))
         if not self._parked:
             self._park_pause = _FIRST_PAUSE
 
-    def _still_wanted(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _without_failed(self, entries: Sequence[Entry]) -> list[Entry]:
         """Without those whose run has failed, and those that have to stay behind a parked one."""
         wanted = []
         for entry in entries:
-            if self._stays_behind(entry):
+            if self._must_wait(entry):
                 self._park([entry])
-            elif entry.run in self._broken:
-                self._break(entry, self._broken[entry.run])
+            elif entry.run in self._failed_runs:
+                self._fail_run(entry, self._failed_runs[entry.run])
             else:
                 wanted.append(entry)
         return wanted
 
-    def _break(self, entry: Entry, code: str) -> None:
+    def _fail_run(self, entry: Entry, code: str) -> None:
         """The database refuses this unit: whatever its run still says would stand after a hole."""
-        if entry.run not in self._broken:
+        if entry.run not in self._failed_runs:
             logger.error("turn %s: a unit could not be stored: %s", entry.unit.turn, code)
-            while len(self._broken) >= 1000:
-                del self._broken[next(iter(self._broken))]
-            self._broken[entry.run] = code
+            while len(self._failed_runs) >= 1000:
+                del self._failed_runs[next(iter(self._failed_runs))]
+            self._failed_runs[entry.run] = code
         self._sent(entry)
         self._fail(entry, BadUnit(code))
 
@@ -373,21 +373,21 @@ class Writer:
 
         return lay_out(units, group_of, 3)
 
-    def _settle(self, entries: Sequence[Entry], written: Written) -> list[Entry]:
+    def _handle_results(self, entries: Sequence[Entry], written: Written) -> list[Entry]:
         """Give every entry its fate; those to be tried again come back."""
-        by_fate: dict[Fate, list[Entry]] = {}
-        for entry, fate in zip(entries, written.fates, strict=True):
-            by_fate.setdefault(fate, []).append(entry)
+        by_fate: dict[UnitResult, list[Entry]] = {}
+        for entry, result in zip(entries, written.results, strict=True):
+            by_fate.setdefault(result, []).append(entry)
         for entry in by_fate.get("stale", ()):
             self._sent(entry)
             if entry.future is None:
-                asyncio.get_running_loop().call_soon(self._told_of_stale, entry.unit.turn)
+                asyncio.get_running_loop().call_soon(self._on_stale, entry.unit.turn)
             self._answer(entry, "stale")
         for entry in by_fate.get("answered", ()):
             self._sent(entry)
             self._answer(entry, "answered")
         for entry in by_fate.get("missing", ()):
-            self._break(entry, "missing tail")
+            self._fail_run(entry, "missing tail")
         self._park(by_fate.get("deferred", ()))
         if stored := by_fate.get("stored"):
             self._stored(stored, written)
@@ -406,7 +406,7 @@ class Writer:
             made = announcements(layout.rows, written.appended, layout.groups)
         waiting = [entry for entry in entries if entry.durable]
         sessions = {item.session for each in made[_DURABLE] for item in each.items}
-        record = Record(written, entries, waiting, made[_DURABLE], sessions)
+        record = StoredFlush(written, entries, waiting, made[_DURABLE], sessions)
         at_once = [each for each in made[_FOLLOWING] if not self._follow(each)] + made[_FREE]
         for entry in entries:
             if not entry.durable:
@@ -444,7 +444,7 @@ class Writer:
         self._confirm_timer = None
         self._confirm.set()
 
-    async def _confirm_for_ever(self) -> None:
+    async def _confirm_forever(self) -> None:
         while True:
             await self._confirm.wait()
             self._confirm.clear()
@@ -466,11 +466,11 @@ class Writer:
                     self._unconfirmed.remove(record)
                     self._confirmed(record)
                 else:
-                    self._look_again = True
+                    self._check_again = True
                     self._wake.set()
             self._quiet.set()
 
-    def _confirmed(self, record: Record) -> None:
+    def _confirmed(self, record: StoredFlush) -> None:
         """It is on disk: announce it, with what followed it, and answer."""
         for session in record.sessions:
             if self._last_record.get(session) is record:
@@ -480,7 +480,7 @@ class Writer:
         for entry in record.waiting:
             self._answer(entry, "stored")
 
-    async def _reclaim(self) -> list[Entry]:
+    async def _recover_lost(self) -> list[Entry]:
         """After a crash of the database: what of the unconfirmed is still there; the rest, to be stored again."""
         self._era = self._store.era
         lost: list[Entry] = []

@@ -57,9 +57,9 @@ async def test_an_announcement_reaches_its_tenants_listeners_only(pair: Pair, us
     async with broadcast.listen_tenant(1) as listener, broadcast.listen_tenant(2) as other:
         use_layer(there)
         broadcast.announce([announcement(1, 10), announcement(2, 20), announcement(1, 11)])
-        heard = await asyncio.wait_for(listener.hear(), 60)
+        heard = await asyncio.wait_for(listener.receive(), 60)
         assert heard == broadcast.Heard([announcement(1, 10), announcement(1, 11)], missed=False)
-        assert (await asyncio.wait_for(other.hear(), 60)).announcements == [announcement(2, 20)]
+        assert (await asyncio.wait_for(other.receive(), 60)).announcements == [announcement(2, 20)]
 
 
 async def test_a_thread_without_a_loop_announces_too(pair: Pair, use_layer: UseLayer) -> None:
@@ -69,7 +69,7 @@ async def test_a_thread_without_a_loop_announces_too(pair: Pair, use_layer: UseL
         use_layer(there)
         thread = threading.Thread(target=broadcast.announce, args=([announcement(1, 10)],))
         thread.start()
-        heard = await asyncio.wait_for(listener.hear(), 60)
+        heard = await asyncio.wait_for(listener.receive(), 60)
         thread.join()
         assert heard.announcements == [announcement(1, 10)]
 
@@ -80,7 +80,7 @@ async def test_what_is_too_big_to_announce_is_said_to_be_missing(pair: Pair, use
     async with broadcast.listen_tenant(1) as listener:
         use_layer(there)
         broadcast.announce([announcement(1, 10, "x" * (wire.MAX_DATA + 1))])
-        assert await asyncio.wait_for(listener.hear(), 60) == broadcast.Heard([], missed=True)
+        assert await asyncio.wait_for(listener.receive(), 60) == broadcast.Heard([], missed=True)
 
 
 def test_announcing_never_raises_and_complains_once(
@@ -94,11 +94,11 @@ def test_announcing_never_raises_and_complains_once(
 
     monkeypatch.setattr(layer, "publish", fail)
     monkeypatch.setattr(broadcast, "_complained", False)
-    before = broadcast.dropped()
+    before = broadcast.dropped_messages()
     for _ in range(3):
         broadcast.announce([announcement(1, 10)])
-        broadcast.tell_worker("worker", {})
-    assert broadcast.dropped() == before + 6
+        broadcast.notify_worker("worker", {})
+    assert broadcast.dropped_messages() == before + 6
     assert len([record for record in caplog.records if "could not be sent" in record.message]) == 1
 
 
@@ -116,7 +116,7 @@ async def test_announcing_costs_little(pair: Pair, use_layer: UseLayer) -> None:
             began = time.perf_counter()
             orjson.dumps(orjson.loads(written))
             usual.append(time.perf_counter() - began)
-            await asyncio.wait_for(listener.hear(), 60)
+            await asyncio.wait_for(listener.receive(), 60)
     # No waiting, no round trip: as much as some reading and writing of as many bytes, however fast the machine is.
     assert statistics.median(costs) < 20 * statistics.median(usual)
 
@@ -124,16 +124,16 @@ async def test_announcing_costs_little(pair: Pair, use_layer: UseLayer) -> None:
 async def test_a_dead_redis_drops_and_counts(make_layer: MakeLayer, use_layer: UseLayer, own_redis: Redis) -> None:
     layer = make_layer(own_redis.url())
     use_layer(layer)
-    await wait_until(broadcast.carrier_up, "connected")
+    await wait_until(broadcast.pubsub_up, "connected")
     own_redis.stop()
-    await wait_until(lambda: not broadcast.carrier_up(), "the carrier is down")
-    before = broadcast.dropped()
+    await wait_until(lambda: not broadcast.pubsub_up(), "the carrier is down")
+    before = broadcast.dropped_messages()
     began = time.monotonic()
     for number in range(1000):
         broadcast.announce([announcement(1, number + 1)])
     # One wait for it, of a second, would be a thousand of them.
     assert time.monotonic() - began < 20
-    assert broadcast.dropped() == before + 1000
+    assert broadcast.dropped_messages() == before + 1000
 
 
 async def test_a_worker_hears_what_it_is_told_in_its_loop_until_it_stops_listening(pair: Pair, use_layer: UseLayer) -> None:
@@ -152,9 +152,9 @@ async def test_a_worker_hears_what_it_is_told_in_its_loop_until_it_stops_listeni
     async with broadcast.listen_worker(name, callback), broadcast.listen_worker("another", lambda _: told.append({})):
         use_layer(there)
         for turn in range(3):
-            await asyncio.to_thread(broadcast.tell_worker, name, {"turn": turn})
+            await asyncio.to_thread(broadcast.notify_worker, name, {"turn": turn})
         await wait_until(lambda: len(told) == 3, "all three are heard")
-    broadcast.tell_worker(name, {"turn": 3})
+    broadcast.notify_worker(name, {"turn": 3})
     await asyncio.sleep(0)
     assert told == [{"turn": 0}, {"turn": 1}, {"turn": 2}]
     assert set(loops) == {asyncio.get_running_loop()}

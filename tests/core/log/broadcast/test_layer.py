@@ -198,7 +198,7 @@ async def test_a_stopped_redis_holds_nobody_up_and_is_rejoined_when_it_is_back(
     await there.group_send("group", {"n": 0})
     assert await received(here, channel) == {"n": 0}
     own_redis.stop()
-    await wait_until(lambda: not here.carrier_up() and not there.carrier_up(), "both see that Redis is away")
+    await wait_until(lambda: not here.pubsub_up() and not there.pubsub_up(), "both see that Redis is away")
     assert await received(here, channel) == {"type": LOST}
 
     began = time.monotonic()
@@ -210,7 +210,7 @@ async def test_a_stopped_redis_holds_nobody_up_and_is_rejoined_when_it_is_back(
     assert time.monotonic() - began < 20
 
     own_redis.start()
-    await wait_until(lambda: here.carrier_up() and there.carrier_up(), "both are connected again")
+    await wait_until(lambda: here.pubsub_up() and there.pubsub_up(), "both are connected again")
     await there.group_send("group", {"n": 1})
     await there.group_send("meanwhile", {"n": 2})
     assert [await received(here, channel) for _ in range(2)] == [{"type": LOST}, {"n": 1}]
@@ -232,7 +232,7 @@ async def test_a_redis_that_takes_connections_and_never_answers_counts_as_down(m
         assert time.monotonic() - began < 0.5
         channel = await asyncio.wait_for(layer.new_channel(), 60)
         await asyncio.wait_for(layer.group_add("group", channel), 60)
-        assert not layer.carrier_up()
+        assert not layer.pubsub_up()
         assert not layer.publish("group", [{"n": 1}])
 
 
@@ -240,7 +240,7 @@ async def test_a_wrong_password_is_no_error_of_the_callers(make_layer: MakeLayer
     layer = make_layer(f"redis://:wrong@127.0.0.1:{shared_redis.port}/0")
     channel = await asyncio.wait_for(layer.new_channel(), 60)
     await asyncio.wait_for(layer.group_add("group", channel), 60)
-    assert not layer.carrier_up()
+    assert not layer.pubsub_up()
 
 
 async def test_a_process_has_one_connection_for_all_its_groups(make_layer: MakeLayer, shared_redis: Redis) -> None:

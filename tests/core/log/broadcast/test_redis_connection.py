@@ -114,7 +114,7 @@ async def test_redis_over_tls_is_talked_to_and_its_certificate_checked(
         strict = make_layer(address)
         channel = await asyncio.wait_for(strict.new_channel(), 5)
         await asyncio.wait_for(strict.group_add("group", channel), 5)
-        assert not strict.carrier_up()
+        assert not strict.pubsub_up()
         for layer in (trusting, careless, strict):
             await asyncio.to_thread(layer.close)
 
@@ -135,12 +135,12 @@ async def test_a_redis_that_falls_silent_counts_as_down_and_comes_back(make_laye
         layer = make_layer(shared_redis.url().replace(f":{shared_redis.port}/", f":{port}/"))
         channel = await layer.new_channel()
         await layer.group_add("group", channel)
-        assert layer.carrier_up()
+        assert layer.pubsub_up()
         road.open.clear()
-        await wait_until(lambda: not layer.carrier_up(), "the silence is noticed")
+        await wait_until(lambda: not layer.pubsub_up(), "the silence is noticed")
         assert await layer.receive(channel) == {"type": LOST}
         road.open.set()
-        await wait_until(layer.carrier_up, "it is back")
+        await wait_until(layer.pubsub_up, "it is back")
         assert await layer.receive(channel) == {"type": LOST}
         await layer.group_send("group", {"n": 1})
         assert await asyncio.wait_for(layer.receive(channel), 60) == {"n": 1}
@@ -152,7 +152,7 @@ async def test_a_redis_that_is_not_there_is_no_error_of_the_callers(address: str
     layer = make_layer(address)
     channel = await asyncio.wait_for(layer.new_channel(), 5)
     await asyncio.wait_for(layer.group_add("group", channel), 5)
-    assert not layer.carrier_up()
+    assert not layer.pubsub_up()
     assert not layer.publish("group", [{"n": 1}])
 
 

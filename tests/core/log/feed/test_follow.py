@@ -380,7 +380,7 @@ async def test_streams_go_on_while_redis_is_away_and_when_it_is_back(lines: Line
                 assert await collect(reader, 1) == stored
 
                 server.stop()
-                await wait_until(lambda: not web.carrier_up() and not worker.carrier_up(), "Redis is away")
+                await wait_until(lambda: not web.pubsub_up() and not worker.pubsub_up(), "Redis is away")
                 stored = seqs(await line.tell("away"))
                 assert await collect(reader, 1) == stored
                 # A stream can be opened meanwhile as well.
@@ -390,7 +390,7 @@ async def test_streams_go_on_while_redis_is_away_and_when_it_is_back(lines: Line
                     assert await collect(reader, 1) == stored
 
                 server.start()
-                await wait_until(lambda: web.carrier_up() and worker.carrier_up(), "Redis is back")
+                await wait_until(lambda: web.pubsub_up() and worker.pubsub_up(), "Redis is back")
                 stored = []
                 for number in range(20):
                     stored += seqs(await line.tell(str(number)))
@@ -479,7 +479,7 @@ async def test_readers_leave_no_tasks_behind(lines: Lines, monkeypatch: pytest.M
             await line.tell("x")
             await reader.next(60)
     await wait_until(lambda: asyncio.all_tasks() <= before, "all tasks ended")
-    assert broadcast.carrier_up()
+    assert broadcast.pubsub_up()
 
 
 # Readers that need not read

@@ -15,7 +15,7 @@ import pytest
 from django.utils import timezone
 
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import Announcement, NewEvent, Outcome, Unit
 from sessions_app.models import AgentDefinition, Session, Tenant, ToolCall, Turn, TurnState

@@ -10,7 +10,7 @@ from django.db import connection
 
 from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.postgres import LEAP
 from sessions_app.core.log.journal.postgres_store import PostgresStore

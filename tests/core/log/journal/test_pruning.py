@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.base.events import Kind
-from sessions_app.core.base.rounds import Round
+from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal import pruning
 from sessions_app.models import Event, Pruned, SessionTail, Turn
@@ -93,7 +93,7 @@ def test_the_events_of_a_live_turn_stay_however_old(world: World, state: str) ->
     assert kinds(session) == []
 
 
-def passed_over(world: World, tenant: int, session: int, other: int) -> int:
+def skipped(world: World, tenant: int, session: int, other: int) -> int:
     """A turn that waits for its client for days, while younger deltas of its tenant are pruned."""
     turn = world.turn(tenant, session)
     say(world, tenant, session)
@@ -137,7 +137,7 @@ def test_a_forgotten_session_leaves_no_mark_of_what_was_passed_over(world: World
     session, other = world.session(tenant), world.session(tenant)
     passed_over(world, tenant, session, other)
     journal.forget_session(session)
-    assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, pruning.everything_of(tenant)}
+    assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, pruning.tenant_mark(tenant)}
 
 
 def test_a_tenant_whose_events_cannot_be_deleted_keeps_no_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_a_durable_event_is_announced_after_the_barrier_and_a_delta_at_once(
 
     order: list[str] = []
 
-    class Asked(barriers.Asked):
+    class Asked(barriers.Barrier):
         def __init__(self, era: int | None) -> None:
             order.append("asked for none" if era is None else "asked")
             super().__init__(era)

@@ -13,9 +13,9 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from sessions_app.core.base import prepared
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal import writer as writer_module
 from sessions_app.core.log.journal.entries import READY
@@ -147,7 +147,7 @@ def test_times_in_statements_come_back_as_they_were(writer: InLoop, make_run: Ma
     assert Turn.objects.get(pk=run.turn).started_at == now
     ended = Statement("update sessions_app_turn set ended_at = %s where id = %s", (now, run.turn))
     with journal.transaction():
-        prepared.execute([ended])
+        raw_sql.execute([ended])
     assert Turn.objects.get(pk=run.turn).ended_at == now
 
 

@@ -392,7 +392,7 @@ def test_a_creation_repeated_after_its_session_was_deleted_is_404(old: Person) -
 @pytest.mark.rule("A98")
 def test_two_at_once_with_one_key_make_one_session(old: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second is being accepted when the first has just won."""
-    recall = idempotency.recall
+    recall = idempotency.find
     late: list[Any] = []
 
     def not_yet(*given: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from sessions_app.core.base.errors import NotAuthenticated, TooManyWrongKeys
 from sessions_app.core.tenancy import wrong_keys
-from sessions_app.core.tenancy.wrong_keys import REMEMBERED_SECONDS, WrongKeys
+from sessions_app.core.tenancy.wrong_keys import CACHED_SECONDS, WrongKeys
 
 
 class Clock:
@@ -57,7 +57,7 @@ def test_keys_are_remembered_for_a_moment_and_in_a_bounded_number(clock: Clock, 
         assert try_wrong(keys, digest) == "looked up"
     assert [try_wrong(keys, digest) for digest in "bcd"] == ["remembered"] * 3
     assert try_wrong(keys, "a") == "looked up"
-    clock.now += REMEMBERED_SECONDS
+    clock.now += CACHED_SECONDS
     assert try_wrong(keys, "d") == "looked up"
     assert len(keys._until) <= 3
 

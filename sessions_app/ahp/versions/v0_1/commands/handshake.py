@@ -35,7 +35,7 @@ async def initialize(connection: Connection, params: Any) -> PositionedResult:
     with subscribing.subscribed(connection, resources):
         snapshots, positions = await subscribing.snapshots(connection, resources)
         if not positions:
-            counter, _sessions = await connection.in_database(journal.standing, connection.caller.tenant)
+            counter, _sessions = await connection.in_database(journal.counter_and_sessions, connection.caller.tenant)
     # The answer has every event up to the lowest of its snapshots' positions.
     seq = min(positions.values()) if positions else counter
     result = f'{{"protocolVersion":{jsonrpc.encode(version)},"serverSeq":{seq},"snapshots":{snapshots}}}'

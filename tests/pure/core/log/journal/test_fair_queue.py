@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.prepared import Statement
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log.journal.entries import Entry, size_of
 from sessions_app.core.log.journal.fair_queue import FairQueue
 from sessions_app.core.log.journal.types import Outcome, Unit

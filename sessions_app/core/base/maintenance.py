@@ -11,17 +11,17 @@ from django.db import transaction
 from django.db.models import F, Model, QuerySet, Window
 from django.db.models.functions import Random, RowNumber
 
-from sessions_app.core.base import database, lock_waits, redaction
-from sessions_app.core.base.lock_waits import Held
+from sessions_app.core.base import database, lock_timeouts, redaction
+from sessions_app.core.base.lock_timeouts import LockHeld
 
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Model)
 
-_OF_A_TENANT, _IN_ALL = 100, 1000
+_ROWS_PER_TENANT, _IN_ALL = 100, 1000
 _SECONDS = 5.0
-_MOST_PASSED_OVER = 10_000
-_DELETED_AT_ONCE = 1000
+_MOST_SKIPPED = 10_000
+_DELETE_BATCH = 1000
 
 
 class Round:
@@ -32,16 +32,16 @@ class Round:
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
-        self.passed_over: set[int] = set()
+        self.skipped: set[int] = set()
         self.error: Exception | None = None
         self.failed_row = 0
 
     @property
     def over(self) -> bool:
         """Whether the time is up, or too many rows were passed over to look beyond them."""
-        return time.monotonic() >= self._until or len(self.passed_over) >= _MOST_PASSED_OVER
+        return time.monotonic() >= self._until or len(self.skipped) >= _MOST_SKIPPED
 
-    def each(self, rows: Iterable[int], do: Callable[[int], int]) -> int:
+    def for_each(self, rows: Iterable[int], do: Callable[[int], int]) -> int:
         """Call ``do`` for each row within the time; the sum of what it returned."""
         done = 0
         for row in rows:
@@ -49,13 +49,13 @@ class Round:
                 break
             try:
                 done += do(row)
-            except Held:
-                self.passed_over.add(row)
+            except LockHeld:
+                self.skipped.add(row)
             except Exception as error:
                 held_up = database.is_lock_refused(error)
                 if database.is_away(error) and not held_up:
                     raise
-                self.passed_over.add(row)
+                self.skipped.add(row)
                 if self.error is None and not held_up:
                     self.error, self.failed_row = error, row
         return done
@@ -66,17 +66,17 @@ class Round:
             log.error("row_passed_over duty=%r row=%s: %s", what, self.failed_row, redaction.described(self.error))
 
 
-def fairly(rows: QuerySet[M, Any]) -> list[int]:
+def fair_selection(rows: QuerySet[M, Any]) -> list[int]:
     """Keys of these rows for one round: a limited number of each tenant, all tenants' first ones first.
 
     A tenant's rows come in random order, so that locked ones do not keep its others out round after round.
     """
     nth = Window(RowNumber(), partition_by=[F("tenant_id")], order_by=[Random()])
-    ranked = rows.order_by().annotate(nth=nth).filter(nth__lte=_OF_A_TENANT).order_by("nth", "pk")
-    return list(ranked.values_list("pk", flat=True)[:_IN_ALL])
+    ranked = rows.order_by().annotate(nth=nth).filter(nth__lte=_ROWS_PER_TENANT).order_by("nth", "pk")
+    return list(ranked.values_list("pk", flat=True)[:_MOST_ROWS])
 
 
-def each(rows: Iterable[int], do: Callable[[int], int]) -> int:
+def for_each(rows: Iterable[int], do: Callable[[int], int]) -> int:
     """A round of its own; if a row fails, its error is raised when all the others are done."""
     one = Round(_SECONDS)
     done = one.each(rows, do)
@@ -85,14 +85,14 @@ def each(rows: Iterable[int], do: Callable[[int], int]) -> int:
     return done
 
 
-def delete(rows: QuerySet[M, Any], seconds: float = _SECONDS) -> int:
+def delete_in_batches(rows: QuerySet[M, Any], seconds: float = _SECONDS) -> int:
     """Delete these rows within the time, a batch a transaction, but for those that are locked; how many."""
     until, deleted = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         with transaction.atomic():
-            free = rows.select_for_update(skip_locked=lock_waits.skip_locked()).values_list("pk", flat=True)
-            keys = list(free[:_DELETED_AT_ONCE])
+            free = rows.select_for_update(skip_locked=lock_timeouts.skip_locked()).values_list("pk", flat=True)
+            keys = list(free[:_DELETE_BATCH])
             deleted += rows.model._base_manager.filter(pk__in=keys).delete()[0]
-        if len(keys) < _DELETED_AT_ONCE:
+        if len(keys) < _DELETE_BATCH:
             break
     return deleted

@@ -24,7 +24,7 @@ _CHANGED = {User: Action.ACCOUNT_CHANGED, Group: Action.GROUP_CHANGED}
 _DELETED = {User: Action.ACCOUNT_DELETED, Group: Action.GROUP_DELETED}
 
 
-def watch() -> None:
+def connect_signals() -> None:
     """Connect the signals; called once when the application is ready."""
     for model in (User, Group):
         pre_save.connect(_remember, sender=model, dispatch_uid="agenthost.accounts")
@@ -45,10 +45,10 @@ def _target(owner: Any) -> str:
 
 def _facts(owner: Any) -> dict[str, str]:
     names = _RIGHTS if isinstance(owner, User) else ("name",)
-    return {name: _word(getattr(owner, name)) for name in names}
+    return {name: _text(getattr(owner, name)) for name in names}
 
 
-def _word(value: object) -> str:
+def _text(value: object) -> str:
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
@@ -94,18 +94,18 @@ def _related(sender: type[Model], instance: Any, action: str, reverse: bool, mod
         owners = model._default_manager.filter(pk__in=pk_set) if reverse else [instance]
         given = {_name(instance)} if reverse else {_name(row) for row in model._default_manager.filter(pk__in=pk_set)}
         for owner in owners:
-            now = _held(sender, owner)
+            now = _names(sender, owner)
             before = now - given if what == "add" else now | given
-            _record_held(sender, owner, before, now)
+            _record_change(sender, owner, before, now)
 
 
 def _cleared(relation: type[Model], instance: Any, when: str, reverse: bool) -> None:
     """``clear`` does not name the rows, so they are read before it."""
     if when == "pre":
-        setattr(instance, _BEFORE, [(owner, _held(relation, owner)) for owner in _owners(relation, instance, reverse)])
+        setattr(instance, _BEFORE, [(owner, _names(relation, owner)) for owner in _owners(relation, instance, reverse)])
         return
     for owner, before in instance.__dict__.pop(_BEFORE, ()):
-        _record_held(relation, owner, before, _held(relation, owner))
+        _record_change(relation, owner, before, _names(relation, owner))
 
 
 def _owners(relation: type[Model], instance: Any, reverse: bool) -> list[Any]:
@@ -114,13 +114,13 @@ def _owners(relation: type[Model], instance: Any, reverse: bool) -> list[Any]:
     return list(instance.group_set.all() if relation is Group.permissions.through else instance.user_set.all())
 
 
-def _record_held(relation: type[Model], owner: Any, before: set[str], now: set[str]) -> None:
+def _record_change(relation: type[Model], owner: Any, before: set[str], now: set[str]) -> None:
     if before != now:
         kind = "groups" if relation is User.groups.through else "permissions"
         _record(_CHANGED[type(owner)], owner, f"{kind}: {_listed(before)} → {_listed(now)}")
 
 
-def _held(relation: type[Model], owner: Any) -> set[str]:
+def _names(relation: type[Model], owner: Any) -> set[str]:
     if relation is User.groups.through:
         held: Iterable[Any] = owner.groups.all()
     else:

@@ -13,12 +13,12 @@ from django.db import Error as DatabaseError
 
 from sessions_app.core.base import redaction
 from sessions_app.core.base.errors import NotReady
-from sessions_app.core.base.lock_waits import Held
+from sessions_app.core.base.lock_timeouts import LockHeld
 
 log = logging.getLogger(__name__)
 
 
-class Duty:
+class PeriodicTask:
     """One duty. Its errors are logged when they begin, when their kind changes and when they are over."""
 
     def __init__(self, name: str, do: Callable[[], Awaitable[object]]) -> None:
@@ -41,7 +41,7 @@ class Duty:
         """One round. Whatever goes wrong in it, the next one comes."""
         try:
             await self._do()
-        except Held:
+        except LockHeld:
             return
         except Exception as error:
             kind = type(error).__name__

@@ -22,11 +22,11 @@ _PATIENCE_MS = 50
 _SHORTEST_PATIENCE_MS = 1
 
 
-class Held(Exception):
+class LockHeld(Exception):
     """Somebody else holds a lock that is needed; nothing was changed."""
 
 
-class RowsHeld(Held):
+class RowLocked(LockHeld):
     """A row is locked."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class RowsHeld(Held):
 
 
 @contextmanager
-def briefly(transaction: AbstractContextManager[T]) -> Iterator[T]:
+def short(transaction: AbstractContextManager[T]) -> Iterator[T]:
     """``transaction``, in which no statement waits for a lock for more than a moment; RowsHeld if one would."""
     try:
         with transaction as opened:
@@ -42,11 +42,11 @@ def briefly(transaction: AbstractContextManager[T]) -> Iterator[T]:
             yield opened
     except OperationalError as error:
         if database.is_lock_refused(error):
-            raise RowsHeld from error
+            raise RowLocked from error
         raise
 
 
-def hardly() -> None:
+def set_shortest() -> None:
     """In a transaction that waits ``briefly``: from now on it hardly waits at all."""
     _wait_at_most(_SHORTEST_PATIENCE_MS)
 
@@ -58,7 +58,7 @@ def _wait_at_most(milliseconds: int) -> None:
 
 
 @contextmanager
-def waiting_at_most(seconds: float) -> Iterator[None]:
+def at_most(seconds: float) -> Iterator[None]:
     """Limit lock waits of all the calling thread's statements, in whatever transactions they are."""
     if connection.vendor != "postgresql":
         yield

@@ -14,13 +14,13 @@ Interrupted = Callable[[], None]
 cases what was published lately may not have arrived."""
 
 
-class Carrier(Protocol):
+class PubSub(Protocol):
     """Every method may be called from any thread and returns at once."""
 
     def publish(self, topic: str, payload: bytes) -> bool:
         """Hand it over; False if it was dropped because the carrier is down or clogged."""
 
-    def wants(self, topic: str) -> bool:
+    def may_have_subscribers(self, topic: str) -> bool:
         """Whether a payload for this topic could reach anybody; a carrier that cannot know says True."""
 
     def subscribe(self, topic: str) -> Future[bool]:

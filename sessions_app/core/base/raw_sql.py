@@ -29,7 +29,7 @@ class Statement:
     params: Sequence[Any] = ()
 
 
-_WORDS = {
+_PLACEHOLDERS = {
     "postgresql": {
         "now": "statement_timestamp()",
         "moment": "statement_timestamp() + %s * interval '1 second'",
@@ -54,9 +54,9 @@ _WORDS = {
 
 
 @lru_cache(maxsize=256)
-def written(sql: str, vendor: str) -> str:
+def rendered(sql: str, vendor: str) -> str:
     """The statement in the words of one database."""
-    for word, text in _WORDS[vendor].items():
+    for word, text in _PLACEHOLDERS[vendor].items():
         sql = sql.replace("{" + word + "}", text)
     return sql
 
@@ -70,7 +70,7 @@ def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     if connection.vendor == "postgresql":
         return _run(sql, params).fetchall()
     with connection.cursor() as cursor:
-        cursor.execute(written(sql, connection.vendor), adapted(params))
+        cursor.execute(rendered(sql, connection.vendor), adapted(params))
         return list(cursor.fetchall())
 
 
@@ -80,7 +80,7 @@ def row(sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
-def answers(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
+def rows_of_each(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
     """The rows of each, one statement after the other; on Postgres they go together in one round trip."""
     if connection.vendor != "postgresql":
         return [rows(statement.sql, statement.params) for statement in statements]
@@ -104,10 +104,10 @@ def execute(statements: Sequence[Statement]) -> None:
         return
     with connection.cursor() as cursor:
         for statement in statements:
-            cursor.execute(written(statement.sql, connection.vendor), adapted(statement.params))
+            cursor.execute(rendered(statement.sql, connection.vendor), adapted(statement.params))
 
 
-def finish(statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+def execute_and_commit(statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
     """On Postgres: the statements that end the open transaction and its COMMIT, in one round trip.
 
     Answers the last one's rows. Whatever fails, nothing is committed. Inside another transaction COMMIT is that one's.
@@ -127,17 +127,17 @@ def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
     connection.ensure_connection()
     with connection.wrap_database_errors:
         cursor: psycopg.Cursor[tuple[Any, ...]] = psycopg.Cursor(connection.connection)
-        return cursor.execute(written(sql, "postgresql"), params, prepare=True)
+        return cursor.execute(rendered(sql, "postgresql"), params, prepare=True)
 
 
 def adapted(params: Sequence[Any]) -> tuple[Any, ...]:
     """Parameters as the database takes them: SQLite knows no time with a zone and no list."""
     if connection.vendor != "sqlite":
         return tuple(params)
-    return tuple(_of_sqlite(each) for each in params)
+    return tuple(_for_sqlite(each) for each in params)
 
 
-def _of_sqlite(value: Any) -> Any:
+def _for_sqlite(value: Any) -> Any:
     if isinstance(value, datetime):
         return connection.ops.adapt_datetimefield_value(value)
     return json.dumps(value) if isinstance(value, list) else value

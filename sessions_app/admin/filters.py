@@ -30,7 +30,7 @@ class Field:
     value: str = ""
 
 
-class Narrowing(ListFilter):
+class FilterForm(ListFilter):
     """Subclasses say which fields there are (``fields``) and what each means (``narrow``)."""
 
     title = "these"
@@ -50,7 +50,7 @@ class Narrowing(ListFilter):
     def fields(self) -> list[Field]:
         raise NotImplementedError
 
-    def narrow(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         raise NotImplementedError
 
     def expected_parameters(self) -> list[str | None]:
@@ -61,7 +61,7 @@ class Narrowing(ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
         for name, value in self.given.items():
-            queryset = self.narrow(queryset, name, value)
+            queryset = self.apply(queryset, name, value)
         return queryset
 
     def choices(self, changelist: Any) -> Iterator[Any]:
