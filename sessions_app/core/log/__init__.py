@@ -1,1 +1,1 @@
-"""The log of events: the journal that stores them, the broadcast that announces them, the feeds that read them back."""
+"""The event log: the journal stores events, the broadcast announces them, the feeds deliver them to streams."""

@@ -1,7 +1,7 @@
-"""Telling other processes: what was stored, to a tenant's listeners; what to look at, to a worker.
+"""Messages between processes: announcements of stored events to a tenant's listeners, notifications to a worker.
 
-The one user of the channel layer. It promises little: a message may be lost, come twice, or late.
-Whoever listens has the journal or the turn's row to go by.
+The only user of the channel layer. Messages may be lost, duplicated or late: listeners rely on the journal or on the turn's
+row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.log.broadcast.wire import Received
 from sessions_app.core.log.journal.types import Announcement
 
-__all__ = ["Heard", "announce", "carrier_settled", "carrier_up", "dropped", "listen_tenant", "listen_worker", "tell_worker"]
+__all__ = [
+    "Received",
+    "announce",
+    "dropped_messages",
+    "listen_tenant",
+    "listen_worker",
+    "notify_worker",
+    "pubsub_up",
+    "pubsub_up_within",
+]
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +45,7 @@ _failure_logged = False
 
 
 def announce(announcements: Sequence[Announcement]) -> None:
-    """Tell the tenants' listeners in every process. From any thread or loop; never waits, never raises."""
+    """Send announcements to the tenants' listeners in every process. From any thread or loop; never waits, never raises."""
     try:
         messages: dict[int, list[dict[str, Any]]] = {}
         for announcement in announcements:
@@ -46,14 +55,14 @@ def announce(announcements: Sequence[Announcement]) -> None:
             if not layer.publish(_tenant_group(tenant), of_tenant):
                 _count_dropped()
     except Exception as error:
-        # What is announced has been stored: nothing that goes wrong here may become its writer's error.
+        # The events are stored already: a failure here must not become an error of their writer.
         _count_failure(error)
 
 
 def notify_worker(worker: str, message: dict[str, Any]) -> None:
-    """Tell a worker, if it lives and the carrier is up. From any thread or loop; never waits, never raises."""
+    """Send a message to a worker; it may be lost. From any thread or loop; never waits, never raises."""
     try:
-        if not _layer().publish(_worker_group(worker), [{"type": "worker.told", "of": message}]):
+        if not _layer().publish(_worker_group(worker), [{"type": "worker.notified", "of": message}]):
             _count_dropped()
     except Exception as error:
         _count_failure(error)
@@ -61,7 +70,7 @@ def notify_worker(worker: str, message: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def listen_worker(worker: str, callback: Callable[[dict[str, Any]], None]) -> AsyncIterator[None]:
-    """Call ``callback`` in this loop with whatever the worker is told, until the block is left."""
+    """Within the block, call ``callback`` in this loop with each message to the worker."""
     layer = _layer()
     channel = await layer.new_channel("worker")
     await layer.group_add(_worker_group(worker), channel)
@@ -73,7 +82,7 @@ async def listen_worker(worker: str, callback: Callable[[dict[str, Any]], None])
                 try:
                     callback(message["of"])
                 except Exception:
-                    log.exception("a message to worker %s was not taken", worker)
+                    log.exception("worker_message_failed worker=%s", worker)
 
     listening = supervision.task(listen(), "worker-listener")
     try:
@@ -85,21 +94,23 @@ async def listen_worker(worker: str, callback: Callable[[dict[str, Any]], None])
 
 
 class TenantListener:
-    """Hears what is announced to one tenant, from the moment ``listen_tenant`` gave it."""
+    """Receives a tenant's announcements from the moment it was returned by ``listen_tenant``."""
 
     def __init__(self, layer: ChannelLayer, channel: str) -> None:
         self._layer, self._channel = layer, channel
 
     async def receive(self) -> Received:
-        """Wait for announcements, then all that have come, up to a bound."""
+        """Wait for announcements and return all that have arrived, up to a limit."""
         messages, lost = await self._layer.receive_many(self._channel)
         return wire.from_messages(messages, missed=lost)
 
 
 @asynccontextmanager
 async def listen_tenant(tenant: int) -> AsyncIterator[TenantListener]:
-    """Entered once everything announced from now on will be heard (or the carrier is down: then the
-    listener hears that it missed something as soon as it is up)."""
+    """A listener that receives all later announcements once the block is entered.
+
+    While the pub/sub transport is down, the block is entered at once, and the listener is notified of a loss when it is up.
+    """
     layer = _layer()
     channel = await layer.new_channel("feed")
     try:
@@ -110,28 +121,28 @@ async def listen_tenant(tenant: int) -> AsyncIterator[TenantListener]:
 
 
 def pubsub_up() -> bool:
-    """Whether announcements get through. The first call may say no while the connection is being made."""
+    """Whether the pub/sub transport is connected. The first call may return False while it is still connecting."""
     return _layer().pubsub_up()
 
 
 async def pubsub_up_within(within: float) -> bool:
-    """The same, but in a fresh process first waits for the attempt to connect, at most so many seconds."""
+    """``pubsub_up``, but in a new process it waits up to ``within`` seconds for the first attempt to connect."""
     layer = _layer()
     until = time.monotonic() + within
-    while not layer.pubsub_tried() and time.monotonic() < until:  # noqa: ASYNC110  # a carrier has no loop in common with us
+    while not layer.pubsub_tried() and time.monotonic() < until:  # noqa: ASYNC110  # the transport has its own loop
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
     return layer.pubsub_up()
 
 
 def dropped_messages() -> int:
-    """How many messages this process could not hand to the carrier."""
+    """The number of messages that this process could not publish."""
     return _dropped
 
 
 def _layer() -> ChannelLayer:
     layer = channel_layers.backends.get(DEFAULT_CHANNEL_LAYER)
     if layer is None:
-        # Two threads must not make two layers: what one announces would not reach the other's listeners.
+        # Two threads must not create two layers: announcements of one would not reach the other's listeners.
         with _layer_lock:
             layer = channel_layers[DEFAULT_CHANNEL_LAYER]
     return cast("ChannelLayer", layer)
@@ -142,7 +153,7 @@ def _tenant_group(tenant: int) -> str:
 
 
 def _worker_group(worker: str) -> str:
-    # A worker's name may hold characters that a group's name may not.
+    # Worker names may contain characters that group names must not.
     return f"worker.{hashlib.blake2s(worker.encode(), digest_size=16).hexdigest()}"
 
 
@@ -156,4 +167,4 @@ def _count_failure(error: Exception) -> None:
     _count_dropped()
     if not _failure_logged:
         _failure_logged = True
-        log.error("a message could not be sent; later failures are only counted", exc_info=error)
+        log.error("broadcast_failed: later failures are only counted", exc_info=error)

@@ -1,7 +1,7 @@
-"""The channel layer: Channels' interface over a carrier, with joins that wait for the carrier's ack.
+"""The channel layer: Channels' interface over a pub/sub transport (local.py, redis.py).
 
-Stands between whoever sends or listens in this process and the carrier (local.py, redis.py). Messages
-are JSON objects. Delivery is at most once; a receiver is told when its channel lost something.
+Joining a group waits for the transport's acknowledgement. Messages are JSON objects, delivered at most once; a receiver is
+notified when its channel lost messages.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sessions_app.core.log.broadcast.pubsub import PubSub
 from sessions_app.core.log.broadcast.redis import RedisPubSub, database_number
 
 LOST = "broadcast.lost"
-"""Type of the message that a receiver finds where its channel overflowed, or the carrier was away."""
+"""The type of the message that marks lost messages, after an overflow or an outage of the transport."""
 
 
 class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no types
-    """``url`` None: within this process. Else Redis; deployments that share one differ by database number
-    or ``prefix`` (publishing ignores the number, so it is part of every topic's name).
+    """A channel layer within this process (``url`` None) or over Redis.
 
-    Group members are channels of this process. A channel without "!" is heard by whoever waits for it;
-    nothing is kept for it while nobody does. All methods may be called from any thread or loop.
+    Deployments that share a Redis need different database numbers or prefixes (publishing ignores the number, so it is part of
+    every topic's name). Group members are channels of this process. A channel without "!" is received by any process that waits
+    for it, and is not buffered while none does. All methods may be called from any thread or loop.
     """
 
     extensions = ("groups", "flush")
@@ -48,7 +48,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         self._process = secrets.token_hex(6)
         self._lock = threading.Lock()
         self._boxes: dict[str, Mailbox] = {}
-        # Replaced, never changed: a carrier's thread reads it without the lock.
+        # Replaced, never changed: the transport's thread reads it without the lock.
         self._members: dict[str, dict[str, Mailbox]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._channel_topics: set[str] = set()
@@ -63,7 +63,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
     # Sending
 
     async def send(self, channel: str, message: dict[str, Any]) -> None:
-        """To one channel, of any process. ChannelFull only where that can be known: in this process."""
+        """Send to one channel of any process. ChannelFull can be raised only for channels of this process."""
         self.require_valid_channel_name(channel)
         payload = orjson.dumps([message])
         if self._is_own(channel):
@@ -77,11 +77,11 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         self.publish(group, [message])
 
     async def group_send_many(self, group: str, messages: Sequence[dict[str, Any]]) -> None:
-        """All in one send: they arrive together and in order, or not at all."""
+        """Send several messages at once: they arrive together and in order, or not at all."""
         self.publish(group, messages)
 
     def publish(self, group: str, messages: Sequence[dict[str, Any]]) -> bool:
-        """``group_send_many`` for callers without a loop. Never waits. False if the carrier dropped it."""
+        """``group_send_many`` for callers without a loop. Never waits; False if the messages were dropped."""
         self.require_valid_group_name(group)
         topic = self._group_topic(group)
         if not messages or not self._pubsub.may_have_subscribers(topic):
@@ -91,7 +91,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
     # Receiving
 
     async def new_channel(self, prefix: str = "specific") -> str:
-        """A name that belongs to this process and can be sent to from all of them."""
+        """Create a channel of this process; all processes can send to its name."""
         channel = f"{prefix}.{self._process}!{secrets.token_hex(8)}"
         self.require_valid_channel_name(channel)
         with self._lock:
@@ -100,24 +100,27 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         return channel
 
     async def receive(self, channel: str) -> dict[str, Any]:
-        """The channel's next message; one of type ``broadcast.lost`` where some were lost."""
+        """Wait for the channel's next message; it has the type ``broadcast.lost`` where messages were lost."""
         message = await (await self._box_of(channel)).take_one()
         return {"type": LOST} if message is None else message
 
     async def receive_many(self, channel: str) -> tuple[list[dict[str, Any]], bool]:
-        """Wait for messages, then take all there are (up to a bound), and whether some were lost after them."""
+        """Wait for messages and return all that have arrived, up to a limit, and whether some were lost after them."""
         return await (await self._box_of(channel)).take()
 
     def forget(self, channel: str) -> None:
-        """Nobody will receive on this channel any more."""
+        """Remove a channel of this process."""
         with self._lock:
             self._forget(channel)
 
     # Groups
 
     async def group_add(self, group: str, channel: str) -> None:
-        """Returns once everything sent to the group from now on arrives. While the carrier is down it
-        returns at once: the group is joined before the carrier is up again, and then told of a loss."""
+        """Join a group; returns when all later messages to it will arrive.
+
+        While the transport is down it returns at once: the group is joined before the transport is up again, and the channel is
+        notified of a loss then.
+        """
         self.require_valid_group_name(group)
         self.require_valid_channel_name(channel)
         if "!" in channel and not self._is_own(channel):
@@ -145,7 +148,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         return self._pubsub.tried()
 
     async def flush(self) -> None:
-        """Forget every channel and group of this process."""
+        """Remove all channels and groups of this process."""
         with self._lock:
             for topic in [*self._members, *self._channel_topics]:
                 self._pubsub.unsubscribe(topic)
@@ -153,10 +156,10 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
             self._channel_topics.clear()
 
     def close(self) -> None:
-        """End the carrier's thread and connection. The layer is of no use afterwards."""
+        """Close the transport. The layer cannot be used afterwards."""
         self._pubsub.close()
 
-    # What the carrier calls, from its own thread
+    # Called by the transport, from its own thread
 
     def _deliver(self, topic: str, payload: bytes) -> None:
         members = self._members.get(topic)
@@ -195,7 +198,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         with self._lock:
             box = self._boxes.get(channel)
             if box is None:
-                # A channel of ours without a box was forgotten, and what was sent to it since is lost.
+                # A channel of this process without a box was removed, and messages to it since then are lost.
                 box = self._boxes[channel] = self._new_box(lost=self._is_own(channel))
         if not self._is_own(channel):
             await self._subscribe_channel(channel)
@@ -219,7 +222,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
             self._members[topic] = members
         else:
             del self._members[topic]
-            # Under the lock, so that the carrier hears of joins and leaves in the order they happened.
+            # Under the lock, so that the transport gets joins and leaves in their order.
             self._pubsub.unsubscribe(topic)
 
     def _forget(self, channel: str) -> None:

@@ -1,4 +1,4 @@
-"""The carrier inside one process: a payload goes straight to the layer that published it."""
+"""The pub/sub transport within one process, used without Redis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sessions_app.core.log.broadcast.pubsub import Deliver
 
 
 class LocalPubSub:
-    """Nothing to reach, so it is always up and a subscription holds at once."""
+    """Delivers payloads directly. It is always up, and subscriptions are active immediately."""
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver

@@ -1,4 +1,4 @@
-"""A bounded queue that any thread fills and any loop waits on."""
+"""A bounded queue that any thread can fill and any loop can wait on."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 import orjson
 
 _A_TAKE = 256 * 1024
-"""Bytes decoded in one go; more would hold the receiving loop for milliseconds."""
+"""Bytes decoded at once; more would block the receiving loop for milliseconds."""
 
 
 class Mailbox:
-    """Holds payloads (JSON arrays of messages) for one channel.
+    """The queue of payloads (JSON arrays of messages) of one channel.
 
-    What does not fit is dropped, and the receiver is told that something was lost, at the place in
-    the order where it was. Decoding happens in the receiver's loop, so a carrier's thread only appends.
+    Payloads that do not fit are dropped, and the receiver is notified at their place in the order. Payloads are decoded in the
+    receiver's loop, so the transport's thread only appends.
     """
 
     def __init__(self, capacity: int, max_bytes: int, *, lost: bool = False) -> None:
         self._capacity, self._max_bytes = capacity, max_bytes
         self._lock = threading.Lock()
-        # None: something was lost here. Never two of them in a row.
+        # None marks lost messages; never two in a row.
         self._payloads: deque[bytes | None] = deque([None] if lost else [])
         self._bytes = 0
         self._decoded: deque[dict[str, Any]] = deque()
@@ -32,7 +32,7 @@ class Mailbox:
         self._last_take = time.monotonic()
 
     def put(self, payload: bytes) -> bool:
-        """False if it was dropped."""
+        """Add a payload; False if it was dropped."""
         with self._lock:
             fits = len(self._payloads) < self._capacity and self._bytes + len(payload) <= self._max_bytes
             if fits or not self._bytes:
@@ -46,18 +46,18 @@ class Mailbox:
         return put
 
     def mark_lost(self) -> None:
-        """Messages for this channel may have been lost on their way."""
+        """Record that messages for this channel may have been lost."""
         with self._lock:
             self._note_loss()
         self._wake()
 
     def idle_seconds(self) -> float:
-        """How long nobody has received here; 0 while somebody waits."""
+        """The time since the last receive; 0 while a receiver waits."""
         with self._lock:
             return 0.0 if self._waiters else time.monotonic() - self._last_take
 
     async def take(self) -> tuple[list[dict[str, Any]], bool]:
-        """Wait, then all the messages there are, up to a bound, and whether some were lost after them."""
+        """Wait for messages and return all of them, up to a limit, and whether some were lost after them."""
         while True:
             lost = False
             popped: list[bytes] = []
@@ -81,7 +81,7 @@ class Mailbox:
             await self._wait()
 
     async def take_one(self) -> dict[str, Any] | None:
-        """Wait for one message; None stands where some were lost."""
+        """Wait for one message; None where messages were lost."""
         while True:
             with self._lock:
                 self._last_take = time.monotonic()
@@ -119,7 +119,7 @@ class Mailbox:
                     self._waiters.remove((loop, woken))
                 news = self._has_news()
             if not waits and news and woken.cancelled():
-                # This one was woken and gave up before it could look: the news is for the next.
+                # This receiver was woken but cancelled before it could read: wake the next one.
                 self._wake()
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What brings payloads to the processes of a deployment: the seam between the layer and its carriers."""
+"""The interface of a pub/sub transport between processes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from concurrent.futures import Future
 from typing import Protocol
 
 Deliver = Callable[[str, bytes], None]
-"""Takes a topic and a payload. Called from any thread, never waits, never raises."""
+"""Receives a topic and a payload. Called from any thread; never waits, never raises."""
 
 Interrupted = Callable[[], None]
-"""Told when the carrier goes down, and again when it is back with every topic subscribed: in both
-cases what was published lately may not have arrived."""
+"""Called when the transport goes down, and when it is up again with all topics subscribed: in both cases recent messages may
+have been lost."""
 
 
 class PubSub(Protocol):
-    """Every method may be called from any thread and returns at once."""
+    """A pub/sub transport. Every method may be called from any thread and returns immediately."""
 
     def publish(self, topic: str, payload: bytes) -> bool:
-        """Hand it over; False if it was dropped because the carrier is down or clogged."""
+        """Publish a payload; False if it was dropped because the transport is down or its buffer is full."""
 
     def may_have_subscribers(self, topic: str) -> bool:
-        """Whether a payload for this topic could reach anybody; a carrier that cannot know says True."""
+        """Whether the topic may have subscribers; True if that is not known."""
 
     def subscribe(self, topic: str) -> Future[bool]:
-        """Done once whatever is published from now on arrives: True. False if the carrier is down:
-        then the topic is subscribed before the carrier says that it is back."""
+        """The future is True once all later payloads arrive. It is False if the transport is down: the topic is then subscribed
+        before the transport is up again."""
 
     def unsubscribe(self, topic: str) -> None: ...
 
     def up(self) -> bool: ...
 
     def tried(self) -> bool:
-        """Whether the first attempt to connect has ended; before that ``up`` is no news."""
+        """Whether the first attempt to connect has ended; before that, ``up`` means nothing."""
 
     def close(self) -> None: ...

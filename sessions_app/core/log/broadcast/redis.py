@@ -1,9 +1,9 @@
-"""The carrier over Redis pub/sub: one connection a process, held by a thread of its own.
+"""The pub/sub transport over Redis: one connection per process, in its own thread.
 
-The connection speaks RESP3 (Redis 6 or newer), so that it can subscribe as well as publish. It is driven
-here rather than by redis-py's asynchronous client, which takes about twice the CPU a message (docs/decisions);
-redis-py reads the URL, and hiredis parses and packs. Nothing waits for Redis: while it is away, what would
-be published is dropped and counted, and readers live on the journal.
+The connection uses RESP3 (Redis 6 or newer), so it can both subscribe and publish. It is implemented here because redis-py's
+asynchronous client takes about twice the CPU per message (docs/decisions/0006); redis-py parses the URL, and hiredis parses
+and packs messages. Nothing waits for Redis: while it is unreachable, messages are dropped and counted, and feeds read the
+journal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def database_number(url: str) -> int:
 
 
 class RedisPubSub:
-    """Starts its thread when first used. Reconnects for ever, and subscribes again before it says it is up."""
+    """Starts its thread on first use. Reconnects forever, and subscribes to all topics again before it is up."""
 
     def __init__(self, url: str, deliver: Deliver, interrupted: Interrupted) -> None:
         self._address = _address(url)
@@ -58,11 +58,11 @@ class RedisPubSub:
         self._closed = False
         self._stopped = False
         self._up = False
-        self._down = False  # Neither up nor down: the first connection is being made.
+        self._down = False  # Neither up nor down while the first connection is being opened.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._flush_is_due = False
-        # Of the thread's loop alone:
+        # Used only in the thread's loop:
         self._topics: set[str] = set()
         self._connection: _Connection | None = None
         self._pending_subscriptions: list[Future[bool]] = []
@@ -125,7 +125,7 @@ class RedisPubSub:
                     main = partial(self._main, self._loop)
                     self._thread = supervision.thread(main, "broadcast", may_return=lambda: self._stopped)
                     self._thread.start()
-                    # A daemon thread would be cut off in the middle of something at exit.
+                    # A daemon thread would be killed in the middle of its work at exit.
                     atexit.register(self.close)
                 loop = self._loop
         try:
@@ -163,7 +163,7 @@ class RedisPubSub:
                     async with asyncio.timeout(_CONNECT_SECONDS):
                         await self._connect(connection)
                 except Exception as error:
-                    # Whatever it is, streams live on the journal meanwhile, and the next attempt may succeed.
+                    # Any error: feeds read the journal meanwhile, and the next attempt may succeed.
                     self._went_down(error)
                 else:
                     retry = _FIRST_RETRY_SECONDS
@@ -173,7 +173,7 @@ class RedisPubSub:
                 self._connection = None
                 connection.abort()
                 await asyncio.wait([connection.lost])
-            await asyncio.sleep(retry * random.uniform(0.5, 1.0))  # noqa: S311  # so that processes do not come back as one
+            await asyncio.sleep(retry * random.uniform(0.5, 1.0))  # noqa: S311  # so that processes do not reconnect all at once
             retry = min(retry * 2, _LAST_RETRY_SECONDS)
 
     async def _connect(self, connection: _Connection) -> None:
@@ -192,7 +192,7 @@ class RedisPubSub:
         if "password" in address:
             hello += ["AUTH", address.get("username") or "default", address["password"]]
         await connection.ask(*hello, "SETNAME", "agenthost-broadcast")
-        # From here new subscriptions go out by themselves, in order behind these.
+        # From here on, new subscriptions are sent directly, after these.
         self._connection = connection
         await asyncio.gather(*connection.subscribe(self._topics))
         self._settle(subscribed=True)
@@ -201,7 +201,7 @@ class RedisPubSub:
         was_down, self._down, self._up = self._down, False, True
         self._flush()
         if was_down:
-            log.info("announcements: Redis is back")
+            log.info("redis_pubsub_up: announcements arrive again")
             self._interrupted()
 
     def _went_down(self, error: BaseException | None) -> None:
@@ -211,7 +211,7 @@ class RedisPubSub:
             self._outbox_bytes = 0
         self._settle(subscribed=False)
         if not was_down:
-            log.warning("announcements: Redis is away (%s); streams live on the journal until it is back", error)
+            log.warning("redis_pubsub_down: streams poll the journal until Redis is back (%s)", error)
             self._interrupted()
 
     def _subscribe(self, topic: str, pending: Future[bool]) -> None:
@@ -225,7 +225,7 @@ class RedisPubSub:
             self._pending_subscriptions.append(pending)
 
     def _settle(self, *, subscribed: bool) -> None:
-        """Answer those who subscribed while the first connection was being made."""
+        """Resolve the subscriptions that were requested while the first connection was being opened."""
         pending, self._pending_subscriptions = self._pending_subscriptions, []
         for future in pending:
             _settle(future, subscribed=subscribed)
@@ -249,13 +249,13 @@ class RedisPubSub:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: commands go out, and each answer finds who asked, in order."""
+    """One connection. Answers are matched to commands by their order."""
 
     def __init__(self, deliver: Deliver, unclogged: Callable[[], None]) -> None:
         self._deliver, self._unclogged = deliver, unclogged
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
-        # None: a publication, whose answer nobody waits for. Messages come in between and answer nothing.
+        # None: a PUBLISH, whose answer is ignored. Messages arrive in between and are not answers.
         self._expected: deque[asyncio.Future[Any] | None] = deque()
         self._received_something = False
         self._refusal_logged = False
@@ -269,7 +269,7 @@ class _Connection(asyncio.Protocol):
         return answer
 
     def subscribe(self, topics: Iterable[str]) -> list[asyncio.Future[Any]]:
-        """One future for each topic. A refusal refuses all and is the end of the connection."""
+        """One future per topic. If Redis refuses one, the connection is closed."""
         topics = list(topics)
         return self._send(("SUBSCRIBE", *topics), len(topics)) if topics else []
 
@@ -282,7 +282,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"".join(commands))
 
     async def watch(self) -> BaseException | None:
-        """Until the connection is lost: returns why. A silent one is asked, and given up without an answer."""
+        """Wait until the connection is lost, and return the reason. A silent connection is pinged, then closed."""
         asked = False
         while not self.lost.done():
             await asyncio.wait([self.lost], timeout=_PING_SECONDS)
@@ -306,7 +306,7 @@ class _Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(answers)]
         for future in futures:
-            # Whoever gave up waiting need not hear of a failure.
+            # If the caller was cancelled, the error is not needed.
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self._transport is None or self.lost.done():
             for future in futures:
@@ -316,7 +316,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_packed(*words))
         return futures
 
-    # What the transport calls
+    # Called by asyncio's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -350,13 +350,13 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, reply: object) -> None:
         if not self._expected:
-            self._give_up(hiredis.ProtocolError("an answer that nobody asked for"))
+            self._give_up(hiredis.ProtocolError("an unexpected answer"))
             return
         asked = self._expected.popleft()
         if asked is None:
             if isinstance(reply, hiredis.ReplyError) and not self._refusal_logged:
                 self._refusal_logged = True
-                log.warning("announcements: Redis refuses to publish (%s)", reply)
+                log.warning("redis_publish_refused: %s", reply)
         elif isinstance(reply, hiredis.ReplyError):
             if not asked.done():
                 asked.set_exception(reply)
@@ -379,7 +379,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _settle(pending: Future[bool], *, subscribed: bool) -> None:
-    """Answer who waits for a topic, unless they have gone: whoever joins may be cancelled at any moment."""
+    """Resolve a subscription, unless its caller was cancelled."""
     with contextlib.suppress(InvalidStateError):
         pending.set_result(subscribed)
 

@@ -1,4 +1,4 @@
-"""Announcements as messages of the channel layer, there and back. Pure."""
+"""Conversion between announcements and messages of the channel layer. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sessions_app.core.log.journal.types import Announcement, Event, SessionItem
 
 TYPE = "announcement"
 MAX_DATA = 1024 * 1024
-"""Characters of events in one announcement. Beyond it only the number goes out and feeds read the
-journal: Redis cuts off a subscriber with too much unread, and our own queues are bounded."""
+"""The maximum characters of events in one announcement. A larger one is sent without its events, and feeds read the journal:
+Redis disconnects subscribers with too much unread data, and our queues are bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a listener heard: announcements in the order of arrival. ``missed``: something did not arrive."""
+    """Received announcements, in the order of arrival. ``missed``: some may have been lost."""
 
     announcements: list[Announcement]
     missed: bool
@@ -32,7 +32,7 @@ def from_messages(messages: Iterable[dict[str, Any]], *, missed: bool) -> Receiv
     announcements = []
     for message in messages:
         if message.get("type") != TYPE:
-            continue  # A newer release may say more than we know.
+            continue  # A newer release may send other types.
         tenant, before, upto, items = message["of"]
         if items is None:
             missed = True

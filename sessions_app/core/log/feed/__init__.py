@@ -1,8 +1,7 @@
-"""Replay, then live: how a stream follows a session, and a face with many of them its whole tenant.
+"""Feeds: replay of stored events, then live events, for one session or for a whole tenant.
 
-Stands between the journal, which has everything, and broadcast, which is quick and may lose something.
-A reader is given each event once and in order, whatever becomes of announcements. It gives out events
-as they are stored; what they mean on a wire is the faces' business.
+A feed combines the journal, which is complete, with broadcast, which is fast but may lose messages. A reader gets each event
+once and in order, even if announcements are lost. Faces convert the events to their protocol.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _open = 0
 
 @asynccontextmanager
 async def follow(tenant: int, session: int, after: int) -> AsyncIterator[SessionReader]:
-    """A reader of the session's events behind ``after``. Raises PositionPruned if they are not all kept.
+    """A reader of the session's events after ``after``. Raises PositionPruned if some of them were deleted.
 
-    The caller has made sure that the session is the tenant's, and that its thread holds no connection.
+    The caller has checked that the session belongs to the tenant, and its thread holds no database connection.
     """
     _count(1)
     try:
@@ -44,7 +43,7 @@ async def follow(tenant: int, session: int, after: int) -> AsyncIterator[Session
 
 @asynccontextmanager
 async def follow_tenant(tenant: int, follower: TenantFollower) -> AsyncIterator[None]:
-    """Within the block the follower is given all of the tenant's events behind its position."""
+    """Within the block the follower gets all of the tenant's events after its position."""
     _count(1)
     try:
         loops_hub = hub.current()
@@ -58,7 +57,7 @@ async def follow_tenant(tenant: int, follower: TenantFollower) -> AsyncIterator[
 
 
 def streams_open() -> int:
-    """How many readers this process has, in all its loops."""
+    """The number of open readers and followers of this process."""
     return _open
 
 

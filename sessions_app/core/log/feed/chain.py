@@ -1,7 +1,6 @@
-"""One session's events for one reader: in order, each once, in bounded memory. Pure.
+"""Orders one session's events for one reader: each once, in bounded memory. Pure.
 
-An event is known to follow because its announcement names the session's number before it, so nothing
-of other sessions is waited for.
+An announcement contains the number of the session's previous event, so the order does not depend on other sessions.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ from collections.abc import Sequence
 from sessions_app.core.log.journal.types import Event, SessionItem
 
 _EVENT_BYTES = 100
-"""What an event without its data counts against the bound."""
+"""Approximate per-event overhead in bytes."""
 
 
 class SessionChain:
-    """``given``: what the reader has taken. ``position``: the last event queued for it. ``covered``: all
-    of the session's events up to this number are queued or given (never below ``position``).
+    """The queue between the announcements of a session and its reader.
 
-    It begins ``behind``: the journal has to be read. It falls behind again when the queue overflows,
-    and then takes nothing until the next read.
+    ``delivered``: the last event that the reader has taken. ``position``: the last event in the queue. ``covered``: all of the
+    session's events up to this number are queued or delivered (never below ``position``).
+
+    It starts ``behind``: the journal must be read. It is behind again when the queue overflows, and then accepts nothing
+    until the next read.
     """
 
     def __init__(self, after: int, max_events: int = 1000, max_bytes: int = 512 * 1024) -> None:
@@ -42,7 +43,7 @@ class SessionChain:
         return bool(self._ready)
 
     def drain(self) -> list[Event]:
-        """Everything that is queued; it counts as given."""
+        """Take everything from the queue."""
         events = list(self._ready)
         self._ready.clear()
         self._ready_bytes = 0
@@ -53,15 +54,15 @@ class SessionChain:
     # Live
 
     def go_live(self) -> None:
-        """Nothing has to be read: whatever follows the position will be offered."""
+        """Accept live events without reading the journal: all events after the position will be offered."""
         self.behind = False
 
     def offer(self, item: SessionItem) -> None:
-        """All of the session's events after ``item.prev`` up to its last."""
+        """Accept announced events: all of the session's events from ``item.prev`` to the last of the item."""
         if self._reading:
             self._hold(item)
         elif self.behind:
-            pass  # The next read finds it: it is in the journal.
+            pass  # The next read of the journal finds it.
         elif item.prev <= self.covered:
             self._queue(item.events)
             self._release()
@@ -69,7 +70,7 @@ class SessionChain:
             self._hold(item)
 
     def advance(self, upto: int) -> None:
-        """All of the session's events up to this number have been offered."""
+        """Called when all of the session's events up to this number have been offered."""
         if not self.behind and upto > self.covered:
             self.covered = upto
             self._release()
@@ -77,12 +78,12 @@ class SessionChain:
     # Reading the journal: begin_read, the read from ``position``, then end_read or abandon_read
 
     def begin_read(self) -> None:
-        """From here on what is offered is kept, because the read may not see it."""
+        """Keep offered events from now on, because the read may not see them."""
         self._reading = True
         self._discard_held()
 
     def end_read(self, events: Sequence[Event], counter: int, *, more: bool) -> None:
-        """What was read. Without ``more`` it is everything up to ``counter``."""
+        """Queue the events that were read. Without ``more`` they are all events up to ``counter``."""
         self._reading = False
         for event in events:
             self._append(event)
@@ -98,7 +99,7 @@ class SessionChain:
         self._discard_held()
 
     def rewind(self) -> None:
-        """Take back what is queued: it is to be read again from what was given."""
+        """Discard the queue: its events are read again, starting after the delivered ones."""
         self._ready.clear()
         self._ready_bytes = 0
         self.position = self.covered = self.delivered
@@ -134,7 +135,7 @@ class SessionChain:
             self._held_bytes += size
 
     def _release(self) -> None:
-        """Queue what is held and follows now."""
+        """Queue the held events that follow now."""
         while not self.behind and self._held and self._held[0][0] <= self.covered:
             item = heapq.heappop(self._held)[2]
             self._held_bytes -= _size(item)

@@ -1,4 +1,4 @@
-"""All of a tenant's events for one taker, in the tenant's order."""
+"""Delivers a tenant's events, in order, to one callback."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ if TYPE_CHECKING:
     from sessions_app.core.log.feed.tenant import TenantFeed
 
 Deliver = Callable[[Sequence[Event], int], None]
-"""Is called in the loop with the events that follow and the number up to which they are all there are."""
+"""Called in the loop with the next events and the number up to which they are complete."""
 
 
 class TenantFollower:
-    """Gives each event once, as soon as everything before it has been given. It keeps nothing: ``take`` deals with
-    the events before it returns, and does not raise.
+    """Delivers each event once, as soon as everything before it was delivered, and buffers nothing.
 
-    ``position``: everything up to this number was given. ``lost`` is called when a crash of the database took
-    something that was given: nobody who saw it can go on. ``ended`` is called when the feed has failed: nothing
-    more is given, and the next follower gets another feed.
+    ``deliver`` processes the events before it returns, and does not raise. ``position``: everything up to this number was
+    delivered. ``lost`` is called when a database crash lost delivered events: clients that received them cannot continue.
+    ``ended`` is called when the feed has failed: nothing more is delivered, and the next follower gets another feed.
     """
 
-    def __init__(self, take: Deliver, lost: Callable[[], None], ended: Callable[[], None]) -> None:
+    def __init__(self, deliver: Deliver, lost: Callable[[], None], ended: Callable[[], None]) -> None:
         self.position = 0
-        self._take, self._lost, self._ended = take, lost, ended
+        self._deliver, self._lost, self._ended = deliver, lost, ended
         self._feed: TenantFeed | None = None
 
     def begin(self, feed: TenantFeed) -> None:
-        """From here on; the feed is founded."""
+        """Start at the feed's position; the feed is established."""
         self._feed, self.position = feed, feed.position
 
     def expect(self, counter: int) -> None:
-        """The journal is known to have got this far; if nothing is heard of it soon, it is read."""
+        """The journal has events up to this number; if they are not announced soon, the feed reads them."""
         if self._feed is not None:
             self._feed.expect(counter)
 
@@ -42,7 +41,7 @@ class TenantFollower:
     def take(self, events: Sequence[Event], upto: int) -> None:
         if self._feed is not None and upto > self.position:
             self.position = upto
-            self._take(events, upto)
+            self._deliver(events, upto)
 
     def end(self) -> None:
         self._ended()

@@ -1,4 +1,4 @@
-"""The feeds of one loop, and the look at their tenants' counters that finds what no announcement told."""
+"""The feeds of one loop, and the polling of their tenants' counters, which finds events whose announcement was lost."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.25
 _TICKS_WHILE_UP = 4
 LINGER_SECONDS = 30.0
-"""How long a feed without readers stays: the next turn of a conversation comes soon, and joining anew costs
-a word to the carrier and a read of the journal."""
+"""How long a feed without readers stays open: the next turn of a conversation comes soon, and subscribing again costs a
+round trip to Redis and a read of the journal."""
 
 
 class Hub:
-    """Makes a tenant's feed when its first reader comes and closes it some time after the last one has left."""
+    """Opens a tenant's feed for its first reader and closes it some time after the last one has left."""
 
     def __init__(self) -> None:
         self._feeds: dict[int, TenantFeed] = {}
@@ -44,7 +44,7 @@ class Hub:
             self._close_later(feed)
 
     async def follow(self, tenant: int, follower: TenantFollower) -> TenantFeed:
-        """The follower is given everything from the feed's position on; whoever gets the feed calls ``unfollow``."""
+        """Let the follower get everything after the feed's position; the caller must call ``unfollow`` at the end."""
         feed = self._feed(tenant)
         feed.add_follower(follower)
         try:
@@ -67,7 +67,7 @@ class Hub:
             self._closing.pop(tenant).cancel()
         feed = self._feeds.get(tenant)
         if feed is not None and not feed.is_listening:
-            # It has failed. Its readers were told and leave one by one.
+            # It has failed. Its readers were notified and leave one by one.
             feed.close()
             feed = None
         if feed is None:
@@ -78,7 +78,7 @@ class Hub:
 
     def _close_later(self, feed: TenantFeed) -> None:
         if self._feeds.get(feed.tenant) is not feed:
-            # It failed, and was replaced.
+            # It has failed and was replaced.
             return
         loop = asyncio.get_running_loop()
         self._closing[feed.tenant] = loop.call_later(LINGER_SECONDS, self._close, feed)
@@ -92,7 +92,7 @@ class Hub:
             self._polling = None
 
     async def _poll(self) -> None:
-        """One query for all tenants: every second, every tick while the carrier is down."""
+        """Query the counters of all tenants every second, and every tick while the pub/sub transport is down."""
         ticks = 0
         failing = False
         while True:
@@ -107,12 +107,12 @@ class Hub:
                 counters = await database.run(journal.counters, tenants)
             except (DatabaseError, NotReady) as error:
                 if not failing:
-                    log.warning("the tenants' counters could not be read: %s", error)
+                    log.warning("feed_poll_failed: the tenants' counters could not be read: %s", error)
                 failing = True
                 continue
             failing = False
             for tenant, counter in counters.items():
-                # Asked for by number and not by feed: it may have been closed and made anew meanwhile.
+                # Looked up again, because the feed may have been closed and reopened meanwhile.
                 feed = self._feeds.get(tenant)
                 if feed is not None:
                     self._compare(feed, counter, at_once=down)

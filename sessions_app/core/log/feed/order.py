@@ -1,4 +1,4 @@
-"""A tenant's announcements put into the tenant's order. Pure: no clock, no waiting, no rows."""
+"""Puts a tenant's announcements into order. Pure: no clock, no waiting, no rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from sessions_app.core.log.journal.types import Announcement, Event
 
 
 class TenantOrder:
-    """Knows up to which number everything has been heard, and parks what came before its turn.
+    """Tracks the number up to which all announcements have arrived, and parks those that arrive too early.
 
-    ``position`` moves over announcements that follow on each other and over what was read from the
-    journal. A hole is a number that something parked has behind it: the announcement in between is
-    late or lost.
+    ``position`` advances over consecutive announcements and over events that were read from the journal. A hole is a missing
+    announcement before a parked one: it is late or lost.
     """
 
     def __init__(self, position: int, max_parked: int = 2000) -> None:
@@ -28,16 +27,18 @@ class TenantOrder:
 
     @property
     def hole_since(self) -> float | None:
-        """When the oldest sign of the present hole came; None if there is no hole."""
+        """When the oldest parked announcement arrived; None if there is no hole."""
         return min((came for _, came, _, _ in self._parked), default=None)
 
     def accept(self, announcement: Announcement, now: float) -> list[Announcement]:
-        """What can be given out now, in order. An announcement may begin before the position: of its
-        events only those are new that the caller has not given out yet."""
+        """The announcements that can be delivered now, in order.
+
+        An announcement may begin before the position: the caller must skip events that it has delivered already.
+        """
         if announcement.upto <= self.position:
             return []
         if announcement.before > self.position:
-            # With too many parked the hole is read from the journal anyway, and this one with it.
+            # With too many parked ones, the hole and this one are read from the journal anyway.
             if len(self._parked) < self._max_parked:
                 self._count += 1
                 heapq.heappush(self._parked, (announcement.before, now, self._count, announcement))
@@ -46,7 +47,7 @@ class TenantOrder:
         return [announcement, *self._released()]
 
     def read_through(self, upto: int) -> list[Announcement]:
-        """The journal was read from the position or before it up to here. What of the parked follows."""
+        """The journal was read from the position up to this number; returns the parked announcements that follow."""
         self.position = max(self.position, upto)
         return self._released()
 
@@ -61,6 +62,6 @@ class TenantOrder:
 
 
 def in_order(announcement: Announcement, after: int) -> list[Event]:
-    """An announcement's events behind a number, over all sessions, in the tenant's order."""
+    """An announcement's events after a number, of all sessions, in the tenant's order."""
     events = [event for item in announcement.items for event in item.events if event.seq > after]
     return sorted(events, key=lambda event: event.seq)

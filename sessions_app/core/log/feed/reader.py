@@ -1,4 +1,4 @@
-"""One stream's way to a session's events: what is stored first, then what happens."""
+"""Reads a session's events for one stream: first the stored ones, then live ones."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _RETRY_SECONDS = 1.0
 
 
 class SessionReader:
-    """Belongs to one loop and one consumer. Whatever the consumer does, memory stays bounded: a reader
-    that overflowed reads the journal when its consumer comes back."""
+    """The reader of one consumer, in one loop, with bounded memory: after an overflow it reads the journal again."""
 
     def __init__(self, feed: TenantFeed, session: int, after: int) -> None:
         self.session = session
@@ -38,11 +37,10 @@ class SessionReader:
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self, timeout: float | None) -> list[Event] | None:
-        """The events that follow, in order, each once; None if there were none for ``timeout`` seconds.
+        """The next events, in order and each once; None if there were none for ``timeout`` seconds.
 
-        Raises PositionPruned if what follows is not kept any more, or a crash of the database took what
-        this reader was given, or its feed has failed: another reader may go on from there. While the database
-        is away there is no news.
+        Raises PositionPruned if the next events were deleted, if a database crash lost events that were delivered, or if the
+        feed has failed (another reader may continue from this position). While the database is down there are no events.
         """
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
@@ -59,7 +57,7 @@ class SessionReader:
                     try:
                         await self.read()
                     except (DatabaseError, NotReady) as error:
-                        log.warning("a stream could not read the journal and will try again: %s", error)
+                        log.warning("stream_read_failed: it is tried again: %s", error)
                         self._read_again_at = loop.time() + _RETRY_SECONDS
                     continue
                 wake_at = self._read_again_at if until is None else min(until, self._read_again_at)
@@ -68,7 +66,7 @@ class SessionReader:
             await self._wait(wake_at)
 
     async def read(self) -> None:
-        """Queue what the journal has, or the first page of it. Nothing may be queued when this is called."""
+        """Read the next page from the journal into the queue, which must be empty."""
         self._chain.begin_read()
         try:
             page = await database.run_for(
@@ -78,21 +76,21 @@ class SessionReader:
             self._chain.abandon_read()
             raise
         self._feed.establish(page.counter)
-        # The feed answers for everything behind its base; a read that saw less leaves something to nobody.
+        # The feed offers everything after its base. If this read ended before the base, another read must follow.
         self._chain.end_read(page.events, page.counter, more=page.more or page.counter < self._feed.base)
 
     def interrupt(self) -> None:
-        """``next`` returns at once, with nothing, now and from here on."""
+        """Let ``next`` return None immediately, now and from now on."""
         self._interrupted = True
         if self._waiter is not None:
             _set(self._waiter)
 
     # What the feed calls
 
-    def begin(self, heard: Iterable[SessionItem], upto: int) -> None:
-        """Follow without reading: ``heard`` is all that came behind the reader's position, up to ``upto``."""
+    def begin(self, items: Iterable[SessionItem], upto: int) -> None:
+        """Start without reading the journal: ``items`` are all events after the reader's position, up to ``upto``."""
         self._chain.go_live()
-        for item in heard:
+        for item in items:
             self._chain.offer(item)
         self._chain.advance(upto)
 
@@ -109,7 +107,7 @@ class SessionReader:
         return self._chain.delivered
 
     def check_gaps(self, gaps: Iterable[Gap]) -> None:
-        """Some numbers were lost after they had been shown. Whoever was given one of them cannot go on."""
+        """Check numbers that were lost in a crash: a reader that has delivered one of them cannot continue."""
         for gap in gaps:
             if gap.after < self._chain.delivered <= gap.upto:
                 self._position_lost = True

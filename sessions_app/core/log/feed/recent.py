@@ -1,4 +1,4 @@
-"""What a feed has heard last, so that a reader that begins there need not read the journal. Pure."""
+"""The recent announcements of a feed, from which new readers can start without reading the journal. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sessions_app.core.log.journal.types import Announcement, SessionItem
 
 _ITEM_BYTES = 200
 _EVENT_BYTES = 100
-"""What an item and an event without its data count against the bound."""
+"""Approximate overhead per item and per event in bytes."""
 
 
 class Recent:
-    """All announcements heard that reach beyond ``since``, in the order of their arrival."""
+    """All received announcements that reach beyond ``since``, in the order of arrival, in bounded memory."""
 
     def __init__(self, since: int, max_bytes: int = 256 * 1024) -> None:
         self.since = since
@@ -32,7 +32,7 @@ class Recent:
             self.since = max(self.since, oldest.upto)
 
     def forget(self, upto: int) -> None:
-        """What was not heard but read from the journal, up to this number, is not remembered."""
+        """Events up to this number were read from the journal instead of announced: drop everything before them."""
         if upto > self.since:
             self.since = upto
             self._announcements = deque(
@@ -41,5 +41,5 @@ class Recent:
             self._bytes = sum(size for _, size in self._announcements)
 
     def of(self, session: int) -> list[SessionItem]:
-        """All that was heard of the session behind ``since``; it may reach back before it."""
+        """All received items of the session after ``since``; the first may begin before it."""
         return [item for announcement, _ in self._announcements for item in announcement.items if item.session == session]

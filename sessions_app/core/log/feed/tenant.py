@@ -1,14 +1,12 @@
-"""What one process follows of one tenant: announcements live, and the journal where they fail.
+"""A tenant's feed in one loop: live announcements, completed from the journal when some are lost.
 
-A feed joins its tenant's group and waits for the ack; only then its readers read the journal. So
-whatever is stored after a read is announced to the feed, or found missing: by a hole in the numbers,
-by the carrier's word that something was lost, or by the tenant's counter, which hub.py looks at.
-A reader that begins where the feed remembers everything since, as one of a turn just accepted does,
-reads nothing.
+A feed subscribes to its tenant's group and waits for the acknowledgement; only then its readers read the journal. So every
+event that is stored after a read is announced to the feed, or its loss is detected: by a hole in the numbers, by a loss
+that the pub/sub transport reports, or by the tenant's counter, which hub.py polls. A reader whose position is still covered
+by the feed's recent announcements, as after a turn was just accepted, reads nothing.
 
-Readers of sessions follow their session's chain and are offered everything as it comes. The feed keeps
-the tenant's order besides (``order``): its position is how far everything is known to have arrived, and
-what it releases is what a reader of all the tenant's sessions is to be given.
+Each reader of a session is offered announcements as they arrive and orders them with its own chain. For followers of the
+whole tenant the feed keeps the tenant's order (``order``): its position is the number up to which everything has arrived.
 """
 
 from __future__ import annotations
@@ -34,12 +32,12 @@ _HOLE_SECONDS = 0.05
 _PAGE = 1000
 _MAX_EARLY = 2000
 _ERA_BITS = 20
-"""After a crash of the database a counter goes on behind the next multiple of 2^20 (see the journal),
-so numbers on both sides of one may have a gap between them."""
+"""After a database crash a counter continues after the next multiple of 2^20 (see the journal), so there may be a gap
+between numbers on both sides of such a multiple."""
 
 
 class TenantFeed:
-    """Lives in one loop, from its tenant's first reader there until the last one leaves."""
+    """The feed of one tenant in one loop, with its readers (of sessions) and followers (of the tenant)."""
 
     def __init__(self, tenant: int) -> None:
         self.tenant = tenant
@@ -49,7 +47,7 @@ class TenantFeed:
         self._order: TenantOrder | None = None
         self._recent = Recent(0)
         self.base = 0
-        # Not to be looked at yet: the position is not known, or a gap may stand between it and them.
+        # Announcements to handle later: the position is not known yet, or there may be a gap before them.
         self._early: list[Announcement] = []
         self._at_a_gap = False
         self._missed = False
@@ -63,14 +61,14 @@ class TenantFeed:
     # Readers
 
     async def joined(self) -> None:
-        """Until every announcement from now on arrives."""
+        """Wait until the subscription is active and all later announcements arrive."""
         await asyncio.shield(self._joined)
 
     def add(self, reader: SessionReader) -> None:
         self._readers.setdefault(reader.session, []).append(reader)
 
     def remove(self, reader: SessionReader) -> bool:
-        """True if that was the last one."""
+        """Remove a reader; True if the feed has none left."""
         of_session = self._readers[reader.session]
         of_session.remove(reader)
         if not of_session:
@@ -78,17 +76,17 @@ class TenantFeed:
         return self._is_alone
 
     def add_follower(self, follower: TenantFollower) -> None:
-        """From when it begins, it is given everything in the tenant's order."""
+        """Add a follower, which gets everything in the tenant's order once it has begun."""
         self._followers.append(follower)
 
     def remove_follower(self, follower: TenantFollower) -> bool:
-        """True if nobody is left."""
+        """Remove a follower; True if the feed has no readers left."""
         self._followers.remove(follower)
         return self._is_alone
 
     @property
     def position(self) -> int:
-        """Everything of the tenant up to here has been heard; the feed is founded."""
+        """The number up to which all of the tenant's events have arrived; the feed must be established."""
         assert self._order is not None
         return self._order.position
 
@@ -97,7 +95,7 @@ class TenantFeed:
         return not self._readers and not self._followers
 
     def begin(self, reader: SessionReader) -> bool:
-        """Give a reader all that was heard behind its position; False: that is not remembered, it has to read."""
+        """Start a reader from the recent announcements; False if they do not cover its position, so it must read."""
         if self._order is None or self._at_a_gap or reader.delivered < self._recent.since:
             return False
         reader.begin(self._recent.of(reader.session), self._order.position)
@@ -118,7 +116,7 @@ class TenantFeed:
         self.close()
         if not self._joined.done():
             self._joined.set_exception(error if isinstance(error, Exception) else NotReady())
-            # Retrieved here, because there may be nobody that waits for it.
+            # Retrieved here, because there may be no caller that waits for it.
             self._joined.exception()
         for reader in self._all_readers():
             reader.end()
@@ -126,7 +124,7 @@ class TenantFeed:
             follower.end()
 
     def establish(self, counter: int) -> None:
-        """A reader has read the journal up to this number; the first one that has founds the feed on it."""
+        """The journal was read up to this number; the first read sets the feed's start."""
         if self._order is None:
             self.base = counter
             self._order = TenantOrder(counter)
@@ -138,7 +136,7 @@ class TenantFeed:
         return not self._failed and not self._listening.done()
 
     def expect(self, counter: int) -> None:
-        """Somebody has seen the journal at this number; what was announced up to it may still be on its way."""
+        """The journal has events up to this number; their announcements may still arrive."""
         if self._order is None or self._order.position < counter:
             self._loop.call_later(_HOLE_SECONDS, self._look_for, counter)
 
@@ -159,15 +157,15 @@ class TenantFeed:
                 try:
                     received = await listener.receive()
                 except Exception:
-                    # Another release may say things in a way that we cannot read.
-                    log.exception("an announcement to tenant %s was not understood", self.tenant)
+                    # Another release may use a format that this one cannot read.
+                    log.exception("announcement_not_understood tenant=%s", self.tenant)
                     self.catch_up()
                     continue
                 for announcement in received.announcements:
                     self._take(announcement)
                 if received.missed:
                     self.catch_up()
-                # With more there already, hearing it would not let anybody else run.
+                # If more messages are waiting, ``receive`` returns without letting other tasks run.
                 await asyncio.sleep(0)
 
     def _take(self, announcement: Announcement) -> None:
@@ -222,7 +220,7 @@ class TenantFeed:
             self._hole_timer = self._loop.call_later(left, self._look_at_hole, order)
 
     def compare(self, counter: int, *, at_once: bool) -> None:
-        """The tenant's counter, looked up now. A feed has a second to get there, ``at_once``: none."""
+        """Compare the position with the tenant's current counter. The feed must reach it within a second, or ``at_once``."""
         expected = counter if at_once else self._counter_before
         self._counter_before = counter
         if self._at_a_gap or (self._order is not None and expected is not None and self._order.position < expected):
@@ -231,7 +229,7 @@ class TenantFeed:
     # The journal
 
     def catch_up(self) -> None:
-        """Read the journal from the position, now or once more after the reading that goes on."""
+        """Read the journal from the position; if a read is in progress, read again after it."""
         self._missed = True
         if self._order is not None and self._catching_up is None and not self._failed:
             self._catching_up = self._loop.create_task(self._catch_up(self._order))
@@ -245,8 +243,8 @@ class TenantFeed:
                 self._take_early()
             self._watch_hole(order)
         except (DatabaseError, NotReady) as error:
-            # The next look at the counters finds the feed where it is, and tries again.
-            log.warning("the feed of tenant %s could not read the journal: %s", self.tenant, error)
+            # The next comparison of counters starts another attempt.
+            log.warning("feed_read_failed tenant=%s: %s", self.tenant, error)
         except Exception as error:
             log.error("feed_failed tenant=%s: %s", self.tenant, redaction.described(error))
             self.fail(error)
@@ -275,7 +273,7 @@ class TenantFeed:
             if event.session in self._readers:
                 by_session.setdefault(event.session, []).append(event)
         for reader in self._all_readers():
-            # Readers answer for what was before them, the feed for the rest up to its position.
+            # Events before a reader's start are read by the reader itself, later ones are offered by the feed.
             reader.advance(order.position)
         for session, events in by_session.items():
             for reader in self._readers[session]:

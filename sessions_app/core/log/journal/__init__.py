@@ -1,6 +1,6 @@
-"""The journal: everything that happened, numbered, one counter a tenant.
+"""The journal: an append-only log of events with one number sequence per tenant.
 
-Numbers events and reads them back. Delivering them is core.log.broadcast's work; meaning is core.base.events'.
+It stores and reads events. core.log.broadcast announces them, and core.base.events defines their kinds.
 """
 
 from sessions_app.core.log.journal.barriers import barrier, barrier_async, close
@@ -34,7 +34,7 @@ from sessions_app.core.log.journal.writer import Writer
 
 __all__ = [
     "BadUnit",
-    "CounterHeld",
+    "CounterLocked",
     "JournalError",
     "MissingTail",
     "StaleFence",
@@ -45,6 +45,7 @@ __all__ = [
     "barrier",
     "barrier_async",
     "close",
+    "counter_and_sessions",
     "counters",
     "create_counter",
     "create_tail",
@@ -62,7 +63,6 @@ __all__ = [
     "read_tenant",
     "run_start",
     "snapshot",
-    "standing",
     "tail",
     "transaction",
 ]

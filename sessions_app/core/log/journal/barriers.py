@@ -1,11 +1,10 @@
-"""The barrier: when it has passed, everything committed before it is on disk.
+"""Barriers: after a barrier, everything that was committed before it is on disk.
 
-Appends commit without waiting for the disk. A barrier is a commit that does wait, on a connection of its
-own; the log is written in order, so it vouches for all before it. One thread a process runs them, each for
-all who wait by then. On SQLite every commit is on disk and a barrier passes at once.
+Appends commit without waiting for the disk. A barrier is a commit that does wait, on its own connection; Postgres writes
+its log in order, so all earlier commits are on disk too. One thread per process runs barriers, each for all callers that
+wait by then. On SQLite every commit is on disk, and a barrier returns immediately.
 
-A barrier tells the era it passed in: if that is not the era of the append, the database crashed in between
-and the append may be lost.
+A barrier returns its era: if that is not the era of the append, the database crashed in between and the append may be lost.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from sessions_app.core.log.journal.postgres import ERA
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 10.0
-"""Seconds that whoever waits for a barrier gives a database that is away."""
+"""Seconds that a barrier waits for a database that is unreachable."""
 
 _BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
 _PAUSE = 0.2
 
 
 def connection_parameters(*extra: str) -> dict[str, Any]:
-    """How Django connects to the default database, with more ``-c`` settings, without Django's adapters."""
+    """Django's connection parameters for the default database, with further ``-c`` settings, without Django's adapters."""
     parameters = dict(connections["default"].get_connection_params())
     for name in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(name, None)
@@ -47,7 +46,7 @@ def connection_parameters(*extra: str) -> dict[str, Any]:
 
 
 class _Service:
-    """The thread, its connection, and who waits."""
+    """The thread that runs barriers, its connection, and the waiting callers."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -60,7 +59,7 @@ class _Service:
         self._thread.start()
 
     def ask(self) -> Future[int | None]:
-        """A future of the era in which a barrier that begins after this call has passed."""
+        """A future of the era of a barrier that begins after this call."""
         future: Future[int | None] = Future()
         with self._changed:
             if self._closing:
@@ -85,7 +84,7 @@ class _Service:
             try:
                 era = self._pass()
             except psycopg.Error as error:
-                logger.warning("barrier failed: %s", type(error).__name__)
+                logger.warning("barrier_failed error=%s", type(error).__name__)
                 for future in waiting:
                     _resolve(future, None, NotReady())
             else:
@@ -101,7 +100,7 @@ class _Service:
                     self._connection = psycopg.connect(**self._parameters, autocommit=True)
                 row = self._connection.execute(_BARRIER).fetchone()
             except psycopg.Error:
-                # Trying again is sound: if the database crashed in between, the era says so.
+                # A retry is safe: if the database crashed in between, the era has changed.
                 self._disconnect()
                 if self._closing or time.monotonic() > until:
                     raise
@@ -122,7 +121,7 @@ def _resolve(future: Future[int | None], era: int | None, error: Exception | Non
         else:
             future.set_exception(error)
     except InvalidStateError:
-        # Whoever asked was cancelled and waits no more.
+        # The caller was cancelled.
         pass
 
 
@@ -139,7 +138,7 @@ def _current_service() -> _Service:
 
 
 def close() -> None:
-    """End the thread and its connection; the next barrier begins anew."""
+    """End the thread and its connection; the next barrier starts another."""
     global _service
     with _service_lock:
         service, _service = _service, None
@@ -151,19 +150,19 @@ atexit.register(close)
 
 
 def passed() -> Future[int | None]:
-    """Postgres alone: a future of the era in which a barrier has passed; NotReady if the database stays away."""
+    """Postgres only: a future of the era of a barrier; NotReady if the database stays unreachable."""
     return _current_service().ask()
 
 
 class Barrier:
-    """A barrier on its way, for what was committed in ``era``; None: that is on disk already."""
+    """A started barrier for a commit of ``era``; None: the commit is on disk already."""
 
     def __init__(self, era: int | None) -> None:
         self._era = era
         self._passed = passed() if era is not None and connection.vendor == "postgresql" else None
 
     def wait(self) -> None:
-        """NotReady if the database stays away, or crashed since: what was committed may then be lost."""
+        """Wait for the barrier; NotReady if the database is unreachable or crashed since: the commit may then be lost."""
         if self._passed is None:
             return
         try:
@@ -175,7 +174,7 @@ class Barrier:
 
 
 def wait(era: int | None) -> None:
-    """Return when what was committed in ``era`` before this call is on disk; None: it is already."""
+    """Return when commits of ``era`` before this call are on disk; None: they are already."""
     Barrier(era).wait()
 
 
@@ -189,7 +188,7 @@ def barrier() -> None:
 
 
 async def barrier_async() -> None:
-    """``barrier`` for a loop."""
+    """``barrier`` for coroutines."""
     if connections["default"].vendor == "postgresql":
         try:
             await asyncio.wait_for(asyncio.wrap_future(passed()), TIMEOUT_SECONDS * 2)

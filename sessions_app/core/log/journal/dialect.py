@@ -1,4 +1,4 @@
-"""Which of the two dialects the default database speaks."""
+"""Selects the journal's dialect, Postgres or SQLite, for the default database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessions_app.core.log.journal.rows import Appended, Row
 
 
 class Dialect(Protocol):
-    """What a dialect's module has; all of it acts on the calling thread's Django connection."""
+    """The interface of a dialect module; all functions use the calling thread's Django connection."""
 
     ERA: str
     DATA_BYTES: str
@@ -35,4 +35,4 @@ def current() -> Dialect:
         case "sqlite":
             return sqlite
         case vendor:
-            raise ImproperlyConfigured(f"the journal knows Postgres and SQLite, not {vendor}")
+            raise ImproperlyConfigured(f"the journal supports Postgres and SQLite, not {vendor}")

@@ -1,4 +1,4 @@
-"""Units on their way to the disk, as a writer keeps them."""
+"""Units in a writer's queue, and flushes that are stored but not yet durable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions_app.core.log.journal.types import Announcement, Outcome, Unit
 
 
 class Ready:
-    """An awaitable that waits for nothing."""
+    """An awaitable that is already done."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -21,14 +21,14 @@ class Ready:
 READY = Ready()
 
 _EVENT_SIZE = 64
-"""Approximate bytes of an event beside its text."""
+"""Approximate per-event overhead in bytes."""
 
 
 def size_of(unit: Unit) -> int:
-    """The approximate bytes of what a unit stores; texts are counted by their characters."""
+    """The approximate size of a unit in bytes; texts are counted by their characters."""
     size = 0
     for happening in unit.happenings:
-        # For every delta of every stream, so without a generator.
+        # Called for every delta of every stream, so a plain loop instead of a generator.
         size += _EVENT_SIZE
         for value in happening.payload.values():
             if isinstance(value, str):
@@ -40,9 +40,9 @@ def size_of(unit: Unit) -> int:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A unit on its way. ``ticket`` is its place in line; ``future`` None: nobody waits for it.
+    """A queued unit. ``ticket``: its position in the queue. ``future``: the waiting caller, if any.
 
-    ``durable``: it waits for the barrier.
+    ``durable``: the unit is done only after a barrier.
     """
 
     unit: Unit
@@ -56,7 +56,7 @@ class Entry:
         return (self.unit.session, self.unit.fence)
 
     def can_join(self, after: Entry) -> bool:
-        """Whether ``after``, the next of the session, is one more piece of what this ends with, and nobody waits for either."""
+        """Whether ``after``, the session's next entry, continues the last delta of this one, and no caller waits for either."""
         mine, other = self.unit, after.unit
         return (
             self.future is after.future is None
@@ -70,7 +70,7 @@ class Entry:
         )
 
     def join(self, after: Entry) -> int:
-        """Take the piece in; the bytes that it adds."""
+        """Join the delta of ``after``; returns the bytes that it adds."""
         *before, last = self.unit.happenings
         text = after.unit.happenings[0].payload["delta"]
         self.unit.happenings = [*before, last.joined([last.payload["delta"], text])]
@@ -80,7 +80,11 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class StoredFlush:
-    """A flush that is stored but may not be on disk yet."""
+    """A flush that is stored but may not be on disk yet.
+
+    ``waiting``: its durable entries. ``announcements``: to be sent after the barrier, ``followers`` right after them.
+    ``sessions``: all sessions of these announcements.
+    """
 
     written: Written
     entries: list[Entry]

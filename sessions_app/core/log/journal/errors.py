@@ -1,4 +1,4 @@
-"""What the journal refuses, by name."""
+"""The journal's errors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sessions_app.core.base.lock_timeouts import LockHeld
 
 
 class JournalError(Exception):
-    """Base of what the journal raises for a caller's mistake; none of it is a client's."""
+    """Base class of the journal's errors. None of them is caused by a client's request."""
 
 
 class MissingTail(JournalError):
-    """Events for a session (or tenant) whose tail (or counter) does not exist."""
+    """The session has no tail, or the tenant no counter."""
 
     def __init__(self, sessions: Sequence[int]) -> None:
         self.sessions = tuple(sessions)
@@ -20,30 +20,30 @@ class MissingTail(JournalError):
 
 
 class StaleFence(JournalError):
-    """Events whose fence is below their session's: another run has it."""
+    """The events' fence is lower than their session's: another run has taken over."""
 
     def __init__(self, sessions: Sequence[int]) -> None:
         self.sessions = tuple(sessions)
-        super().__init__(f"a newer fence stands in {', '.join(map(str, self.sessions))}")
+        super().__init__(f"a newer run has taken over the sessions {', '.join(map(str, self.sessions))}")
 
 
 class CounterLocked(JournalError, LockHeld):
-    """Somebody else is appending to these tenants, and the caller did not want to wait."""
+    """Another transaction is appending for these tenants, and the caller does not wait for locks."""
 
     def __init__(self, tenants: Collection[int]) -> None:
         self.tenants = frozenset(tenants)
-        super().__init__(f"the counters of {len(self.tenants)} tenants are held")
+        super().__init__(f"the counters of {len(self.tenants)} tenants are locked")
 
 
 class NoEra(JournalError):
-    """The database has crashed, and somebody is just beginning its new era."""
+    """The database has crashed, and another transaction is starting its new era."""
 
     def __init__(self) -> None:
-        super().__init__("the database has just come back")
+        super().__init__("the database has just restarted after a crash")
 
 
 class BadUnit(JournalError):
-    """The database refuses this unit's data; nothing of it is stored. The cause is the database's error."""
+    """The database refuses this unit's data; nothing of it is stored."""
 
 
 class WriterClosed(JournalError):

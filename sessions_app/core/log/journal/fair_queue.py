@@ -1,7 +1,7 @@
-"""The queue of units that wait for a flush: in order per session, with equal shares of bytes per tenant.
+"""The queue of units before a flush: in order per session, with equal shares of bytes per tenant. Pure.
 
-Deficit round robin: each round gives a tenant ``_ROUND`` bytes of credit, and it sends what its credit covers. So one
-tenant's megabytes do not delay another's small delta, and a unit of any size is sent in the end. Pure.
+Deficit round robin: each round gives a tenant ``_ROUND`` bytes of credit, and takes the units that its credit covers. So one
+tenant's megabytes do not delay another's small delta, and a unit of any size is sent eventually.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sessions_app.core.log.journal.entries import Entry
 
 _ROUND = 16 * 1024
 _LONGEST_JOINED = 16 * 1024
-"""Waiting deltas are joined up to this length, so that an outage of the database costs few objects."""
+"""Queued deltas are joined up to this length, so that few objects collect while the database is down."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class FairQueue:
             yield from lane.entries
 
     def add(self, entry: Entry) -> int:
-        """A new entry; the bytes that it takes here. A delta is joined with the one before it."""
+        """Add an entry, or join a delta with the one before it; returns the added bytes."""
         newest = self._newest.get(entry.unit.session)
         if newest is not None and newest.size < _LONGEST_JOINED and newest.can_join(entry):
             return newest.join(entry)
@@ -54,7 +54,7 @@ class FairQueue:
         return entry.size
 
     def put_back(self, entries: Iterable[Entry]) -> None:
-        """Each at its place, by its ticket."""
+        """Return entries to their places in the queue, by their tickets."""
         by_tenant: dict[int, list[Entry]] = {}
         for entry in sorted(entries, key=_ticket):
             by_tenant.setdefault(entry.unit.tenant, []).append(entry)
@@ -67,7 +67,7 @@ class FairQueue:
             lane.entries = deque(merge(back, lane.entries, key=_ticket))
 
     def take(self, most_units: int, most_bytes: int) -> list[Entry]:
-        """The next entries, by ticket. More than ``most_bytes`` only by the last one of them."""
+        """Take the next entries, sorted by ticket. Only the last one may exceed ``most_bytes``."""
         taken: list[Entry] = []
         left = most_bytes
         while self._lanes and left > 0 and len(taken) < most_units:

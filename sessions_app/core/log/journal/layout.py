@@ -1,7 +1,7 @@
-"""How a flush's units become rows: which deltas are joined, and which sessions are numbered first.
+"""Turns the units of a flush into rows: joins deltas and orders the sessions. Pure.
 
-Pure. Sessions are put into groups; each group is announced by itself, so those that wait for the disk are
-numbered before those that need not. Within its group a session's rows stand together, in order.
+Sessions are put into groups, and each group is announced separately, so sessions that wait for the disk are numbered before
+those that do not. Within its group a session's rows are consecutive and in order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sessions_app.core.log.journal.types import Stored, Unit
 
 @dataclass(slots=True)
 class Layout:
-    """The units of one append, and its rows. ``places`` has for each unit the row of each happening."""
+    """The units of one append, and its rows. ``places``: for each unit the row index of each of its events."""
 
     units: Sequence[Unit]
     rows: list[Row] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Layout:
     places: list[list[int]] = field(default_factory=list)
 
     def units_of(self, rows: Sequence[int]) -> list[int]:
-        """The indexes of the units that have a happening in one of these rows."""
+        """The indexes of the units that have an event in one of these rows."""
         wanted = set(rows)
         return [index for index, places in enumerate(self.places) if not wanted.isdisjoint(places)]
 
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass(slots=True)
 class _PendingRow:
-    """A row to be: one happening, the texts of those that are one with it, and who said them."""
+    """A row under construction: an event, the texts of the deltas joined with it, and the units they come from."""
 
     happening: Happening
     tenant: int
@@ -50,7 +50,7 @@ class _PendingRow:
     sources: list[tuple[int, int]]
 
     def takes(self, happening: Happening, fence: int) -> bool:
-        """Neighbouring deltas of one part are one event."""
+        """Whether this event is joined: consecutive deltas of one part become one event."""
         return self.fence == fence and happening.continues(self.happening)
 
     def text(self) -> str:
@@ -60,17 +60,17 @@ class _PendingRow:
 
 
 def lay_out(units: Sequence[Unit], group_of: Callable[[int], int], groups: int) -> Layout:
-    """``group_of`` tells a session's group. Neighbouring deltas of one part in one session become one row."""
+    """``group_of`` returns a session's group. Consecutive deltas of one part in one session become one row."""
     by_session: dict[int, list[_PendingRow]] = {}
     for index, unit in enumerate(units):
-        said = by_session.setdefault(unit.session, [])
+        pending = by_session.setdefault(unit.session, [])
         for place, happening in enumerate(unit.happenings):
             text = happening.payload.get("delta", "")
-            if said and said[-1].takes(happening, unit.fence):
-                said[-1].texts.append(text)
-                said[-1].sources.append((index, place))
+            if pending and pending[-1].takes(happening, unit.fence):
+                pending[-1].texts.append(text)
+                pending[-1].sources.append((index, place))
             else:
-                said.append(_PendingRow(happening, unit.tenant, unit.fence, [text], [(index, place)]))
+                pending.append(_PendingRow(happening, unit.tenant, unit.fence, [text], [(index, place)]))
     layout = Layout(units, places=[[0] * len(unit.happenings) for unit in units])
     sessions: list[list[int]] = [[] for _ in range(groups)]
     for session in by_session:

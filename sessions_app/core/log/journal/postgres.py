@@ -1,8 +1,8 @@
-"""The journal's dialect for Postgres: its append, its snapshot and its counter's lock.
+"""The journal's dialect for Postgres: append, snapshots and the counter's lock.
 
-The order of locks is the tenants' counters by id, then the sessions' tails. A counter is held from the
-append to the COMMIT that follows at once, never across a wait for the disk: the append turns that wait
-off for its transaction, and whoever needs it waits for a barrier after.
+Lock order: the tenants' counters by id, then the sessions' tails. A counter is locked from the append to the COMMIT that
+follows immediately, never while waiting for the disk: the append sets synchronous_commit to off, and callers that need
+durability wait for a barrier afterwards.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row, Statu
 
 DATA_BYTES = "octet_length(data)"
 ERA = "(select id from journal_era)"
-"""Which life of the database this is: a crash empties the table, and the next append begins a new one."""
+"""SQL for the era. A crash empties this unlogged table, and the next append starts a new era."""
 
 _NEW_ERA = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 ENSURE_ERA = f"insert into journal_era(id) values ({_NEW_ERA}) on conflict do nothing"
 
 LEAP = 1 << 20
-"""After a crash a counter goes on at the next multiple of this, beyond whatever was shown and lost."""
+"""After a crash a counter continues at the next multiple of this, beyond all numbers that were sent and lost."""
 
 LOCK_TIMEOUT_MS = 50
-"""How long a worker's flush waits for a row that somebody holds."""
+"""How long a worker's flush waits for a locked row."""
 SHORTEST_LOCK_TIMEOUT_MS = 1
-"""How long a flush waits that holds only what has found a row held before."""
+"""How long a flush waits if it only has units that found a row locked before."""
 
 REFUSED = "JN001"
-"""The SQLSTATE by which an append inside a pipeline says that it must not be committed."""
+"""The SQLSTATE that an append inside a pipeline raises to prevent its COMMIT."""
 
-# Names: m the commit that waits for no disk, a the era, x the sessions, l the locked counters, u the counters moved on,
-# f the tails that nobody holds, g jumps over what a crash lost, s the tails moved on, i the events, z what became of each
-# session. The database sorts and counts nothing here: what can be worked out before is (Append).
+# Names: m sets synchronous_commit, a the era, x the sessions, l the locked counters, u the advanced counters, f the
+# unlocked tails, g gaps after a crash, s the advanced tails, i the inserted events, z the status of each session. The
+# database sorts and counts nothing here: everything that can be computed before is computed in Python (Append).
 _APPEND = """
 with m as materialized (select set_config('synchronous_commit', 'off', true)),
  {era},
@@ -99,32 +99,32 @@ def _append(wait: str, tails: Mapping[str, str] = _ANY, era: str = _ERA_THERE_IS
 
 
 APPEND = _append("")
-"""Waits for its counters. It raises if it can store fewer sessions' events than it is to (``Append.parameters``), so that
-a COMMIT already on its way does nothing."""
+"""Waits for locked counters. Raises if it stores fewer sessions' events than required (``Append.parameters``), so that a
+COMMIT in the same pipeline does nothing."""
 APPEND_AT_ONCE = _append("skip locked")
-"""The same; a counter that somebody holds is passed over."""
+"""The same; skips locked counters."""
 APPEND_WITHOUT_WAITING = _append("skip locked", _FREE)
-"""The same; a tail that somebody holds is passed over, too. It costs a tenth more."""
+"""The same; skips locked tails too. It costs a tenth more."""
 
-# A transaction of Django's cannot be tried again from here, so it begins the era itself if it is the first after a crash.
+# A Django transaction cannot be repeated here, so its append starts the era itself if it is the first after a crash.
 _LAST = _append("", era=_ERA_BEGUN_HERE)
 _LAST_AT_ONCE = _append("skip locked", _FREE, _ERA_BEGUN_HERE)
 
 
 def numbers(values: Iterable[int | None]) -> str:
-    """An array as text, so that a statement's parameter types, and with them its prepared plan, never vary."""
+    """An array as text, so that a statement's parameter types, and with them its prepared plan, are always the same."""
     return "{" + ",".join(map(str, values)).replace("None", "null") + "}"
 
 
 def _texts(values: Sequence[str]) -> str:
-    """An array of texts, as text: the driver looks at every character of each for the same outcome."""
+    """An array of texts, as text: faster than the driver, which inspects each character."""
     return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"
 
 
 class Append:
-    """Rows on their way: what the statement takes, and what its answer says of each of them.
+    """The parameters of an append of rows, and the interpretation of its result.
 
-    A row's place is its number beyond its tenant's counter. Of one session only rows with its highest fence get one.
+    A row's place is its number relative to its tenant's counter. Of each session only rows with the highest fence get one.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -149,13 +149,13 @@ class Append:
             self._sofar.append(sofar)
 
     def parameters(self, at_least: int | None = None) -> tuple[Any, ...]:
-        """``at_least`` so many sessions are to be stored, or nothing is; None: every row."""
+        """``at_least``: if fewer sessions than this can be stored, nothing is; None: all rows or nothing."""
         rows, places, sofar = self.rows, self._places, self._sofar
         sessions, tenants = self._last, sorted(self._counts)
         if None in places:
             kept = [index for index, place in enumerate(places) if place is not None]
             rows, places, sofar = [rows[n] for n in kept], [places[n] for n in kept], [sofar[n] for n in kept]
-            # A row without a place can never be stored.
+            # Rows without a place are never stored, so the append must fail.
             at_least = len(sessions) + 1 if at_least is None else at_least
         return (
             numbers([tenant for tenant, _ in sessions.values()]),
@@ -176,7 +176,7 @@ class Append:
         )
 
     def appended(self, answer: Sequence[Sequence[Any]]) -> Appended:
-        """The append's lines, one a session, as values."""
+        """The result of a successful append, from its rows, one per session."""
         found = {}
         before: dict[int, int] = {}
         upto: dict[int, int] = {}
@@ -199,7 +199,7 @@ class Append:
         return Appended(lines, before, upto, its_era)
 
     def refused(self, detail: str) -> Appended:
-        """What became of the rows by the append's own word, when it raised: nothing is stored, this says why."""
+        """The result of an append that raised: nothing is stored. ``detail`` has the status of each refused session."""
         statuses: dict[int, Status] = {}
         for each in detail.split(",") if detail else ():
             session, _, status = each.partition(":")
@@ -212,9 +212,9 @@ class Append:
 
 
 def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended:
-    """The last statements of the open transaction, the append and COMMIT, in one round trip: all of it or nothing.
+    """Run the last statements of the open transaction, the append and COMMIT, atomically and in one round trip.
 
-    Without ``waiting`` a counter or tail that somebody holds is a refusal too.
+    Without ``waiting`` a locked counter or tail is an error too.
     """
     append = Append(rows)
     try:
@@ -226,13 +226,13 @@ def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: boo
         if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
             raise
         refused = append.refused(cause.diag.message_detail or "")
-    # The transaction has to be rolled back, and its caller does.
+    # These errors make the context manager of the transaction roll it back.
     refused.check(rows)
     raise NoEra
 
 
 def begin_era() -> None:
-    """After a crash, which has emptied the table; whoever comes second changes nothing."""
+    """Start a new era after a crash; does nothing if one has started already."""
     raw_sql.execute([Statement(ENSURE_ERA)])
 
 
@@ -245,7 +245,7 @@ def create_counter(tenant_id: int) -> None:
 
 
 def lock_counter(tenant_id: int, *, waiting: bool) -> bool:
-    """False: somebody else has it, and the caller does not wait."""
+    """Lock the tenant's counter; False if it is locked and the caller does not wait."""
     with connection.cursor() as cursor:
         how = "" if waiting else " skip locked"
         cursor.execute(f"select 1 from tenant_counter where tenant_id = %s for update{how}", (tenant_id,))
@@ -261,7 +261,7 @@ def writing() -> Iterator[None]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """A transaction in which all reads see one moment."""
+    """A transaction whose reads see one snapshot."""
     with transaction.atomic(durable=True):
         with connection.cursor() as cursor:
             cursor.execute("set transaction isolation level repeatable read, read only")

@@ -1,11 +1,11 @@
-"""The writer's side of Postgres: connections of its own in the worker's loop, statements in pipelines.
+"""The writer's store for Postgres: its own connection in the worker's loop, statements in pipelines.
 
-A flush of nothing but deltas is one statement. One with commit points is two round trips: the turns are
-locked and looked at, then rows, append and COMMIT go together; an append that cannot store everything
-raises, and the COMMIT behind it does nothing.
+A flush of deltas is one statement. A flush with commit points takes two round trips: first it locks and checks the turns,
+then it sends statements, append and COMMIT together. An append that cannot store everything raises, and the COMMIT after it
+does nothing.
 
-After a lost connection the outcome of what was under way is unknown. The old backend is ended first, so
-that nothing of it can still happen, and then the database is asked what it stored.
+After a lost connection the outcome of an attempt is unknown. The store first terminates the old backend, so that it cannot
+do anything later, and then queries what was stored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ select id, fence, state, attention, pg_current_xact_id()::text from sessions_app
 order by id for update skip locked
 """
 
-# Sessions of which somebody holds the row, or a call's: what is stored of a turn refers to the one and changes the other.
+# Sessions whose row, or a row of whose tool calls, is locked: a unit refers to the session and changes the calls.
 _HELD = """
 with s as materialized (select id from sessions_app_session where id = any(%s::bigint[]) for key share skip locked),
  c as materialized (select id from sessions_app_toolcall where turn_id = any(%s::bigint[]) for no key update skip locked)
@@ -51,8 +51,8 @@ select session_id from unnest(%s::bigint[]) as x(session_id) where session_id no
 union select session_id from sessions_app_toolcall where turn_id = any(%s::bigint[]) and id not in (select id from c)
 """
 
-# After the unit's own statements, so that what the run has just stored counts as seen. The turn is locked,
-# and who answers locks it too, so the answer stays true until COMMIT.
+# Runs after the unit's own statements, so that calls which the run has just stored count as seen. Answering a call locks the
+# turn too, so the result stays true until COMMIT.
 _UNLESS_ANSWERED = """
 select case when coalesce(bool_or(state = 'granted' or (state in ('denied', 'done') and not stored)), false)
  or not coalesce(bool_or(state in ('pending', 'review')), false) then journal_refuse('answered:' || %s::text) end
@@ -68,7 +68,7 @@ _ASK_AGAIN_SECONDS = 0.2
 
 
 class _Attempt:
-    """What was sent and not yet answered."""
+    """An attempt whose result is not known yet."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -77,12 +77,12 @@ class _Attempt:
         self.layout: Layout | None = None
         self.append: Append | None = None
         self.transaction = ""
-        """The transaction's number; empty for a flush of deltas, which is a statement of its own."""
+        """The transaction's number; empty for a flush of deltas, which is a single statement."""
         self.sent = False
 
 
 class PostgresStore:
-    """Units into Postgres. Its session settings: generic plans, no JIT, short waits for locks."""
+    """Stores units in Postgres. Its connection uses generic plans, no JIT and a short lock timeout."""
 
     def __init__(self) -> None:
         self.era: int | None = None
@@ -118,7 +118,7 @@ class PostgresStore:
             if any(unit.is_commit_point for unit in units):
                 return await self._commit(attempt, units, lay_out, at_once=at_once)
             return await self._append_deltas(attempt, units, lay_out, at_once=at_once)
-        except Exception as error:  # an edge: whatever one unit's values do, the others' go on
+        except Exception as error:  # an edge: one unit's bad values must not stop the others
             if not self._is_lost(error):
                 await self._roll_back()
                 return await self._refused(attempt, error)
@@ -134,7 +134,7 @@ class PostgresStore:
         answer = append.appended(await cursor.fetchall())
         results: dict[str, UnitResult] = {"stored": "stored", "stale": "stale", "missing": "missing"}
         for index, places in enumerate(layout.places):
-            # All of a unit's rows are of one session and fence, so they end alike.
+            # All rows of a unit have the same session and fence, so they have the same status.
             attempt.results[index] = results.get(answer.lines[places[0]].status, "deferred") if places else "stored"
         return self._written(attempt, layout, answer)
 
@@ -143,10 +143,10 @@ class PostgresStore:
         screened = await self._lock_turns(attempt, units, at_once=at_once)
         attempt.results, attempt.good = screened.results, screened.good
         good = [units[index] for index in screened.good]
-        # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
+        # After "answered" the run continues elsewhere, so its earlier units must be stored first.
         answered = "answered" in attempt.results
         if not good or not (answered or any(unit.is_commit_point for unit in good)):
-            # Nothing is left to commit; deltas go a way that waits for nobody.
+            # No commit point is left; deltas are stored by the next attempt, without waiting for locks.
             await connection.execute("rollback")
             for index in screened.good:
                 attempt.results[index] = "again"
@@ -202,7 +202,7 @@ class PostgresStore:
         return Written(attempt.results, layout, answer, self.era, attempt.transaction)
 
     def _remember(self, layout: Layout, answer: Appended | None) -> None:
-        """Each session's last number of ours: where to look if the next answer is lost."""
+        """Remember the last number of each session that was stored here, for ``_find`` after a lost connection."""
         if answer is None:
             return
         for row, line in zip(layout.rows, answer.lines, strict=True):
@@ -215,7 +215,7 @@ class PostgresStore:
     # --- refusals ---
 
     async def _refused(self, attempt: _Attempt, error: Exception) -> Written:
-        """Nothing was stored; say why."""
+        """Nothing was stored: return or raise the reason."""
         if not isinstance(error, psycopg.Error):
             raise BadData(type(error).__name__) from None
         state = error.diag.sqlstate or ""
@@ -224,9 +224,9 @@ class PostgresStore:
         if state in ("55P03", "40P01", "40001"):
             raise Locked from None
         if state[:2] in ("53", "57", "58") or state == "25006":
-            logger.warning("the journal cannot be written: %s %s", type(error).__name__, state)
+            logger.warning("journal_unavailable error=%s sqlstate=%s", type(error).__name__, state)
             raise Unavailable from None
-        # The error's own text may quote the data, which belongs in no log.
+        # The error's text may quote the data, which must not be logged.
         raise BadData(f"{type(error).__name__} {state} {error.diag.constraint_name or ''}".strip()) from None
 
     async def _by_detail(self, attempt: _Attempt, detail: str) -> Written:
@@ -287,7 +287,7 @@ class PostgresStore:
             await connection.close()
 
     async def _reconnect(self) -> None:
-        """Connect, however long it takes: whoever waits for us gives up by itself."""
+        """Connect, and retry until it succeeds; callers have their own timeouts."""
         await self._disconnect()
         pause = 0.05
         while True:
@@ -301,7 +301,7 @@ class PostgresStore:
             except psycopg.Error as error:
                 if connection is not None:
                     await connection.close()
-                logger.warning("the journal's connection failed: %s", type(error).__name__)
+                logger.warning("journal_connection_failed error=%s", type(error).__name__)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
             else:
@@ -309,7 +309,7 @@ class PostgresStore:
                 return
 
     async def _end_old_backend(self, connection: AsyncConnection[Any]) -> None:
-        """A backend whose client is gone may still be at work on what it was sent."""
+        """Terminate the backend of the lost connection, which may still process what it was sent."""
         while self._backend is not None:
             cursor = await connection.execute(_END_BACKEND, self._backend)
             ((there,),) = await cursor.fetchall()
@@ -335,15 +335,14 @@ class PostgresStore:
                 await self._ask_again(error)
 
     async def _found(self, attempt: _Attempt, layout: Layout, *, same_era: bool) -> Written:
-        """What became of a flight whose answer was lost; its backend is gone."""
+        """The result of an attempt whose connection was lost, from the database; its old backend is gone."""
         lines: list[AppendedRow | None] = [None] * len(layout.rows)
         for (session, fence), rows in layout.rows_by_run().items():
             wanted = [layout.rows[row] for row in rows]
             for row, line in zip(rows, await self._find(session, fence, wanted), strict=False):
                 lines[row] = line
         if attempt.transaction:
-            # Stored whole or not at all. After a crash a transaction's number may have been given out
-            # again, so its events are the better witness, if it had any.
+            # Stored atomically. After a crash the transaction number may have been reused, so check its events if it had any.
             by_number = same_era or not layout.rows
             whole = await self._status(attempt.transaction) == "committed" if by_number else None not in lines
             if not whole:
@@ -363,7 +362,7 @@ class PostgresStore:
         return self._written(attempt, layout, Appended(landed, before, upto, self.era) if landed else None)
 
     async def _find(self, session: int, fence: int | None, wanted: Sequence[Row]) -> list[AppendedRow]:
-        """A run's rows of a flight in the journal: the newest of its fence, if they say the same."""
+        """The stored rows of a run from the attempt: the newest events of its fence, if they have the same content."""
         known = self._known.get(session)
         beyond = known[1] if known is not None and known[0] == fence else 0
         cursor = await self._running.execute(
@@ -387,7 +386,7 @@ class PostgresStore:
         try:
             cursor = await self._running.execute("select pg_xact_status(%s::text::xid8)", (transaction,))
         except psycopg.errors.InvalidParameterValue:
-            # Its number is still to be given out: a crash took the transaction and all trace of it.
+            # The number has not been used yet: a crash lost the transaction and all trace of it.
             return None
         ((status,),) = await cursor.fetchall()
         return None if status is None else str(status)
@@ -397,7 +396,7 @@ class PostgresStore:
             try:
                 if written.layout is None or written.appended is None or not written.layout.rows:
                     return not written.transaction or await self._status(written.transaction) == "committed"
-                # Stored in one transaction, so one row answers for all; numbers are never given out again.
+                # Stored in one transaction, so checking one row is enough; event numbers are never reused.
                 index = next((i for i, line in enumerate(written.appended.lines) if line.status == "stored"), None)
                 if index is None:
                     return True
@@ -413,12 +412,12 @@ class PostgresStore:
                 return bool(count)
 
     async def _ask_again(self, error: psycopg.Error) -> None:
-        """Nothing may be stored before it is known what is; so the question is put until it is answered."""
-        logger.warning("the journal could not be asked what it stored: %s %s", type(error).__name__, error.diag.sqlstate or "")
+        """Wait and reconnect. Nothing else may be stored before the earlier outcome is known, so the query is repeated."""
+        logger.warning("journal_check_failed error=%s sqlstate=%s", type(error).__name__, error.diag.sqlstate or "")
         await asyncio.sleep(_ASK_AGAIN_SECONDS)
         await self._reconnect()
 
 
 def _only(layout: Layout, units: Sequence[int]) -> Layout:
-    """The layout with the places of some units alone; rows and groups stay, refused rows among them."""
+    """The layout with only some of its units; its rows and groups stay complete, including refused rows."""
     return Layout([layout.units[index] for index in units], layout.rows, layout.groups, [layout.places[i] for i in units])

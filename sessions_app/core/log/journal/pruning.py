@@ -1,7 +1,7 @@
-"""Forgetting: events that are old enough, and all of a session that is gone.
+"""Deletes old events, and all events of deleted sessions.
 
-What is deleted is marked in the same transaction, so that a reader from before it is told. Each tenant has
-a mark over all its sessions too: the deltas below it are done with, and need not be looked through again.
+A deletion stores a mark in the same transaction, so that readers from an earlier position get PositionPruned. Each tenant
+has a mark for all its sessions too: the deltas below it are done and need not be searched again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ KEPT = 1000
 
 
 def tenant_mark(tenant: int) -> int:
-    """Where a tenant's mark over all its sessions stands, far from sessions and from tenants' own tails."""
+    """The key of a tenant's mark for all its sessions, outside the range of sessions and tenants' own tails."""
     return -(1 << 62) - tenant
 
 
 def _skipped_mark(session: int) -> int:
-    """The key of the mark that a session has deltas which were passed over, because their turn was alive."""
+    """The key of a session's mark for old deltas that were skipped because their turn was live."""
     return _SKIPPED - session
 
 
 _SKIPPED = -(1 << 61)
-"""Below it, and above the marks of whole tenants, are the marks of deltas that were passed over."""
+"""The marks of skipped deltas are below this number and above the marks of tenants."""
 
 _LIVE = """
  exists (select 1 from sessions_app_turn t where t.session_id = e.session_id and t.state in ('queued', 'running', 'waiting')
@@ -67,7 +67,7 @@ select e.session_id, max(e.seq) from event e where e.tenant_id = %s and e.seq > 
  group by e.session_id
 """
 
-# Those of a session in which no turn lives, or one that began after them.
+# Skipped deltas of sessions without a live turn, or with one that began after them.
 _SKIPPED_AND_ENDED = """
 select p.session_id, p.through from pruned p where p.session_id > %s and p.session_id < %s
  and (not exists (select 1 from sessions_app_turn t where t.session_id = %s - p.session_id
@@ -89,32 +89,32 @@ delete from pruned where session_id = %s and through = %s
 
 
 def prune(delta_before: datetime, event_before: datetime, batch: int, this: Round | None = None) -> int:
-    """Delete deltas and other events that are older, ``batch`` a transaction; how many there were.
+    """Delete deltas and other events that are older, ``batch`` per transaction; returns their number.
 
-    Never a tenant's newest ``KEPT`` numbers, never the events of a turn that is still alive. ``this``: the round that
-    limits the time; a tenant whose events cannot be deleted is passed over.
+    A tenant's newest ``KEPT`` numbers and the events of live turns stay. ``this``: the maintenance round that limits the time;
+    a tenant whose events cannot be deleted is skipped.
     """
     this = Round(math.inf) if this is None else this
     with connection.cursor() as cursor:
         cursor.execute("select tenant_id, seq from tenant_counter where seq > %s", (KEPT,))
         counters: dict[int, int] = dict(cursor.fetchall())
-    # In another order each time, so that no tenant is always behind those that use up the time.
+    # In random order, so that no tenant is always behind those that use up the time.
     tenants = random.sample(sorted(counters), len(counters))
 
     def prune_tenant(tenant: int) -> int:
         upto = counters[tenant] - KEPT
-        # The oldest first: what goes whole need not be looked at for its deltas.
+        # Old events of all kinds first: their deltas need no separate search.
         old = _last_before(tenant, upto, event_before)
         deleted = _all_batches(this, tenant, _OLD_EVENTS, (tenant, old, event_before, batch))
         old = _last_before(tenant, upto, delta_before)
         return deleted + _all_batches(this, tenant, _OLD_DELTAS, (tenant, tenant_mark(tenant), old, delta_before, batch))
 
-    # First what was passed over: its mark moves on when a later turn of its session is passed over too.
+    # Skipped deltas first: their mark moves when a later turn of the session is skipped too.
     return _prune_skipped(this, delta_before, batch) + this.for_each(tenants, prune_tenant)
 
 
 def _prune_skipped(this: Round, delta_before: datetime, batch: int) -> int:
-    """The deltas that were passed over, of sessions whose turn has ended since."""
+    """Delete the skipped deltas of sessions whose turn has ended since."""
     deleted, after = 0, tenant_mark(0)
     while not this.over:
         with connection.cursor() as cursor:
@@ -144,7 +144,7 @@ def _prune_mark(this: Round, marks: Mapping[int, int], delta_before: datetime, b
 
 
 def _last_before(tenant: int, upto: int, moment: datetime) -> int:
-    """The number up to which a tenant's events are older. Found by halving: times rise with numbers."""
+    """The number up to which a tenant's events are older, by binary search: times increase with numbers."""
     older, newer = 0, upto + 1
     with connection.cursor() as cursor:
         while newer - older > 1:
@@ -183,10 +183,10 @@ def _one_batch(tenant: int, sql: str, params: tuple[Any, ...]) -> int:
         through: dict[int, int] = {tenant_mark(tenant): rows[-1][0]}
         for seq, session in rows:
             through[session] = max(seq, through.get(session, 0))
-        # What the tenant's mark now lies beyond, and is there still, was passed over.
+        # Deltas below the tenant's new mark that still exist were skipped.
         cursor.execute(_STILL_THERE, (tenant, before, rows[-1][0]))
         through.update((_skipped_mark(session), seq) for session, seq in cursor.fetchall() if session > 0)
-        # In one order, so that two prunings at a time cannot wait for each other.
+        # In one order, so that two parallel prunings cannot deadlock.
         for session in sorted(through):
             cursor.execute(_MARK, (session, through[session]))
         return len(rows)
@@ -203,7 +203,7 @@ _FORGET_BATCH = 1000
 
 
 def forget_session(session: int) -> None:
-    """Delete all that the journal has of a session that no longer exists, in transactions of bounded size."""
+    """Delete all events and marks of a deleted session, in transactions of bounded size."""
     while True:
         with dialect.current().writing(), connection.cursor() as cursor:
             cursor.execute(

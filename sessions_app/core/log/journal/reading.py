@@ -1,6 +1,6 @@
-"""Reading the journal. Each function is one statement, and so sees one moment.
+"""Reading the journal. Each function is one statement, so it sees one snapshot.
 
-What a client gets from here must not be lost again, so the two reads that feed streams wait for a barrier.
+Events that a client has received must not be lost in a crash, so the reads for streams wait for a barrier.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Tail:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """A transaction in which all reads see one moment. It stands alone and writes nothing."""
+    """A read-only transaction whose reads see one snapshot; never nested in another transaction."""
     with dialect.current().snapshot():
         yield
 
@@ -46,19 +46,19 @@ _THROUGH = "(select through from pruned where session_id = %s)"
 
 
 MOST_BYTES = 8 * 1024 * 1024
-"""The most bytes of payloads in one read, which returns at least one event."""
+"""The maximum size of payloads in one read, which returns at least one event."""
 
 
 def _sized(columns: str, condition: str) -> str:
     """A subquery of events in order; its last parameter is the row limit. ``size`` is the running total of bytes."""
-    # Limited before it is summed: otherwise all events that meet the condition are sorted, however few are wanted.
+    # Limited before it is summed: otherwise the database sorts all events that meet the condition.
     limited = f"(select {columns} from event where {condition} order by seq limit %s) l"
     size = f"sum({dialect.current().DATA_BYTES}) over (order by seq) as size, {dialect.current().DATA_BYTES} as own"
     return f"(select {columns}, {size} from {limited})"
 
 
 def _within(most: int) -> str:
-    """The condition that the events before this one have not used up the bytes of the read."""
+    """The condition that the events before this one do not exceed the size limit."""
     return f"e.size - e.own < {most}"
 
 
@@ -69,7 +69,7 @@ def _page(rows: list[Any], limit: int, most: int) -> tuple[list[Any], bool]:
 
 
 def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> SessionRead:
-    """A session's events after a position; they are on disk when this returns."""
+    """A session's events after a position, which are on disk when this returns. PositionPruned if some are missing."""
     # By session alone: with the tenant in the condition the planner may walk all of the tenant's events.
     rows = _all(
         f"select h.counter, h.through, h.gaps, h.tails, h.era, e.seq, e.kind, e.data, e.fence, e.size from (select"
@@ -81,8 +81,8 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
         (tenant, session, tenant, after, after, session, session, after, limit + 1, tenant),
     )
     counter, through, gaps, tails, era = rows[0][:5]
-    # Without a tail the session was deleted, and its events with it. A number that was given out and is beyond the
-    # counter was lost in a crash, and nothing has been appended since that could have recorded it.
+    # Without a tail the session was deleted, and its events with it. A number beyond the counter was lost in a crash, and
+    # nothing has been appended since that would have recorded the gap.
     if gaps or not tails or after > (counter or 0) or (through is not None and after < through):
         raise PositionPruned
     found, more = _page([row for row in rows if row[5] is not None], limit, MOST_BYTES)
@@ -99,9 +99,9 @@ def latest(session: int, kinds: Collection[Kind], limit: int) -> list[Any]:
 
 
 def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
-    """All of a tenant's events after a position; they are on disk when this returns.
+    """All of a tenant's events after a position, which are on disk when this returns.
 
-    Numbers that were pruned or lost are simply not there: ``gaps`` and ``read_session`` tell of them.
+    Pruned and lost events are left out without an error; ``gaps`` and ``read_session`` report them.
     """
     rows = _all(
         f"select h.counter, h.era, e.seq, e.session_id, e.kind, e.data, e.fence, e.size from (select"
@@ -120,9 +120,9 @@ def read_tenant(tenant: int, after: int, limit: int = 1000) -> TenantRead:
 
 
 def read_several(tenant: int, sessions: Collection[int], after: int, limit: int, most_bytes: int = MOST_BYTES) -> SessionRead:
-    """The events of these sessions after a position, in the tenant's order, as of one moment.
+    """The events of these sessions after a position, in the tenant's order, which are on disk when this returns.
 
-    PositionPruned if they are not all kept, or one of the sessions is gone. They are on disk when this returns.
+    PositionPruned if some are missing or one of the sessions was deleted.
     """
     wanted = tuple(sorted(set(sessions)))
     places = ",".join(["%s"] * len(wanted))
@@ -146,7 +146,7 @@ def read_several(tenant: int, sessions: Collection[int], after: int, limit: int,
 
 
 def counter_and_sessions(tenant: int) -> tuple[int, int]:
-    """The tenant's last number, and how many sessions it has, at one moment."""
+    """The tenant's last number and its number of sessions."""
     rows = _all("select seq, sessions from tenant_counter where tenant_id = %s", (tenant,))
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
@@ -161,13 +161,13 @@ def counters(tenant_ids: Collection[int]) -> dict[int, int]:
 
 
 def gaps(tenant: int, beyond: int) -> list[Gap]:
-    """What crashes of the database made of the tenant's numbers above ``beyond``."""
+    """The tenant's numbers above ``beyond`` that were lost in crashes of the database."""
     rows = _all("select after, upto from journal_gap where tenant_id = %s and upto > %s order by after", (tenant, beyond))
     return [Gap(*row) for row in rows]
 
 
 def knows_position(tenant: int, session: int, seq: int) -> bool:
-    """Whether an event of this session has this number. PositionPruned: it had, or may have had."""
+    """Whether an event of this session has this number. PositionPruned if it had, or may have had, one that is gone."""
     ((gap, through, known),) = _all(
         f"select {_IN_GAP}, {_THROUGH}, (select count(*) from event where tenant_id = %s and seq = %s and session_id = %s)",
         (tenant, seq, seq, session, tenant, seq, session),
@@ -178,15 +178,15 @@ def knows_position(tenant: int, session: int, seq: int) -> bool:
 
 
 def latest_run_start(session: int) -> int | None:
-    """The number of the newest event that starts a run for its clients."""
-    # The kinds stand in the text because the index that serves this is a partial one.
+    """The number of the newest event that starts a run for clients."""
+    # The kinds are literals in the statement, because the index for it is a partial one.
     kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
     ((seq,),) = _all(f"select max(seq) from event where session_id = %s and kind in ({kinds})", (session,))
     return None if seq is None else int(seq)
 
 
 def run_start(session: int, turn: str, run: int) -> int | None:
-    """The number of the event that started this run for its clients; None if it is kept no longer."""
+    """The number of the event that started this run for clients; None if it was deleted."""
     kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
     rows = _all(f"select seq, data from event where session_id = %s and kind in ({kinds}) order by seq desc", (session,))
     for seq, data in rows:
@@ -197,7 +197,7 @@ def run_start(session: int, turn: str, run: int) -> int | None:
 
 
 def open_step(session: int) -> list[Event]:
-    """The events since the newest step began, its beginning included; none if no step is known."""
+    """The events since the newest step began, including its start event; none if no step is found."""
     rows = _all(
         "select seq, session_id, kind, data, fence from event where session_id = %s and seq >= ("
         "select seq from event where session_id = %s and kind = %s order by seq desc limit 1) order by seq",
@@ -207,6 +207,6 @@ def open_step(session: int) -> list[Event]:
 
 
 def tail(session_id: int) -> Tail:
-    """A session's tail; a session without one does not exist."""
+    """A session's tail. Every existing session has one."""
     ((seq, prev, fence),) = _all("select seq, prev, fence from session_tail where session_id = %s", (session_id,))
     return Tail(seq, prev, fence)

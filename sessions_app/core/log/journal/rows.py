@@ -1,7 +1,4 @@
-"""Events on their way into the journal, as rows, with what an append answers for each.
-
-Pure: no database. Both databases' appends take these rows, and announcements are made from the answer.
-"""
+"""The rows of an append, its result, and the announcements made from it. Pure, for both databases."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ from sessions_app.core.log.journal.types import Announcement, Event, NewEvent, S
 Status = Literal["stored", "stale", "missing", "skipped", "no era"]
 
 
-# Rows and what became of them are made for every event; frozen ones would take twice as long to make.
+# Created for every event, so not frozen: frozen dataclasses take twice as long to create.
 @dataclass(slots=True)
 class Row:
-    """One event as the append takes it. ``session`` is the tail's: a tenant's own is ``-tenant``."""
+    """One event to append. ``session`` is the number of the tail: a tenant's own is ``-tenant``."""
 
     tenant: int
     session: int
@@ -38,7 +35,7 @@ class Row:
 
 
 def text_of(happening: Happening) -> str:
-    """The payload as storable text: a lone surrogate, which no database takes, stays in its escaped form."""
+    """The payload as storable text: lone surrogates, which no database stores, stay escaped."""
     data = happening.data()
     if data.isascii():
         return data
@@ -51,7 +48,7 @@ def text_of(happening: Happening) -> str:
 
 @dataclass(slots=True)
 class AppendedRow:
-    """What became of one row. ``data`` is its text as stored."""
+    """The result for one row. ``data``: its text as stored."""
 
     status: Status
     seq: int
@@ -65,9 +62,9 @@ class AppendedRow:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """An append's answer: a line for each row, in order, and each tenant's counter before and after.
+    """The result of an append: one line for each row, in order, and each tenant's counter before and after.
 
-    ``era`` is the database's life it happened in; None: rows that are on disk already.
+    ``era``: the database's era of the append; None: the rows are on disk already.
     """
 
     lines: Sequence[AppendedRow]
@@ -76,11 +73,11 @@ class Appended:
     era: int | None
 
     def with_status(self, rows: Sequence[Row], *statuses: Status) -> list[int]:
-        """The sessions of rows that ended so."""
+        """The sessions of rows with one of these statuses."""
         return sorted({row.session for row, line in zip(rows, self.lines, strict=True) if line.status in statuses})
 
     def check(self, rows: Sequence[Row]) -> None:
-        """Raises what stood in the way of a row, if there was anything."""
+        """Raise the error of a row that was not stored, if there is one."""
         if held := {row.tenant for row, line in zip(rows, self.lines, strict=True) if line.status == "skipped"}:
             raise CounterLocked(held)
         if missing := self.with_status(rows, "missing"):
@@ -90,10 +87,10 @@ class Appended:
 
 
 def announcements(rows: Sequence[Row], appended: Appended, groups: Iterable[range]) -> list[list[Announcement]]:
-    """For each group of neighbouring rows its announcements, one a tenant.
+    """The announcements of each group of consecutive rows, one per tenant.
 
-    Each covers the tenant's numbers up to the next group's first, so that together they leave no hole
-    where a refused row took a number with it.
+    Each announcement covers the tenant's numbers up to the next group's first one, so that together they have no hole where
+    a refused row used up a number.
     """
     stored = [[index for index in group if appended.lines[index].status == "stored"] for group in groups]
     upto = dict(appended.upto)
@@ -124,15 +121,15 @@ def _item(rows: Sequence[Row], appended: Appended, indexes: Sequence[int]) -> Se
 
 
 def _including_counter_before(made: list[list[Announcement]], appended: Appended) -> list[list[Announcement]]:
-    """A tenant's first announcement begins at its counter before the append, over jumps and refused numbers."""
-    begun: set[int] = set()
+    """Let each tenant's first announcement begin at its counter before the append, to cover gaps and refused numbers."""
+    started: set[int] = set()
     result = []
     for group in made:
         result.append(
             [
-                each if each.tenant in begun else Announcement(each.tenant, appended.before[each.tenant], each.upto, each.items)
+                each if each.tenant in started else Announcement(each.tenant, appended.before[each.tenant], each.upto, each.items)
                 for each in group
             ]
         )
-        begun.update(each.tenant for each in group)
+        started.update(each.tenant for each in group)
     return result

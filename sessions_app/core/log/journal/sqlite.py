@@ -1,8 +1,8 @@
-"""The journal's dialect for SQLite: its append, its snapshot; its counter needs no lock.
+"""The journal's dialect for SQLite: append and snapshots.
 
-One transaction writes at a time and its COMMIT waits for the disk, so there is no barrier and no era.
-A transaction says at its start that it will write: one that reads first and then writes fails at once
-when another has written in between, whatever the timeout.
+One transaction writes at a time and its COMMIT waits for the disk, so there are no barriers, eras or counter locks. Write
+transactions are IMMEDIATE: a transaction that reads first and writes later fails at once if another has written in between,
+regardless of the timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row
 
 DATA_BYTES = "length(cast(data as blob))"
 ERA = "null"
-"""What was read is on disk: a reader has nothing to wait for."""
+"""SQL for the era; null, because everything that was committed is on disk."""
 
 
 def finish(
@@ -28,7 +28,7 @@ def finish(
     *,
     waiting: bool,  # noqa: ARG001 - its counters need no lock
 ) -> Appended:
-    """The last statements of the open transaction, the append behind them; COMMIT is its opener's."""
+    """Run the last statements of the open transaction and the append; its context manager commits."""
     raw_sql.execute(statements)
     answer = append(rows)
     answer.check(rows)
@@ -83,7 +83,7 @@ def append(rows: Sequence[Row]) -> Appended:
 def _rows_by_key(cursor: Any, sql: str, keys: set[int]) -> dict[int, list[int]]:
     wanted = sorted(keys)
     found: dict[int, list[int]] = {}
-    # SQLite refuses more parameters than a limit that was 999 for long.
+    # SQLite limits the number of parameters; in old versions to 999.
     for start in range(0, len(wanted), 500):
         some = wanted[start : start + 500]
         cursor.execute(f"{sql} in ({','.join(['%s'] * len(some))})", some)
@@ -92,7 +92,7 @@ def _rows_by_key(cursor: Any, sql: str, keys: set[int]) -> dict[int, list[int]]:
 
 
 def begin_era() -> None:
-    """Nothing to do: there are none."""
+    """Nothing to do: SQLite has no eras."""
 
 
 def create_counter(tenant_id: int) -> None:
@@ -101,7 +101,7 @@ def create_counter(tenant_id: int) -> None:
 
 
 def lock_counter(tenant_id: int, *, waiting: bool) -> bool:  # noqa: ARG001 - the dialect's
-    """Nothing to do: an open write transaction is alone."""
+    """Nothing to do: there is only one write transaction at a time."""
     return True
 
 
@@ -129,6 +129,6 @@ def writing() -> Iterator[None]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """A transaction in which all reads see one moment; it stops no writer."""
+    """A transaction whose reads see one snapshot; it blocks no writer."""
     with _in_mode("DEFERRED"):
         yield

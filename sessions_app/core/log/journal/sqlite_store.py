@@ -1,6 +1,6 @@
-"""The writer's side of SQLite: one thread, which stores units in short IMMEDIATE transactions.
+"""The writer's store for SQLite: one thread, which stores units in short IMMEDIATE transactions.
 
-Its COMMIT waits for the disk, so nothing has to be waited for after it, and no answer is ever lost.
+Its COMMIT waits for the disk, so no barrier is needed, and the outcome of a COMMIT is always known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sessions_app.core.log.journal.types import Unit
 logger = logging.getLogger(__name__)
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# Its other operational errors are about the statement; these are about the file.
+# These errors are about the file; SQLite's other operational errors are about the statement.
 _AWAY = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_FULL,
@@ -41,7 +41,7 @@ _AWAY = (
 
 
 class _NotCommitted(Exception):
-    """Leaves the transaction, because some of it could not be stored."""
+    """Rolls back the transaction, because a part of it could not be stored."""
 
 
 def _connect() -> None:
@@ -70,7 +70,7 @@ class SqliteStore:
         return None
 
     async def refresh(self) -> None:
-        """Its only life is that of the file."""
+        """Nothing to do: SQLite has no eras."""
 
     async def survived(self, written: Written) -> bool:
         return bool(written.results)
@@ -87,12 +87,12 @@ class SqliteStore:
                 raise Locked from None
             if code in _AWAY:
                 name = getattr(error.__cause__, "sqlite_errorname", "")
-                logger.warning("the journal cannot be written: %s", name)
+                logger.warning("journal_unavailable error=%s", name)
                 connection.close()
                 raise Unavailable from None
             raise BadData(type(error).__name__) from None
-        except Exception as error:  # an edge: whatever one unit's values do, the others' go on
-            # The error's own text may quote the data, which belongs in no log.
+        except Exception as error:  # an edge: one unit's bad values must not stop the others
+            # The error's text may quote the data, which must not be logged.
             raise BadData(type(error).__name__) from None
 
     def _store(self, units: Sequence[Unit], lay_out: LayOut) -> Written:
@@ -125,7 +125,7 @@ class SqliteStore:
         return check_units(units, turns, set(wanted) - turns.keys())
 
     def _run_statements(self, unit: Unit, index: int, results: list[UnitResult]) -> bool:
-        """Whether the unit is to be stored; one that a client has answered leaves nothing behind."""
+        """Run the unit's statements; False, and nothing is changed, if a client has answered meanwhile."""
         if not unit.unless_answered:
             execute(unit.statements)
             return True
@@ -148,11 +148,11 @@ class SqliteStore:
 
     @staticmethod
     def _refuse(written: Written) -> None:
-        """Nothing was committed: name what was refused; the rest is to be tried again without it."""
+        """Nothing was committed: mark the refused units; the others are to be tried again without them."""
         named: dict[str, UnitResult] = {"stale": "stale", "missing": "missing"}
         good = [index for index, result in enumerate(written.results) if result == "stored"]
         for index, result in enumerate(written.results):
-            # Whoever is told "answered" goes on without this writer: what it said before has to be stored by then.
+            # After "answered" the run continues elsewhere, so its earlier units must be stored first.
             if good and result in ("stored", "answered"):
                 written.results[index] = "again"
         if written.layout is None or written.appended is None:

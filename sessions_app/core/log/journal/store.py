@@ -1,7 +1,7 @@
-"""What the writer needs of a database: one attempt to store a list of units.
+"""The interface between the writer and a database: one attempt to store a list of units.
 
-An attempt is one transaction. It never waits long and never tries twice; who tries what again, in which
-company, is the writer's business.
+An attempt is one transaction with a short lock timeout and no retries. The writer decides which units it tries again, and
+together with which others.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from sessions_app.core.log.journal.rows import Appended
 from sessions_app.core.log.journal.types import Unit
 
 UnitResult = Literal["stored", "stale", "answered", "missing", "deferred", "again"]
-"""A unit after an attempt. ``missing``: it has no tail; ``deferred``: somebody holds what it needs;
-``again``: nothing is wrong with it, but the attempt it was part of was not committed."""
+"""The result of an attempt for one unit. ``missing``: the session has no tail; ``deferred``: a row is locked;
+``again``: nothing is wrong with the unit, but its attempt was not committed."""
 
 LayOut = Callable[[Sequence[Unit]], Layout]
 
 
 class Locked(Exception):
-    """Somebody held a row for too long; nothing was stored."""
+    """A row was locked for too long; nothing was stored."""
 
 
 class Unavailable(Exception):
-    """The database cannot store anything now; nothing was stored."""
+    """The database is unreachable or read-only; nothing was stored."""
 
 
 class BadData(Exception):
-    """The database refuses some of the data; nothing was stored. ``code`` says why, without the data."""
+    """The database refuses some of the data; nothing was stored. ``code`` is the reason, without the data."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -39,9 +39,9 @@ class BadData(Exception):
 
 @dataclass(slots=True)
 class Written:
-    """What an attempt did. ``layout`` and ``appended`` are of the stored units, in order.
+    """The result of an attempt. ``layout`` and ``appended`` are those of the stored units, in order.
 
-    ``era`` None: what was stored is on disk. ``transaction`` names it for later questions.
+    ``era`` None: the units are on disk. ``transaction``: its number, for later queries about its outcome.
     """
 
     results: list[UnitResult]
@@ -57,7 +57,7 @@ class Written:
 
 @dataclass(slots=True)
 class CheckedUnits:
-    """Units after their turns were looked at: what can be tried, and the fate of the rest."""
+    """Units whose turns were checked: the indexes of those to store, and the results of the others."""
 
     results: list[UnitResult]
     good: list[int] = field(default_factory=list)
@@ -67,31 +67,31 @@ def check_units(
     units: Sequence[Unit],
     turns: dict[int, tuple[int, str, bool]],
     gone: frozenset[int] | set[int],
-    held_sessions: Collection[int] = (),
+    locked_sessions: Collection[int] = (),
 ) -> CheckedUnits:
     """Compare commit points with their locked turns (fence, state and attention by id).
 
-    A turn that is not there was locked by another unless it is ``gone``. What comes after a deferred
-    unit of a session stays behind it, as does all of ``held_sessions``; what comes after a stale one of a run is stale too.
+    A turn that is missing in ``turns`` is locked by another transaction, unless it is ``gone``. Units after a deferred one of
+    the same session are deferred too, as are all of ``locked_sessions``; units after a stale one of the same run are stale.
     """
     screened = CheckedUnits([])
-    held = set(held_sessions)
-    dead: set[tuple[int, int]] = set()
+    deferred = set(locked_sessions)
+    stale: set[tuple[int, int]] = set()
     for index, unit in enumerate(units):
         run = (unit.session, unit.fence)
         result: UnitResult = "stored"
-        if unit.session in held:
+        if unit.session in deferred:
             result = "deferred"
-        elif run in dead:
+        elif run in stale:
             result = "stale"
         elif unit.is_commit_point:
             turn = turns.get(unit.turn)
             if turn is None and unit.turn not in gone:
                 result = "deferred"
-                held.add(unit.session)
+                deferred.add(unit.session)
             elif turn is None or turn[0] != unit.fence or turn[1] != "running":
                 result = "stale"
-                dead.add(run)
+                stale.add(run)
             else:
                 unit.attention = turn[2]
                 if unit.unless_attention and unit.attention:
@@ -103,31 +103,30 @@ def check_units(
 
 
 class Store(Protocol):
-    """Of one writer, used by one task at a time."""
+    """The store of one writer, used by one task at a time."""
 
     era: int | None
-    """The database's life as this store last knew it. When it changes, what was not on disk may be lost."""
+    """The database's era as this store last read it. When it changes, units that were not on disk may be lost."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def attempt(self, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
-        """One transaction. ``at_once``: a row that somebody holds defers what needs it instead of being waited for.
+        """Store the units in one transaction. ``at_once``: units that need a locked row are deferred instead of waiting.
 
-        Raises Locked, Away, BadData. A lost connection is made again in here, and the answer tells what
-        of the units is stored.
+        Raises Locked, Unavailable, BadData. After a lost connection it reconnects and returns which units are stored.
         """
         ...
 
     async def refresh(self) -> None:
-        """Make sure that the database answers and ``era`` is its present one."""
+        """Reconnect if needed and update ``era``."""
         ...
 
     async def barrier(self) -> int | None:
-        """The era in which a barrier has passed that began after this call."""
+        """Wait for a barrier that begins after this call; returns its era."""
         ...
 
     async def survived(self, written: Written) -> bool:
-        """Whether what was stored in an earlier era is there after the crash."""
+        """Whether a flush of an earlier era still exists after a crash."""
         ...

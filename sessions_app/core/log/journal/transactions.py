@@ -1,7 +1,7 @@
-"""The journal's way in for whoever has a Django connection: web requests, claims, sweeps.
+"""Django transactions that append events: for web requests, claims and sweeps.
 
-The events of a transaction are appended as its last statement, and COMMIT follows at once. What is on
-disk is announced, nothing sooner.
+The events are appended by the transaction's last statement, directly before COMMIT. They are announced only after they are
+on disk.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class Transaction:
-    """An open transaction's events. ``stored`` is there once the transaction is over, in order of appending.
+    """An open transaction and its events. ``stored`` has their positions after COMMIT, in the order of appending.
 
-    ``waiting``: for a counter that somebody else holds, and whoever works in it for other locks too.
+    ``waiting``: the transaction waits for locked counters, and its caller may wait for other locks too.
     """
 
     def __init__(self, *, waiting: bool) -> None:
@@ -37,36 +37,30 @@ class Transaction:
         self.stored: list[Stored] = []
 
     def append(self, event: NewEvent) -> int:
-        """Append the event when the transaction ends; the answer is its index in ``stored``."""
+        """Append the event when the transaction ends; returns its index in ``stored``."""
         self._events.append(event)
         return len(self._events) - 1
 
     def last(self, statements: Iterable[Statement]) -> None:
-        """Run these when the transaction ends, before the append: nothing that follows needs their outcome.
-
-        On Postgres they cost no round trip of their own.
-        """
+        """Run these statements when the transaction ends, before the append. On Postgres they need no extra round trip."""
         self._statements.extend(statements)
 
     def write(self) -> None:
-        """Run what was put ``last`` now, because what it wrote is to be read."""
+        """Run the statements of ``last`` now, because the caller reads what they write."""
         statements, self._statements = self._statements, []
         if statements:
             raw_sql.execute(statements)
 
     def after_commit(self, fn: Callable[[], object]) -> None:
-        """Call ``fn`` right after COMMIT, while the barrier is on its way.
-
-        What it raises is logged; the transaction stands.
-        """
+        """Call ``fn`` right after COMMIT, in parallel to the barrier. Its errors are logged."""
         self._afterwards.append(fn)
 
-    def _is_committed(self) -> None:
+    def _run_after_commit(self) -> None:
         for fn in self._afterwards:
             try:
                 fn()
-            except Exception as error:  # an edge: the transaction is over, whatever this is
-                logger.error("what was to follow a transaction failed: %s", type(error).__name__)
+            except Exception as error:  # an edge: the transaction is committed
+                logger.error("after_commit_failed error=%s", type(error).__name__)
 
 
 def must_be_on_disk(event: NewEvent) -> bool:
@@ -75,7 +69,7 @@ def must_be_on_disk(event: NewEvent) -> bool:
 
 @contextmanager
 def _in_an_era() -> Iterator[None]:
-    """Of two that are the first to append after a crash of the database, one may be told to come again."""
+    """Raise NotReady for NoEra: of two parallel appends right after a database crash, one must be repeated."""
     try:
         yield
     except NoEra:
@@ -85,11 +79,11 @@ def _in_an_era() -> Iterator[None]:
 
 @contextmanager
 def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
-    """``atomic`` with events. Without events it is a plain one; it never stands inside another.
+    """``transaction.atomic`` with events; never nested in another transaction.
 
-    Raises MissingTail for a session without a tail, StaleFence for an event whose fence is old and, unless
-    ``waiting``, CounterHeld when somebody is appending to the same tenant: all roll back. NotReady after COMMIT
-    means that the outcome is unknown.
+    Raises MissingTail for a session without a tail, StaleFence for an event with an old fence and, unless ``waiting``,
+    CounterLocked while another transaction appends for the tenant: all roll back. NotReady after COMMIT means that the
+    outcome is unknown.
     """
     tx = Transaction(waiting=waiting)
     announced: list[Announcement] = []
@@ -106,9 +100,9 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
             announced = announcements(rows, appended, [range(len(rows))])[0]
             if any(must_be_on_disk(event) for event in tx._events):
                 era = appended.era
-    asked = barriers.Barrier(era)
-    tx._is_committed()
-    asked.wait()
+    barrier = barriers.Barrier(era)
+    tx._run_after_commit()
+    barrier.wait()
     if announced:
         from sessions_app.core.log import broadcast
 
@@ -116,13 +110,13 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
 
 
 def create_counter(tenant_id: int) -> None:
-    """A new tenant's counter and its own tail, in the caller's transaction."""
+    """Create a new tenant's counter and tail, in the caller's transaction."""
     dialect.current().create_counter(tenant_id)
     create_tail(-tenant_id)
 
 
 def new_tail(session_id: int) -> Statement:
-    """A new session's tail, for the transaction that makes the session."""
+    """The statement that creates a new session's tail, for the transaction that creates the session."""
     return Statement("insert into session_tail(session_id, seq, prev, fence) values (%s, 0, 0, 0)", (session_id,))
 
 
@@ -131,10 +125,10 @@ def create_tail(session_id: int) -> None:
 
 
 def lock_counter(tenant_id: int, *, waiting: bool = True) -> None:
-    """Take the tenant's counter in the open transaction: until its end nothing is appended for the tenant.
+    """Lock the tenant's counter in the open transaction: until its end nothing is appended for the tenant.
 
-    The caller has its domain rows locked already, and ends the transaction soon. Unless ``waiting``,
-    CounterHeld if somebody else has it.
+    The caller has locked its domain rows before, and ends the transaction soon. Raises CounterLocked if the counter is
+    locked and the caller does not wait.
     """
     if not dialect.current().lock_counter(tenant_id, waiting=waiting):
         raise CounterLocked([tenant_id])

@@ -1,4 +1,4 @@
-"""The values that go into the journal and come out of it, the same for both databases."""
+"""The input and output values of the journal, the same for both databases."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sessions_app.core.base.raw_sql import Statement
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to append. ``session`` None: the tenant's own. ``fence`` None: from a web transaction.
+    """An event to append. ``session`` None: the tenant's own event. ``fence`` None: from a transaction outside a run.
 
-    ``sessions`` changes the tenant's count of sessions; such an event's payload is written by the
-    append itself, ``{"count": N}`` with the count after it.
+    ``sessions`` changes the tenant's number of sessions; the append itself then writes the payload, ``{"count": N}`` with the
+    new number.
     """
 
     tenant: int
@@ -27,7 +27,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where an appended event stands: its number, and the number of its session's event before it."""
+    """The position of an appended event: its number, and the number of its session's previous event."""
 
     seq: int
     prev: int
@@ -46,7 +46,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class SessionItem:
-    """What one announcement says of one session: its events, and its number before them."""
+    """The part of an announcement about one session: its new events, and the number of the event before them."""
 
     session: int
     prev: int
@@ -55,7 +55,7 @@ class SessionItem:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The tenant's numbers ``before`` < n <= ``upto`` are all here (numbers nobody got included)."""
+    """All of a tenant's events with ``before`` < number <= ``upto``. Some of these numbers may be unused."""
 
     tenant: int
     before: int
@@ -68,13 +68,13 @@ Outcome = Literal["stored", "stale", "answered"]
 
 @dataclass(slots=True)
 class Unit:
-    """A run's progress, stored whole or not at all.
+    """A piece of a run's progress, stored atomically.
 
-    ``statements`` run in order, before the append; none: deltas alone, which wait for nobody.
-    ``unless_answered``: the unit leaves the turn waiting; it is refused with "answered" if a client
-    answered a call that this run has not seen (a call of the turn is ``granted``, or decided but not
-    ``stored``, or none waits for anybody). ``unless_attention``: the unit ends the turn; it is refused with
-    "answered" if something has to follow that end (turns.finish does both). ``attention`` is how the turn was found.
+    ``statements`` run in order before the append. Without statements the unit has deltas only and waits for no lock.
+    ``unless_answered``: the unit leaves the turn waiting; the outcome is "answered" if a client has answered a call in a way
+    that this run has not seen (a call of the turn is ``granted``, or decided but not ``stored``, or no call waits).
+    ``unless_attention``: the unit ends the turn; the outcome is "answered" if something must follow that end (turns.finish
+    does both). ``attention``: the turn's flag as the attempt found it.
     """
 
     tenant: int

@@ -1,17 +1,16 @@
-"""The journal's way in for a worker: all its runs' units, stored together, announced in order.
+"""Group commit for a worker: stores the units of all its runs together and announces them in order.
 
-Idle, a unit is flushed at once; while a flush is under way units collect, and the next takes them all.
-Flushes of nothing but deltas keep a few milliseconds apart, because under load a flush costs more than
-what it carries; whatever somebody waits for goes at once (docs/decisions/0007).
+When idle, a unit is flushed immediately; during a flush, units collect for the next one. Flushes that have only deltas are
+spaced out by a few milliseconds, because under load a flush costs more than its content; a unit that a caller waits for is
+flushed immediately (docs/decisions/0007).
 
 A flush is limited in bytes, and tenants have equal shares of it (fair_queue.py). The queue is limited too: a run with too
 much unsent text waits, and does not read its model's stream meanwhile.
 
-Order within a session is the order in which units came. What is durable is announced and answered after
-a barrier, which runs beside the next flush; deltas are announced as soon as they are stored, unless their
-session has something waiting for the barrier.
+Units of a session keep their order. Durable units are announced and answered after a barrier, which runs in parallel to the
+next flush. Deltas are announced as soon as they are stored, unless their session has something that waits for the barrier.
 
-Everything here happens in one loop. The database's side is a store's (store.py).
+Everything here runs in one loop. A store (store.py) does the database's part.
 """
 
 from __future__ import annotations
@@ -44,30 +43,30 @@ from sessions_app.core.log.journal.types import Announcement, Outcome, Unit
 logger = logging.getLogger(__name__)
 
 UNSENT_BYTES = 256 * 1024
-"""How much of one session may wait to be stored before its run is asked to wait."""
+"""How much text of one session may wait to be stored before its run must wait."""
 UNSENT_BYTES_IN_ALL = 64 * 1024 * 1024
-"""The same for all sessions together: where many have unsent text, each may have less than ``UNSENT_BYTES``."""
+"""The same for all sessions together: if many have unsent text, each may have less than ``UNSENT_BYTES``."""
 
 _MOST_UNITS = 2000
 _FLUSH_BYTES = 256 * 1024
-"""A flush of this size takes some 10 ms, for which everybody's next delta waits. Only its last unit may exceed it."""
+"""A flush of this size takes about 10 ms, during which all other deltas wait. Only its last unit may exceed it."""
 _CLOSE_SECONDS = 10.0
 _SPACING = 0.005
-"""Seconds from one flush to the next, if that one would hold nothing but deltas."""
+"""Seconds between two flushes if the second one has only deltas."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _AWAY_PAUSE = 0.5
 _UNCONFIRMED_SECONDS = 0.5
-"""Deltas wait for no barrier, but one comes this soon: until then they are kept, for a crash may lose them."""
+"""Deltas do not wait for a barrier, but one follows after this time: until then they are kept, in case a crash loses them."""
 
-# The groups of a flush, in the order of their numbers: sessions with something durable; those with
-# nothing durable now but something still waiting for the barrier; the rest.
+# The groups of sessions in a flush, in the order of their numbers: sessions with durable units; sessions without, but with
+# something that still waits for the barrier; all others.
 _DURABLE, _FOLLOWING, _FREE = range(3)
 
 
 @dataclass(slots=True)
 class _Group:
-    """Entries of one attempt. ``at_once``: of one tenant, and the attempt waits for no row that somebody holds."""
+    """The entries of one attempt. ``at_once``: they belong to one tenant, and the attempt does not wait for locked rows."""
 
     entries: list[Entry]
     at_once: bool = False
@@ -86,7 +85,7 @@ def _store() -> Store:
 
 
 class Writer:
-    """One a worker process; all its methods belong to the worker's loop."""
+    """The worker process's writer. All methods run in the worker's loop."""
 
     def __init__(self) -> None:
         self._store = _store()
@@ -98,7 +97,7 @@ class Writer:
         self._parked_sessions: dict[int, int] = {}
         self._park_pause = _FIRST_PAUSE
         self._held: dict[int, int] = {}
-        """Sessions that wait for a row that somebody holds, and their tenants."""
+        """Sessions that wait for a locked row, and their tenants."""
         self._failed_runs: dict[tuple[int, int], str] = {}
         self._unsent: dict[int, int] = {}
         self._room: dict[int, list[asyncio.Future[None]]] = {}
@@ -119,7 +118,7 @@ class Writer:
     # --- for runs ---
 
     async def start(self) -> None:
-        """Connect; units that come sooner wait."""
+        """Connect and start; units that were submitted before wait until then."""
         await self._store.open()
         self._era = self._store.era
         self._tasks = [
@@ -128,20 +127,20 @@ class Writer:
         ]
 
     def on_stale(self, callback: Callable[[int], object]) -> None:
-        """``callback(turn id)``, in the loop, when deltas were refused because another run has the session."""
+        """Set the callback for deltas that were refused because another run has the session; it gets the turn's row number."""
         self._on_stale = callback
 
     async def submit(self, unit: Unit) -> Outcome:
-        """Store the unit, whole or not at all; what of it is durable is on disk when this returns.
+        """Store the unit atomically; its durable parts are on disk when this returns.
 
-        Raises BadUnit when the database refuses its data, WriterClosed when the writer ends before.
+        Raises BadUnit if the database refuses its data, WriterClosed if the writer was closed before.
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._take(unit, future)
         return await future
 
     def put(self, unit: Unit) -> Awaitable[None]:
-        """Store deltas some time soon. The answer is ready when the session's unsent text is small enough."""
+        """Queue deltas. Await the result before sending more: it waits until the session's unsent text is small enough."""
         self._take(unit, None)
         if self._closed or self._unsent.get(unit.session, 0) < self._most_unsent():
             return READY
@@ -150,7 +149,7 @@ class Writer:
         return room
 
     async def close(self) -> None:
-        """Store what came until now, within some seconds, and end."""
+        """Store the queued units, for at most some seconds, and stop."""
         if self._closed:
             return
         self._wake.set()
@@ -162,7 +161,7 @@ class Writer:
                         self._confirm.set()
                     await self._quiet.wait()
         except TimeoutError:
-            logger.warning("the journal's writer closes with %s units not stored", len(self._queue) + len(self._parked))
+            logger.warning("journal_writer_closed units_not_stored=%s", len(self._queue) + len(self._parked))
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -179,7 +178,7 @@ class Writer:
 
     def _take(self, unit: Unit, future: asyncio.Future[Outcome] | None) -> None:
         durable = self._all_durable or bool(unit.statements)
-        # A part's first word is what a reader waits for; those behind it only keep coming.
+        # A reader waits for the first delta of a part; later ones may be delayed.
         opens = False
         for happening in unit.happenings:
             opens = opens or happening.join is None
@@ -195,7 +194,7 @@ class Writer:
         self._wake.set()
 
     def _sent(self, entry: Entry) -> None:
-        """The entry is off our hands."""
+        """The entry is done: subtract it from its session's unsent text."""
         session = entry.unit.session
         self._held.pop(session, None)
         left = self._unsent.get(session, 0) - entry.size
@@ -223,7 +222,7 @@ class Writer:
             entry.future.set_exception(error)
 
     def _park(self, entries: Iterable[Entry]) -> None:
-        """Let these wait for whoever holds what they need; what comes later of their sessions stays behind."""
+        """Let these entries wait because a row is locked; later entries of their sessions wait too."""
         for entry in entries:
             if not self._parked:
                 asyncio.get_running_loop().call_later(self._park_pause, self._unpark)
@@ -269,7 +268,7 @@ class Writer:
             self._quiet.set()
 
     async def _space_flushes(self) -> None:
-        """Let deltas collect for a moment after the last flush; a unit that somebody waits for ends the pause."""
+        """Pause after the last flush so that deltas collect; a unit that a caller waits for ends the pause."""
         loop = asyncio.get_running_loop()
         left = self._last_flush + _SPACING - loop.time()
         if left > 0 and not self._hurry.is_set():
@@ -280,7 +279,7 @@ class Writer:
         self._last_flush = loop.time()
 
     def _groups(self, batch: Sequence[Entry]) -> deque[_Group]:
-        """All together, except tenants of which something was held for long: each of those alone, last."""
+        """One group for all tenants, then one for each tenant with a row that was locked for long."""
         together: list[Entry] = []
         alone: dict[int, list[Entry]] = {}
         held = set(self._held.values())
@@ -310,7 +309,7 @@ class Writer:
                     self._held.update(_tenants_of(entries))
                     self._park(entries)
                     continue
-                # One of them found a row held. Whose it is shows when each goes alone, and nobody waits for it again.
+                # One tenant has a locked row. Attempts per tenant show which one, and do not wait for it again.
                 for tenant in reversed(tenants):
                     theirs = [entry for entry in entries if entry.unit.tenant == tenant]
                     groups.appendleft(_Group(theirs, at_once=True))
@@ -332,7 +331,7 @@ class Writer:
                 )
             again = self._handle_results(entries, written)
             if self._store.era != self._era:
-                # What a crash has lost comes before whatever was to follow it.
+                # Units that a crash has lost come before those that follow them.
                 lost = await self._recover_lost()
                 self._queue.put_back([*lost, *again, *_all(groups)])
                 return
@@ -342,7 +341,7 @@ class Writer:
             self._park_pause = _FIRST_PAUSE
 
     def _without_failed(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Without those whose run has failed, and those that have to stay behind a parked one."""
+        """The entries without those whose run has failed and those that follow a parked one."""
         wanted = []
         for entry in entries:
             if self._must_wait(entry):
@@ -354,9 +353,9 @@ class Writer:
         return wanted
 
     def _fail_run(self, entry: Entry, code: str) -> None:
-        """The database refuses this unit: whatever its run still says would stand after a hole."""
+        """The database refuses this unit: fail its run, because later events would follow a gap."""
         if entry.run not in self._failed_runs:
-            logger.error("turn %s: a unit could not be stored: %s", entry.unit.turn, code)
+            logger.error("unit_not_stored turn_row=%s reason=%s", entry.unit.turn, code)
             while len(self._failed_runs) >= 1000:
                 del self._failed_runs[next(iter(self._failed_runs))]
             self._failed_runs[entry.run] = code
@@ -364,7 +363,7 @@ class Writer:
         self._fail(entry, BadUnit(code))
 
     def _lay_out(self, durable: AbstractSet[int], units: Sequence[Unit]) -> Layout:
-        """``durable``: the sessions of which something waits for the barrier."""
+        """``durable``: the sessions with durable units in this flush."""
 
         def group_of(session: int) -> int:
             if session in durable:
@@ -374,27 +373,27 @@ class Writer:
         return lay_out(units, group_of, 3)
 
     def _handle_results(self, entries: Sequence[Entry], written: Written) -> list[Entry]:
-        """Give every entry its fate; those to be tried again come back."""
-        by_fate: dict[UnitResult, list[Entry]] = {}
+        """Handle the result of each entry; returns those to be tried again."""
+        by_result: dict[UnitResult, list[Entry]] = {}
         for entry, result in zip(entries, written.results, strict=True):
-            by_fate.setdefault(result, []).append(entry)
-        for entry in by_fate.get("stale", ()):
+            by_result.setdefault(result, []).append(entry)
+        for entry in by_result.get("stale", ()):
             self._sent(entry)
             if entry.future is None:
                 asyncio.get_running_loop().call_soon(self._on_stale, entry.unit.turn)
             self._answer(entry, "stale")
-        for entry in by_fate.get("answered", ()):
+        for entry in by_result.get("answered", ()):
             self._sent(entry)
             self._answer(entry, "answered")
-        for entry in by_fate.get("missing", ()):
+        for entry in by_result.get("missing", ()):
             self._fail_run(entry, "missing tail")
-        self._park(by_fate.get("deferred", ()))
-        if stored := by_fate.get("stored"):
+        self._park(by_result.get("deferred", ()))
+        if stored := by_result.get("stored"):
             self._stored(stored, written)
-        return by_fate.get("again", [])
+        return by_result.get("again", [])
 
     def _stored(self, entries: list[Entry], written: Written) -> None:
-        """Announce what need not wait, and keep the rest for the barrier."""
+        """Announce what does not wait for the barrier, and keep the rest for it."""
         layout = written.layout
         assert layout is not None
         for place, entry in enumerate(entries):
@@ -426,7 +425,7 @@ class Writer:
             broadcast.announce(at_once)
 
     def _follow(self, announcement: Announcement) -> bool:
-        """Announce this right after what its sessions still have waiting; False if that has been announced by now."""
+        """Announce this after the waiting announcements of its sessions; False if none are waiting."""
         sessions = [item.session for item in announcement.items]
         leaders = {id(leader) for session in sessions if (leader := self._last_record.get(session)) is not None}
         last = next((each for each in reversed(self._unconfirmed) if id(each) in leaders), None)
@@ -459,7 +458,7 @@ class Writer:
                 continue
             there = {id(record) for record in self._unconfirmed}
             for record in batch:
-                # A record that is gone was looked after by the writing task, after a crash.
+                # A record that is gone was handled by the writing task, after a crash.
                 if id(record) not in there:
                     continue
                 if record.written.era == era:
@@ -471,7 +470,7 @@ class Writer:
             self._quiet.set()
 
     def _confirmed(self, record: StoredFlush) -> None:
-        """It is on disk: announce it, with what followed it, and answer."""
+        """The flush is on disk: send its announcements and followers, and answer its callers."""
         for session in record.sessions:
             if self._last_record.get(session) is record:
                 del self._last_record[session]
@@ -481,7 +480,7 @@ class Writer:
             self._answer(entry, "stored")
 
     async def _recover_lost(self) -> list[Entry]:
-        """After a crash of the database: what of the unconfirmed is still there; the rest, to be stored again."""
+        """After a database crash, check which unconfirmed flushes were lost; returns their entries, to be stored again."""
         self._era = self._store.era
         lost: list[Entry] = []
         for record in list(self._unconfirmed):
@@ -502,7 +501,7 @@ class Writer:
                 self._unsent[entry.unit.session] = self._unsent.get(entry.unit.session, 0) + entry.size
                 lost.append(again)
         if lost:
-            logger.warning("a crash of the database lost %s units; they are stored again", len(lost))
+            logger.warning("database_crash_lost_units count=%s: they are stored again", len(lost))
         if self._unconfirmed:
             self._confirm.set()
         return lost

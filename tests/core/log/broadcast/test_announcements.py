@@ -44,11 +44,11 @@ events = st.builds(
 def test_an_announcement_crosses_the_wire_unchanged(items: list[SessionItem]) -> None:
     sent = Announcement(4, 10, 20, items)
     heard = wire.from_messages(orjson.loads(orjson.dumps([wire.to_message(sent)])), missed=False)
-    assert heard == broadcast.Heard([sent], missed=False)
+    assert heard == broadcast.Received([sent], missed=False)
 
 
 def test_what_a_newer_release_says_is_skipped() -> None:
-    assert wire.from_messages([{"type": "novelty"}], missed=False) == broadcast.Heard([], missed=False)
+    assert wire.from_messages([{"type": "novelty"}], missed=False) == broadcast.Received([], missed=False)
 
 
 async def test_an_announcement_reaches_its_tenants_listeners_only(pair: Pair, use_layer: UseLayer) -> None:
@@ -58,7 +58,7 @@ async def test_an_announcement_reaches_its_tenants_listeners_only(pair: Pair, us
         use_layer(there)
         broadcast.announce([announcement(1, 10), announcement(2, 20), announcement(1, 11)])
         heard = await asyncio.wait_for(listener.receive(), 60)
-        assert heard == broadcast.Heard([announcement(1, 10), announcement(1, 11)], missed=False)
+        assert heard == broadcast.Received([announcement(1, 10), announcement(1, 11)], missed=False)
         assert (await asyncio.wait_for(other.receive(), 60)).announcements == [announcement(2, 20)]
 
 
@@ -80,7 +80,7 @@ async def test_what_is_too_big_to_announce_is_said_to_be_missing(pair: Pair, use
     async with broadcast.listen_tenant(1) as listener:
         use_layer(there)
         broadcast.announce([announcement(1, 10, "x" * (wire.MAX_DATA + 1))])
-        assert await asyncio.wait_for(listener.receive(), 60) == broadcast.Heard([], missed=True)
+        assert await asyncio.wait_for(listener.receive(), 60) == broadcast.Received([], missed=True)
 
 
 def test_announcing_never_raises_and_complains_once(
@@ -93,13 +93,13 @@ def test_announcing_never_raises_and_complains_once(
         raise RuntimeError("the layer is broken")
 
     monkeypatch.setattr(layer, "publish", fail)
-    monkeypatch.setattr(broadcast, "_complained", False)
+    monkeypatch.setattr(broadcast, "_failure_logged", False)
     before = broadcast.dropped_messages()
     for _ in range(3):
         broadcast.announce([announcement(1, 10)])
         broadcast.notify_worker("worker", {})
     assert broadcast.dropped_messages() == before + 6
-    assert len([record for record in caplog.records if "could not be sent" in record.message]) == 1
+    assert len([record for record in caplog.records if "broadcast_failed" in record.message]) == 1
 
 
 async def test_announcing_costs_little(pair: Pair, use_layer: UseLayer) -> None:
@@ -126,7 +126,7 @@ async def test_a_dead_redis_drops_and_counts(make_layer: MakeLayer, use_layer: U
     use_layer(layer)
     await wait_until(broadcast.pubsub_up, "connected")
     own_redis.stop()
-    await wait_until(lambda: not broadcast.pubsub_up(), "the carrier is down")
+    await wait_until(lambda: not broadcast.pubsub_up(), "Redis is down")
     before = broadcast.dropped_messages()
     began = time.monotonic()
     for number in range(1000):

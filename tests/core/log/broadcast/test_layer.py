@@ -217,8 +217,8 @@ async def test_a_stopped_redis_holds_nobody_up_and_is_rejoined_when_it_is_back(
     assert [await received(here, joined_meanwhile) for _ in range(2)] == [{"type": LOST}, {"n": 2}]
     words = [record.message for record in caplog.records]
     # Once for each layer and outage, however many attempts there were.
-    assert len([word for word in words if "is away" in word]) == 2
-    assert len([word for word in words if word == "announcements: Redis is back"]) == 2
+    assert len([word for word in words if "redis_pubsub_down" in word]) == 2
+    assert len([word for word in words if word == "redis_pubsub_up: announcements arrive again"]) == 2
     assert not any(own_redis.url() in word for word in words)
 
 

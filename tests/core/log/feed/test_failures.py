@@ -30,7 +30,7 @@ class Trouble:
         self._fail_once(line, "_take")
 
     def when_reading_the_journal(self, line: Line) -> None:
-        self._fail_once(line, "_give_out")
+        self._fail_once(line, "_deliver_page")
         feed_of(line).catch_up()
 
     def when_looked_after(self, line: Line) -> None:

@@ -93,7 +93,7 @@ def test_the_events_of_a_live_turn_stay_however_old(world: World, state: str) ->
     assert kinds(session) == []
 
 
-def skipped(world: World, tenant: int, session: int, other: int) -> int:
+def with_skipped_deltas(world: World, tenant: int, session: int, other: int) -> int:
     """A turn that waits for its client for days, while younger deltas of its tenant are pruned."""
     turn = world.turn(tenant, session)
     say(world, tenant, session)
@@ -109,7 +109,7 @@ def skipped(world: World, tenant: int, session: int, other: int) -> int:
 def test_the_deltas_of_a_turn_that_lived_long_go_with_the_first_round_after_its_end(world: World) -> None:
     tenant = world.tenant()
     long, short = world.session(tenant), world.session(tenant)
-    turn = passed_over(world, tenant, long, short)
+    turn = with_skipped_deltas(world, tenant, long, short)
     assert prune() == 0
     Turn.objects.filter(pk=turn).update(state="done")
     assert prune() == 3
@@ -123,19 +123,19 @@ def test_the_deltas_of_a_turn_that_lived_long_go_with_the_first_round_after_its_
 def test_a_turn_that_began_later_keeps_no_deltas_of_the_turn_before(world: World) -> None:
     tenant = world.tenant()
     session, other = world.session(tenant), world.session(tenant)
-    first = passed_over(world, tenant, session, other)
+    first = with_skipped_deltas(world, tenant, session, other)
     Turn.objects.filter(pk=first).update(state="done")
-    second = passed_over(world, tenant, session, other)
+    second = with_skipped_deltas(world, tenant, session, other)
     assert kinds(session) == ["run_started", "turn_started", "text_done", "turn_ended", "run_started", *_SAID]
     Turn.objects.filter(pk=second).update(state="done")
     prune()
     assert kinds(session).count("text_delta") == 0
 
 
-def test_a_forgotten_session_leaves_no_mark_of_what_was_passed_over(world: World) -> None:
+def test_a_forgotten_session_leaves_no_mark_of_skipped_deltas(world: World) -> None:
     tenant = world.tenant()
     session, other = world.session(tenant), world.session(tenant)
-    passed_over(world, tenant, session, other)
+    with_skipped_deltas(world, tenant, session, other)
     journal.forget_session(session)
     assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, pruning.tenant_mark(tenant)}
 

@@ -139,7 +139,7 @@ def test_a_durable_event_is_announced_after_the_barrier_and_a_delta_at_once(
 
     tenant = world.tenant()
     session = world.session(tenant)
-    monkeypatch.setattr(barriers, "Asked", Asked)
+    monkeypatch.setattr(barriers, "Barrier", Asked)
     monkeypatch.setattr("sessions_app.core.log.broadcast.announce", lambda announcements: order.append("announced"))
     with journal.transaction() as tx:
         tx.append(NewEvent(tenant, session, CREATED))
