@@ -1,1 +1,1 @@
-"""Tenants and what they own or may use: keys, access, agents, quotas, use, the audit. Knows no turn."""
+"""Tenants and their keys, access rights, agents, quotas, usage and audit records. Does not know turns."""

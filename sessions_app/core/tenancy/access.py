@@ -1,7 +1,7 @@
-"""From an outside id to a row: the only way, and the wall around what a key may see.
+"""Access control for sessions: the only functions that look up a session for a caller.
 
-Another tenant's session, and one of an agent that a limited key may not use, are not told apart from one that never
-existed.
+A session of another tenant, a deleted one, and one of an agent that the key may not see give the same SessionNotFound as
+an id that never existed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sessions_app.core.base.errors import SessionNotFound
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.models import Session
 
-# Written out, because every request begins with one of these. Times are left out: nobody who comes this way needs
-# them, and each database has its own form of them.
+# Hand-written, because every request begins with one of these. Times are left out: no caller needs them here, and each
+# database returns them in another form.
 _FIELDS = ("id", "tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "title", "approval")
 _SESSION = f"select {', '.join(_FIELDS)} from sessions_app_session where tenant_id = %s and deleted_at is null"
 _BY_PUBLIC_ID = f"{_SESSION} and public_id = %s"
@@ -26,24 +26,24 @@ _LOCKED = f"{_SESSION} and id = %s {{for_change}}"
 
 
 def _read(caller: Caller, sql: str, *params: Any) -> Session:
-    return _made(caller, raw_sql.rows(sql, params))
+    return _first_visible(caller, raw_sql.rows(sql, params))
 
 
-def _made(caller: Caller, rows: list[tuple[Any, ...]]) -> Session:
-    found = _existing(caller, rows[0]) if rows else None
+def _first_visible(caller: Caller, rows: list[tuple[Any, ...]]) -> Session:
+    found = _if_visible(caller, rows[0]) if rows else None
     if found is None:
         raise SessionNotFound
     return found
 
 
-def _existing(caller: Caller, row: tuple[Any, ...]) -> Session | None:
-    """The row as a session, if that exists for the caller."""
+def _if_visible(caller: Caller, row: tuple[Any, ...]) -> Session | None:
+    """The row as a session, or None if the key may not see its agent."""
     found = Session.from_db("default", _FIELDS, row)
     return found if caller.may_see(found.agent_name) else None
 
 
 def visible(caller: Caller) -> QuerySet[Session]:
-    """The sessions that exist for the caller."""
+    """All sessions that the caller may see."""
     rows = Session.objects.filter(tenant_id=caller.tenant)
     return rows if caller.key_agents is None else rows.filter(agent_name__in=sorted(caller.key_agents))
 
@@ -55,7 +55,7 @@ def session(caller: Caller, public_id: str) -> Session:
 
 
 def session_of_row(caller: Caller, row: int) -> Session:
-    """A session whose row another row of the tenant names."""
+    """A session by its row number, which another row of the tenant refers to."""
     return _read(caller, _BY_ROW, caller.tenant, row)
 
 
@@ -69,20 +69,20 @@ where s.tenant_id = %s and s.deleted_at is null"""
 
 
 def sessions_by_uri(caller: Caller, uris: list[str], public_ids: list[str]) -> list[tuple[Session, str | None]]:
-    """The caller's sessions that have one of these URIs or ids, each with the URI that a client chose for it, if one did."""
+    """The caller's sessions with one of these URIs or ids, each with the URI that a client chose, if any."""
     rows = raw_sql.rows(_BY_URIS, (caller.tenant, uris, caller.tenant, public_ids, caller.tenant))
-    return [(found, row[-1]) for row in rows if (found := _existing(caller, row[:-1])) is not None]
+    return [(found, row[-1]) for row in rows if (found := _if_visible(caller, row[:-1])) is not None]
 
 
 def lock_session(caller: Caller, row: Session) -> Session:
-    """The row as it is now, locked until the transaction ends; the first lock that a change of a session takes.
+    """Read the row again and lock it until the transaction ends. A change of a session takes this lock first.
 
-    Without the key: rows that refer to the session are stored by transactions that do not lock it.
+    The lock does not cover the primary key, so other transactions can insert rows that refer to the session meanwhile.
     """
     return _read(caller, _LOCKED, caller.tenant, row.pk)
 
 
-def lock_session_and(caller: Caller, row: Session, question: Statement) -> tuple[Session, list[tuple[Any, ...]]]:
-    """``lock_session`` with the answer to a question that is put once the row is locked."""
-    locked, answer = raw_sql.rows_of_each([Statement(_LOCKED, (caller.tenant, row.pk)), question])
-    return _made(caller, locked), answer
+def lock_session_and(caller: Caller, row: Session, query: Statement) -> tuple[Session, list[tuple[Any, ...]]]:
+    """``lock_session``, and the rows of a query that runs after the lock is taken, in the same round trip."""
+    locked, rows = raw_sql.rows_of_each([Statement(_LOCKED, (caller.tenant, row.pk)), query])
+    return _first_visible(caller, locked), rows

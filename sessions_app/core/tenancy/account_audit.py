@@ -1,7 +1,7 @@
 """Audit records of changes to accounts, groups and rights.
 
-Django's model signals write them in the transaction of the change, so the admin's pages, shell commands and code that
-uses the models are all covered. Passwords are never recorded, only that one was changed.
+Django's model signals write them in the transaction of the change, so changes through the admin, shell commands and the
+models are all covered. Passwords are never recorded, only that one was changed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _saved(sender: type[Model], instance: Any, created: bool, update_fields: Ite
 def _password_changed(before: User, after: User, written: frozenset[str] | None) -> bool:
     if before.password == after.password or (written is not None and "password" not in written):
         return False
-    # Django stores a stronger hash of the same password at a sign-in; then, and only then, it writes this column alone
-    # and has forgotten the password itself.
+    # At a sign-in Django may store a stronger hash of the same password. Only then it writes this column alone and has
+    # no plain password in memory.
     return not (written == frozenset({"password"}) and getattr(after, "_password", None) is None)
 
 
@@ -86,21 +86,22 @@ def _deleted(sender: type[Model], instance: Any, **_: Any) -> None:
 
 
 def _related(sender: type[Model], instance: Any, action: str, reverse: bool, model: type[Model], pk_set: Any, **_: Any) -> None:
-    """Groups or permissions were added or removed; ``reverse``: on the group's or permission's side, for several owners."""
-    when, what = action.split("_")
-    if what == "clear":
+    """Groups or permissions were added or removed. ``reverse``: the change was made on the group or permission, for several
+    owners."""
+    when, change = action.split("_")
+    if change == "clear":
         _cleared(sender, instance, when, reverse)
     elif when == "post" and pk_set:
         owners = model._default_manager.filter(pk__in=pk_set) if reverse else [instance]
-        given = {_name(instance)} if reverse else {_name(row) for row in model._default_manager.filter(pk__in=pk_set)}
+        changed = {_name(instance)} if reverse else {_name(row) for row in model._default_manager.filter(pk__in=pk_set)}
         for owner in owners:
             now = _names(sender, owner)
-            before = now - given if what == "add" else now | given
+            before = now - changed if change == "add" else now | changed
             _record_change(sender, owner, before, now)
 
 
 def _cleared(relation: type[Model], instance: Any, when: str, reverse: bool) -> None:
-    """``clear`` does not name the rows, so they are read before it."""
+    """``clear`` does not report the removed rows, so they are read before it."""
     if when == "pre":
         setattr(instance, _BEFORE, [(owner, _names(relation, owner)) for owner in _owners(relation, instance, reverse)])
         return

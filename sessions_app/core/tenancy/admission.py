@@ -1,8 +1,8 @@
 """Per-tenant admission control, shared by both protocols.
 
-A tenant has at most half of the threads that a web process has for requests, whatever its requests wait for. What is over
-its share waits in the loop, with neither a thread nor a connection to the database. Keys that are not known yet share one
-small account, and an address that shows too many wrong ones is refused.
+A tenant uses at most half of a web process's request threads. Its further requests wait in the loop, without a thread or a
+database connection. Lookups of keys that are not known yet share a small number of threads, and an address that sends too
+many unknown keys is refused.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from sessions_app.core.tenancy.wrong_keys import WrongKeys
 
 _MOST_REMEMBERED = 10_000
 _MOST_LOOKUPS = 100
-"""Unknown keys that are or wait to be looked up; for further ones the server is not ready."""
+"""Concurrent lookups of unknown keys, waiting ones included; further ones get NotReady."""
 _REFUSALS_PER_SECOND = 50
 _REFUSALS_AT_ONCE = 300
-"""Refusals, and answers to OPTIONS, that one address gets without a delay; as many for its questions about health."""
+"""Refusals and OPTIONS responses that one address gets without a delay; separately, as many health responses."""
 _PAGES_PER_SECOND = 10
 _PAGES_AT_ONCE = 300
-"""Pages, and files of pages, that one address gets without a delay. A page costs as much as many refusals."""
+"""Pages and their static files that one address gets without a delay. A page costs as much as many refusals."""
 _SLOWED_SECONDS = 1.0
 _MOST_SLOWED = 1000
 
 _tenants: dict[str, int] = {}
-"""The tenants of keys that were good when they were last seen, by the key's digest."""
+"""A cache of key digests: the tenant of each key that was valid when it was last used."""
 _wrong = WrongKeys(lambda: int(settings.AGENTHOST_WRONG_KEYS_PER_MINUTE))
 _refusals = Buckets(lambda: Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE), 10_000)
 _health = Buckets(lambda: Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE), 10_000)
@@ -43,46 +43,46 @@ _lookups = 0
 _slowed = 0
 
 
-async def tenant_of(raw: str, address: str, patience: float) -> int:
-    """The tenant of a key, looked up when it is first seen; raises what ``authenticate`` raises."""
+async def tenant_of(raw: str, address: str, timeout: float) -> int:
+    """The tenant of a key, cached after the first lookup; raises what ``authenticate`` raises."""
     known = _tenants.get(keys.digest_of(raw))
-    return (await authenticate(raw, address, patience)).tenant if known is None else known
+    return (await authenticate(raw, address, timeout)).tenant if known is None else known
 
 
-async def authenticate(raw: str, address: str, patience: float) -> Caller:
-    """The caller with this key; an unknown key is looked up at the expense of all unknown keys, not of any tenant.
+async def authenticate(raw: str, address: str, timeout: float) -> Caller:
+    """The caller with this key. Lookups of uncached keys use the threads for unknown keys, not a tenant's.
 
-    NotAuthenticated if the key is no good, TooManyWrongKeys if ``address`` showed too many such ones, TimeoutError if the
-    key could not be looked up within ``patience`` seconds.
+    Raises NotAuthenticated if the key is not valid, TooManyWrongKeys if ``address`` sent too many unknown keys, TimeoutError if
+    the key could not be looked up within ``timeout`` seconds.
     """
     if not keys.looks_like_key(raw):
         raise NotAuthenticated
     digest = keys.digest_of(raw)
     tenant = _tenants.get(digest)
     if tenant is None:
-        return await _look_up(raw, digest, address, patience)
+        return await _look_up(raw, digest, address, timeout)
     try:
-        return await database.serve(tenant, patience, copy_context(), keys.authenticate, raw)
+        return await database.serve(tenant, timeout, copy_context(), keys.authenticate, raw)
     except NotAuthenticated:
         forget(raw)
         raise
 
 
-async def is_good(raw: str, tenant: int, patience: float) -> bool:
-    """Whether a key of this tenant that was good still is; True if the database cannot be asked. Not a use of the key."""
+async def is_good(raw: str, tenant: int, timeout: float) -> bool:
+    """Whether a key of this tenant is still valid; True if the database does not answer. Does not count as a use of the key."""
     try:
-        return await database.serve(tenant, patience, copy_context(), keys.is_good, raw)
+        return await database.serve(tenant, timeout, copy_context(), keys.is_good, raw)
     except (TimeoutError, DatabaseError, NotReady):
         return True
 
 
 def forget(raw: str) -> None:
-    """A key that was good is refused now: it was revoked or has expired, or its tenant is suspended."""
+    """Remove a key from the cache: it was revoked or has expired, or its tenant is suspended."""
     _tenants.pop(keys.digest_of(raw), None)
 
 
 def forget_all() -> None:
-    """For tests: as in a new process."""
+    """For tests: clear all caches and limits, as in a new process."""
     _tenants.clear()
     _wrong.clear()
     _refusals.clear()
@@ -91,17 +91,17 @@ def forget_all() -> None:
 
 
 async def delay_refusal(address: str) -> None:
-    """Return when what needs no good key may be answered: at once, or in a second if its address gets many such answers."""
+    """Delay a response that needs no valid key by a second if its address gets many of them."""
     await _delay(_refusals.of(address))
 
 
 async def delay_health(address: str) -> None:
-    """The same for questions about health, which are counted alone: refusals of others must not delay a supervisor's."""
+    """The same for health checks, which are counted separately: refusals must not delay a supervisor's checks."""
     await _delay(_health.of(address))
 
 
 async def delay_page(address: str) -> None:
-    """Return when a page may be served: at once, or in a second if its address asks for many."""
+    """Delay a page by a second if its address requests many."""
     await _delay(_pages.of(address))
 
 
@@ -113,7 +113,7 @@ async def _delay(bucket: Bucket) -> None:
         bucket.borrow(now)
 
 
-async def _look_up(raw: str, digest: str, address: str, patience: float) -> Caller:
+async def _look_up(raw: str, digest: str, address: str, timeout: float) -> Caller:
     global _lookups
     try:
         _wrong.before_lookup(digest, address)
@@ -125,7 +125,7 @@ async def _look_up(raw: str, digest: str, address: str, patience: float) -> Call
         raise NotReady
     _lookups += 1
     try:
-        caller = await database.serve(database.UNKNOWN, patience, copy_context(), keys.authenticate, raw)
+        caller = await database.serve(database.UNKNOWN, timeout, copy_context(), keys.authenticate, raw)
     except NotAuthenticated:
         _wrong.remember(digest)
         raise
@@ -142,7 +142,7 @@ async def _look_up(raw: str, digest: str, address: str, patience: float) -> Call
 
 
 async def _slow_down() -> None:
-    """Delay an answer. A client that asks again after each answer would otherwise keep the process busy."""
+    """Delay a response. A client that retries immediately would otherwise keep the process busy."""
     global _slowed
     if _slowed >= _MOST_SLOWED:
         return

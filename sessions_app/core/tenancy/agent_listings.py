@@ -1,9 +1,9 @@
-"""Which agents tenants are shown: one listing is in force, and each tenant's own is changed with an event.
+"""The agents that AHP clients are shown: one published listing for the whole server, and the one that each tenant has seen.
 
-A process loads its agents once, and two processes may have loaded different ones: while an operator puts a new
-file in place, and for ever if something went wrong. What clients are shown must not depend on whom they ask. So the
-process that starts last publishes its agents, once; every process shows its tenants what was published last. A tenant
-is moved to another listing by whoever has connections of it, in the transaction that appends the event.
+A process loads its agents once, so two processes may have different agents: during an upgrade, or permanently after a
+mistake. Clients must be shown the same agents by every process. So each process publishes its agents once, at its start,
+and every process shows the listing that was published last. A process with connections of a tenant moves that tenant to
+the new listing, in the transaction that appends the event.
 """
 
 from __future__ import annotations
@@ -36,17 +36,20 @@ Specs = Mapping[str, AgentSpec]
 _SHOWN = ("name", "model", "title", "description", "images", "context_tokens")
 _SHOWN_OF_OPTION = ("type", "name", "title", "description", "default", "options")
 _SHOWN_OF_TOOL = ("name", "title", "description", "parameters")
-_PATIENCE = timedelta(seconds=60)
-"""How long nobody may have served what is in force, before a process that serves something else publishes that anew."""
+_ABANDONED_AFTER = timedelta(seconds=60)
+"""If no process has served the published listing for this time, another process publishes its own again."""
 
 
 @dataclass(slots=True)
 class _Process:
-    """What this process has published. ``patience`` doubles each time it does so again: two that serve different
-    agents for ever must not take turns for ever."""
+    """The agents that this process has published.
+
+    ``abandoned_after`` doubles with each further publication, so that two processes with different agents do not replace each
+    other's listing forever.
+    """
 
     published: Specs | None = None
-    patience: timedelta = _PATIENCE
+    abandoned_after: timedelta = _ABANDONED_AFTER
 
 
 _process = _Process()
@@ -63,7 +66,7 @@ _own_now: _OwnListing | None = None
 
 
 def _own() -> _OwnListing:
-    """What this process serves, as clients are shown it."""
+    """This process's agents as clients are shown them."""
     global _own_now
     specs, found = registry.agents(), _own_now
     if found is None or found.specs is not specs:
@@ -72,11 +75,11 @@ def _own() -> _OwnListing:
     return found
 
 
-# --- what is shown of an agent -------------------------------------------------------------------
+# --- the document of an agent --------------------------------------------------------------------
 
 
 def _document(spec: AgentSpec) -> dict[str, Any]:
-    """Nothing secret: no key, no header, no default of a secret option."""
+    """The public parts of an agent: no key, no header, no default of a secret option."""
     shown = {name: getattr(spec, name) for name in _SHOWN}
     shown["options"] = [
         {name: "" if name == "default" and option.type == "secret" else getattr(option, name) for name in _SHOWN_OF_OPTION}
@@ -89,7 +92,7 @@ def _document(spec: AgentSpec) -> dict[str, Any]:
 
 
 def _spec(document: Mapping[str, Any]) -> AgentSpec:
-    """An agent that can be shown, and nothing else. What a newer release has written besides is left out."""
+    """An agent from its document, for display only. Members that a newer release added are ignored."""
     known = {name: document[name] for name in _SHOWN}
     known["images"] = tuple(known["images"])
     options = [{name: option[name] for name in _SHOWN_OF_OPTION} for option in document["options"]]
@@ -111,7 +114,7 @@ def _read(document: str) -> Specs:
 
 
 def card(spec: AgentSpec) -> dict[str, Any]:
-    """What a root shows of an agent."""
+    """The summary of an agent in AHP's root state."""
     return {
         "name": spec.name,
         "title": spec.title or spec.name,
@@ -122,12 +125,12 @@ def card(spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-# --- what a tenant is shown ----------------------------------------------------------------------
+# --- the listing of a tenant ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``allowed``: the names that the tenant may use; None: all."""
+    """The agents of a listing. ``allowed``: the names that the tenant may use; None: all."""
 
     specs: Specs
     allowed: Collection[str] | None
@@ -137,21 +140,21 @@ class Listing:
 
 
 def of(tenant: int) -> Listing:
-    """What the tenant is shown at this moment: read it in one snapshot with the counter."""
+    """The listing that the tenant is shown now; read it in the same snapshot as the counter."""
     row = ShownListing.objects.filter(pk=tenant).values_list("listing__digest", "agents").first()
     if row is None:
-        # Nobody watches this tenant, so nothing that was shown can become wrong.
+        # The tenant was never shown a listing, so this process's agents contradict nothing.
         return Listing(registry.agents(), Tenant.objects.values_list("allowed_agents", flat=True).get(pk=tenant))
     return Listing(_specs_of(row[0]), row[1])
 
 
 def visible(cards: Iterable[Mapping[str, Any]], key_agents: Collection[str] | None) -> list[Mapping[str, Any]]:
-    """Of what a tenant is shown, what one key of it is."""
+    """The cards that a key with these allowed agents may see."""
     return [each for each in cards if key_agents is None or each["name"] in key_agents]
 
 
 def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
-    """The tenant's number, the caller's count of sessions and its agents, at one moment."""
+    """The tenant's counter, the number of sessions and the agents that the caller sees, in one snapshot."""
     with journal.snapshot():
         seq, sessions = _counter_and_sessions(caller)
         cards = of(caller.tenant).cards()
@@ -160,7 +163,7 @@ def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
 
 
 def counter_and_sessions(caller: Caller) -> tuple[int, int]:
-    """The tenant's number, and how many sessions exist for the caller, at one moment."""
+    """The tenant's counter and the number of sessions that the caller sees, in one snapshot."""
     with journal.snapshot():
         found = _counter_and_sessions(caller)
     journal.barrier()
@@ -175,7 +178,7 @@ def _counter_and_sessions(caller: Caller) -> tuple[int, int]:
 def events_after(
     caller: Caller, sessions: Collection[int], after: int, limit: int, most_bytes: int
 ) -> tuple[SessionRead, int | None]:
-    """``journal.read_several``, and for a limited key how many sessions exist for it at that moment."""
+    """``journal.read_several``, and for a limited key the number of sessions that it sees, in the same snapshot."""
     if caller.key_agents is None:
         return journal.read_several(caller.tenant, sessions, after, limit, most_bytes), None
     with journal.snapshot():
@@ -183,17 +186,20 @@ def events_after(
         return read, access.visible(caller).count()
 
 
-# --- which listing is in force -------------------------------------------------------------------
+# --- publishing ----------------------------------------------------------------------------------
 
 
-def _in_force() -> AgentListing:
-    """What was published last. A process's first look publishes its own agents."""
+def _published() -> AgentListing:
+    """The listing that was published last. The first call of a process publishes its own agents."""
     own = _own()
     newest = _newest()
     if newest is None or (newest.digest != own.digest and (_process.published is not own.specs or _is_abandoned(newest))):
         if _process.published is own.specs and newest is not None:
-            log.warning("no server has shown the agents in force for %d s: those of this one are", _process.patience.seconds)
-            _process.patience *= 2
+            log.warning(
+                "agents_republished: no process has published its agents for %d s; publishing ours",
+                _process.abandoned_after.seconds,
+            )
+            _process.abandoned_after *= 2
         AgentListing.objects.update_or_create(
             digest=own.digest, defaults={"document": own.document, "published_at": Now(), "seen_at": Now()}
         )
@@ -208,18 +214,18 @@ def _newest() -> AgentListing | None:
 
 
 def _is_abandoned(listing: AgentListing) -> bool:
-    """Whoever published it is gone: the last to start was an old release's, in the middle of an upgrade."""
-    return AgentListing.objects.filter(pk=listing.pk, seen_at__lt=Now() - _process.patience).exists()
+    """Whether no process serves this listing any more, as when a process of an old release started last during an upgrade."""
+    return AgentListing.objects.filter(pk=listing.pk, seen_at__lt=Now() - _process.abandoned_after).exists()
 
 
 def renew() -> None:
-    """Say that this process serves its agents still."""
+    """Record that this process still serves its agents."""
     AgentListing.objects.filter(digest=_own().digest).update(seen_at=Now())
 
 
 def outdated(tenants: Collection[int]) -> list[int]:
-    """Those that are shown something else than they are to be."""
-    listing = _in_force()
+    """The tenants among these that are not shown the published listing and their allowed agents."""
+    listing = _published()
     shown = {
         pk: (listed, allowed)
         for pk, listed, allowed in ShownListing.objects.filter(pk__in=tenants).values_list("pk", "listing", "agents")
@@ -229,18 +235,18 @@ def outdated(tenants: Collection[int]) -> list[int]:
 
 
 def show(tenant: int) -> None:
-    """Show the tenant what is in force; an event if that changes anything for it."""
+    """Show the tenant the published listing; append an event if that changes anything for it."""
     if not outdated([tenant]):
         return
     if not ShownListing.objects.filter(pk=tenant).exists():
         allowed = Tenant.objects.values_list("allowed_agents", flat=True).get(pk=tenant)
-        first = ShownListing(tenant_id=tenant, listing=_in_force(), agents=allowed)
+        first = ShownListing(tenant_id=tenant, listing=_published(), agents=allowed)
         ShownListing.objects.bulk_create([first], ignore_conflicts=True)
         return
     with journal.transaction() as tx:
-        # Without its listing: of a row that another has just changed, a join would find nothing.
+        # Without select_related: for a row that was just changed, the join with its old listing would find nothing.
         row = ShownListing.objects.select_for_update(no_key=True).get(pk=tenant)
-        listing = _in_force()
+        listing = _published()
         allowed = Tenant.objects.values_list("allowed_agents", flat=True).get(pk=tenant)
         before, after = Listing(_specs_of(row.listing.digest), row.agents), Listing(_specs_of(listing.digest), allowed)
         ShownListing.objects.filter(pk=tenant).update(listing=listing, agents=allowed)
@@ -251,13 +257,13 @@ def show(tenant: int) -> None:
 
 
 def _changed(before: Specs, after: Specs) -> list[str]:
-    """The agents of which anything is shown otherwise now, in a session too."""
+    """The agents whose documents differ."""
     names = dict.fromkeys([*before, *after])
     return [name for name in names if _shown(before.get(name)) != _shown(after.get(name))]
 
 
 def _changed_cards(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The agents that a root shows otherwise now, or no more; all of them if their order has changed."""
+    """The agents whose cards differ or are gone; all agents if their order has changed."""
     old, new = ({each["name"]: each for each in cards} for cards in (before, after))
     if [name for name in old if name in new] != [name for name in new if name in old]:
         return list({**old, **new})
@@ -269,7 +275,7 @@ def _shown(spec: AgentSpec | None) -> Any:
 
 
 def _used_by(tenant: int, names: Collection[str]) -> list[str]:
-    """Those that the tenant has sessions of: what an operator does to other tenants' agents is nobody's business."""
+    """Those of the agents that the tenant has sessions with; changes of other agents stay hidden from the tenant."""
     if not names:
         return []
     used = Session.objects.filter(tenant_id=tenant, agent_name__in=names).order_by().values_list("agent_name", flat=True)

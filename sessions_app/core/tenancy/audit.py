@@ -1,7 +1,7 @@
-"""Audit: the record of who did what to what, when, from where.
+"""The audit log: who did what, when, to what and from where.
 
-Whoever changes something an operator answers for, or reads what users wrote, writes its row in the same
-transaction. Rows are never changed, and they say nothing that has to stay sealed.
+A change by an operator, and reading a user's conversation, write their row in the same transaction. Rows are never changed
+and contain no secrets.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Action(StrEnum):
 
 
 SERVER = "server"
-"""The actor when the server itself does something and nobody asked it to."""
+"""The actor of an action by the server itself."""
 
 
 ActorAndAddress = tuple[str, str]
-"""An actor and its address, as rows name them."""
+"""An actor and its address, as stored in rows."""
 
 _acting: ContextVar[Callable[[], ActorAndAddress] | None] = ContextVar("agenthost_acting", default=None)
 
 
 @contextmanager
 def acting(who: Callable[[], ActorAndAddress]) -> Iterator[None]:
-    """Name the person that the block acts for; ``who`` is called only if something is recorded."""
+    """Set the actor of records within the block; ``who`` is called only if something is recorded."""
     token = _acting.set(who)
     try:
         yield
@@ -61,7 +61,7 @@ def acting(who: Callable[[], ActorAndAddress]) -> Iterator[None]:
 
 
 def acting_now() -> ActorAndAddress:
-    """The person that the running code acts for: an operator in the admin, or the user of the shell."""
+    """The current actor and address: an operator in the admin, or the user of the shell."""
     who = _acting.get()
     return (shell_user(), socket.gethostname()) if who is None else who()
 
@@ -70,12 +70,12 @@ def shell_user() -> str:
     try:
         return f"shell:{getpass.getuser()}"
     except (KeyError, OSError):
-        # A container may run as a number that has no name.
+        # A container may run as a user id without a name.
         return "shell"
 
 
 def operator(name: str) -> str:
-    """An account of the admin, as rows name their actor."""
+    """The actor name of an account of the admin."""
     return f"admin:{name}"
 
 
@@ -88,7 +88,7 @@ def record(
     address: str = "",
     detail: str = "",
 ) -> AuditRecord:
-    """Write one row. Names too long for their column are cut: an audit must not be what fails."""
+    """Write one row. Names too long for their column are cut: the audit must not make an action fail."""
     return AuditRecord.objects.create(
         tenant=tenant,
         actor=actor[:200],

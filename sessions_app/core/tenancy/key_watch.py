@@ -1,7 +1,7 @@
-"""Limits of open streams and connections, and their end when their key ends. Shared by both protocols.
+"""Limits on open streams and connections, and closing them when their key is revoked or expires. Used by both protocols.
 
-Each loop reads the keys of everything that is open in it with one statement, and none while nothing is open. A key that
-was revoked, has expired or belongs to a suspended tenant is not found any more.
+Each loop reads the keys of all its open streams and connections with one statement, and none while nothing is open. A key
+that was revoked, has expired or belongs to a suspended tenant is not in the result.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.tenancy import keys
 from sessions_app.core.tenancy.quotas import Quota
 
-_LOOK_SECONDS = 0.5
-"""Streams and connections end within a second of their key; half of it is left for the statement."""
+_CHECK_SECONDS = 0.5
+"""Streams and connections end within a second after their key; half of that is left for the statement."""
 _RETRY_AFTER = 5
 
 _LIMITS = {
     Quota.STREAMS_AT_ONCE: ("AGENTHOST_AAP_STREAMS_PER_KEY", "AGENTHOST_AAP_STREAMS"),
     Quota.CONNECTIONS_AT_ONCE: ("AGENTHOST_AHP_CONNECTIONS_PER_KEY", "AGENTHOST_AHP_CONNECTIONS"),
 }
-"""Settings: the limit of a key, with those it was rotated from, and of a tenant; both per process."""
+"""Settings: the limit of a key (counted together with the keys it was rotated from) and of a tenant; both per process."""
 
 
 # --- limits ------------------------------------------------------------------------------------
@@ -42,20 +42,20 @@ Level = tuple[Quota, str, int]
 _open: Counter[Level] = Counter()
 _open_lock = threading.Lock()
 _released: deque[tuple[Level, Level]] = deque()
-"""Slots that are free again but still counted: the garbage collector may free one while another is being taken."""
+"""Released slots that are still counted: the garbage collector may release one while ``_open_lock`` is held."""
 
 
 class Slot:
-    """One of the streams or connections that a caller may have open. ``release`` frees it, or the end of the object.
+    """One of the streams or connections that a caller may have open. It is freed by ``release`` or with the object.
 
-    ``on_end``: called when the key has ended, while the slot is watched.
+    ``on_end``: called when the key has ended, while the slot is watched (``watching``).
     """
 
     ended = False
-    """Whether the key has ended: a slot by itself is not watched."""
+    """Whether the key has ended; always False here, because an unwatched slot is not checked."""
 
     def __init__(self, quota: Quota, caller: Caller) -> None:
-        """QuotaExceeded if the key or its tenant has no slot left in this process."""
+        """Raises QuotaExceeded if the key or its tenant has no slot left in this process."""
         self.caller = caller
         self.is_kept = False
         self.on_end: Callable[[], None] | None = None
@@ -71,7 +71,7 @@ class Slot:
         self._release.atexit = False
 
     def keep(self) -> Slot:
-        """Keep the slot beyond its ``with`` block: its stream releases it."""
+        """Keep the slot after its ``with`` block; the stream releases it."""
         self.is_kept = True
         return self
 
@@ -90,7 +90,7 @@ def _free_released() -> None:
 
 @contextmanager
 def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
-    """A slot that is released at the end of the block, unless it was kept."""
+    """A slot that is released at the end of the block, unless ``keep`` was called."""
     taken = Slot(quota, caller)
     try:
         yield taken
@@ -101,11 +101,11 @@ def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
         taken.release()
 
 
-# --- until the key ends --------------------------------------------------------------------------------
+# --- the end of keys -----------------------------------------------------------------------------------
 
 
 class Watched:
-    """An open stream or connection in this loop. ``caller`` has the limits that its key had at the last look."""
+    """An open stream or connection in this loop. ``caller`` has the limits that its key had at the last check."""
 
     def __init__(self, slot: Slot, watch: _Watch) -> None:
         self.caller = slot.caller
@@ -114,17 +114,18 @@ class Watched:
         self._on_end: Callable[[], None] | None = None
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call this, in the loop, when the key has ended; at once if it has."""
+        """Call this, in the loop, when the key has ended; immediately if it has ended already."""
         self._on_end = call
         if self.ended:
             call()
 
-    async def look(self) -> None:
-        """Look at the key now. Without the database the next of the regular looks does it."""
+    async def check(self) -> None:
+        """Check the key now. If the database does not answer, the next periodic check does it."""
         with contextlib.suppress(DatabaseError, NotReady):
-            await self._watch.look([self])
+            await self._watch.check([self])
 
-    def found(self, caller: Caller | None) -> None:
+    def update(self, caller: Caller | None) -> None:
+        """``caller``: the result of a check; None if the key has ended."""
         if caller is not None:
             self.caller = caller
         elif not self.ended:
@@ -139,33 +140,33 @@ class _Watch:
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self._duty = PeriodicTask("key watch", self._look_at_all)
+        self._checking: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("key watch", self._check_all)
 
     def enter(self, watched: Watched) -> None:
         self._watched.add(watched)
-        if self._looking is None:
-            self._looking = supervision.task(self._look_forever(), "key-watch")
+        if self._checking is None:
+            self._checking = supervision.task(self._check_forever(), "key-watch")
 
     def leave(self, watched: Watched) -> None:
         self._watched.discard(watched)
-        if not self._watched and self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if not self._watched and self._checking is not None:
+            self._checking.cancel()
+            self._checking = None
 
-    async def _look_forever(self) -> None:
+    async def _check_forever(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            await self._duty.attempt()
+            await asyncio.sleep(_CHECK_SECONDS)
+            await self._task.attempt()
 
-    async def _look_at_all(self) -> None:
-        """Without the database keys stay as good as they were: nothing can be done with them either."""
-        await self.look(list(self._watched))
+    async def _check_all(self) -> None:
+        """While the database is down, keys stay valid: nothing can be done with them either."""
+        await self.check(list(self._watched))
 
-    async def look(self, watched: list[Watched]) -> None:
+    async def check(self, watched: list[Watched]) -> None:
         found = await database.run(keys.callers, {each.caller.key for each in watched})
         for each in watched:
-            each.found(found.get(each.caller.key))
+            each.update(found.get(each.caller.key))
 
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
@@ -174,7 +175,7 @@ _watches_lock = threading.Lock()
 
 @contextmanager
 def watching(slot: Slot) -> Iterator[Watched]:
-    """Watch the slot's key within the block, in the running loop; the slot is released at its end."""
+    """Check the slot's key periodically within the block, in the running loop; the slot is released at its end."""
     with _watches_lock:
         watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
     watched = Watched(slot, watch)

@@ -1,7 +1,7 @@
-"""API keys: issuing, recognising, revoking.
+"""API keys: issuing, authenticating, rotating, revoking.
 
-A key is ``ah_`` and 32 random bytes in 43 letters. It leaves this module once, when it is issued; what is
-kept is its SHA-256, which is enough for a secret of that length: there is nothing to guess from.
+A key is ``ah_`` and 32 random bytes in 43 characters. It is returned only when it is issued; its SHA-256 is stored, which
+is safe for a random secret of this length.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ log = logging.getLogger(__name__)
 
 PREFIX = "ah_"
 PREFIX_LENGTH = 11
-"""How much of a key is stored to recognise it by: 48 of its 256 bits."""
+"""The length of the stored prefix, which identifies a key for people: 48 of its 256 bits."""
 
 _FORM = re.compile(r"ah_[A-Za-z0-9_-]{43}")
-_USE_IS_NOTED_EVERY = 60.0
-"""Seconds."""
+_LAST_USED_SECONDS = 60.0
+"""``last_used_at`` is updated at most this often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A new key. ``raw`` is the only copy there will ever be."""
+    """A new key. ``raw`` is the key itself, which is not stored."""
 
     key: ApiKey
     raw: str = field(repr=False)
 
 
 def looks_like_key(raw: str) -> bool:
-    """Whether this could be a key at all; pure and cheap, for those who must not ask the database."""
+    """Whether this has the form of a key; pure and cheap, for checks without the database."""
     return _FORM.fullmatch(raw) is not None
 
 
@@ -56,7 +56,7 @@ def digest_of(raw: str) -> str:
     return hashlib.sha256(raw.encode()).hexdigest()
 
 
-# Written out, because every request begins with it.
+# Hand-written, because every request begins with it.
 _GOOD = f"""
 select k.id, coalesce(k.line, k.id), k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
  k.last_used_at is null or k.last_used_at < {{moment}}, {", ".join(f"k.{column}" for column in quotas.COLUMNS)},
@@ -69,81 +69,81 @@ _AMONG = f"{_GOOD} and k.id {{among}}"
 
 
 def authenticate(raw: str) -> Caller:
-    """Who asks with this key. Every way of being no good is the same NotAuthenticated."""
+    """The caller of this key. An unknown, revoked or expired key gives the same NotAuthenticated."""
     if not looks_like_key(raw):
         raise NotAuthenticated
-    row = raw_sql.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw)))
+    row = raw_sql.row(_BY_DIGEST, (-_LAST_USED_SECONDS, digest_of(raw)))
     if row is None:
         raise NotAuthenticated
-    caller, unnoted = _caller(row)
-    if unnoted:
-        _note_use(caller.key, caller.key_prefix)
+    caller, update_due = _caller(row)
+    if update_due:
+        _update_last_used(caller.key, caller.key_prefix)
     return caller
 
 
 def is_good(raw: str) -> bool:
-    """Whether the key would be accepted now. Its use is not noted."""
-    return raw_sql.row(_BY_DIGEST, (-_USE_IS_NOTED_EVERY, digest_of(raw))) is not None
+    """Whether the key would be accepted now. Does not count as a use of the key."""
+    return raw_sql.row(_BY_DIGEST, (-_LAST_USED_SECONDS, digest_of(raw))) is not None
 
 
 def callers(key_ids: Collection[int]) -> dict[int, Caller]:
-    """Who asks with these keys, by the key's row; those that are good no longer are left out."""
+    """The callers of these keys, by key row number; keys that are not valid any more are left out."""
     if not key_ids:
         return {}
-    found = [_caller(row)[0] for row in raw_sql.rows(_AMONG, (-_USE_IS_NOTED_EVERY, list(key_ids)))]
+    found = [_caller(row)[0] for row in raw_sql.rows(_AMONG, (-_LAST_USED_SECONDS, list(key_ids)))]
     return {caller.key: caller for caller in found}
 
 
 def _caller(row: Sequence[Any]) -> tuple[Caller, bool]:
-    """And whether its use has not been noted for a while."""
-    key, line, prefix, scopes, agents_of_key, tenant, agents_of_tenant, unnoted, *limits = row
-    named = _listed(agents_of_key)
+    """The caller, and whether ``last_used_at`` is due for an update."""
+    key, line, prefix, scopes, agents_of_key, tenant, agents_of_tenant, update_due, *limits = row
+    key_agents = _parsed(agents_of_key)
     caller = Caller(
         tenant=tenant,
         key=key,
         line=line,
         key_prefix=prefix,
         scopes=frozenset(json.loads(scopes)),
-        agents=allowed_by_both(_listed(agents_of_tenant), named),
-        key_agents=None if named is None else frozenset(named),
+        agents=allowed_by_both(_parsed(agents_of_tenant), key_agents),
+        key_agents=None if key_agents is None else frozenset(key_agents),
         tenant_limits=quotas.with_defaults(limits[len(quotas.COLUMNS) :]),
         key_limits=Limits(*limits[: len(quotas.COLUMNS)]),
     )
-    return caller, bool(unnoted)
+    return caller, bool(update_due)
 
 
-def _listed(names: str | None) -> list[str] | None:
+def _parsed(names: str | None) -> list[str] | None:
     return None if names is None else json.loads(names)
 
 
-_NOTE_USE = (
+_UPDATE_LAST_USED = (
     "update sessions_app_apikey set last_used_at = {now} where id = %s and (last_used_at is null or last_used_at < {moment})"
 )
-_NOTE_USE_IF_FREE = """
+_UPDATE_LAST_USED_IF_UNLOCKED = """
 update sessions_app_apikey set last_used_at = {now} where id in (select id from sessions_app_apikey
  where id = %s and (last_used_at is null or last_used_at < {moment}) for no key update skip locked)
 """
 
 
-def _note_use(key: int, prefix: str) -> None:
-    """Write ``last_used_at``, unless somebody did within the minute or is doing it right now.
+def _update_last_used(key: int, prefix: str) -> None:
+    """Write ``last_used_at``, at most once a minute.
 
-    A convenience for operators, so it neither fails a request nor makes it wait: it passes by a row that
-    is locked, and the commit does not wait for the disk.
+    This is a convenience for operators, so it neither fails nor delays a request: it skips a locked row, and its commit does
+    not wait for the disk.
     """
-    params = (key, -_USE_IS_NOTED_EVERY)
+    params = (key, -_LAST_USED_SECONDS)
     try:
         if connection.vendor != "postgresql":
-            raw_sql.execute([Statement(_NOTE_USE, params)])
+            raw_sql.execute([Statement(_UPDATE_LAST_USED, params)])
             return
         outermost = not connection.in_atomic_block
         with transaction.atomic():
             if outermost:
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL synchronous_commit TO off")
-            raw_sql.execute([Statement(_NOTE_USE_IF_FREE, params)])
+            raw_sql.execute([Statement(_UPDATE_LAST_USED_IF_UNLOCKED, params)])
     except DatabaseError:
-        log.warning("could not note the use of key %s", prefix, exc_info=True)
+        log.warning("last_used_not_stored key=%s", prefix, exc_info=True)
 
 
 def issue(
@@ -157,80 +157,59 @@ def issue(
     address: str = "",
     limits: Limits = NO_LIMITS,
 ) -> Issued:
-    """Make a key. InvalidInput names ``name``, ``scopes``, ``expires_at``, ``allowed_agents`` or a limit."""
+    """Issue a key. The paths of InvalidInput are ``name``, ``scopes``, ``expires_at``, ``allowed_agents`` or a limit."""
     columns = quotas.columns(limits)
     faults = _faults(name, scopes, expires_at, allowed_agents)
     if faults:
         raise InvalidInput(faults)
     with transaction.atomic():
         issued = _create(tenant, name, _in_order(scopes), expires_at, allowed_agents, columns)
-        audit.record(
-            actor=actor,
-            address=address,
-            action=audit.Action.KEY_ISSUED,
-            target=_named(issued.key),
-            tenant=tenant,
-            detail=_rights(issued.key),
-        )
+        _record(audit.Action.KEY_ISSUED, issued.key, actor, address, _rights(issued.key))
     return issued
 
 
 def set_limits(key: ApiKey, limits: Limits, *, actor: str, address: str = "") -> bool:
-    """Set how much the key may use, within what its tenant may. False: it was so already."""
+    """Set a key's own limits, which apply in addition to its tenant's; False if nothing changed."""
     columns = quotas.columns(limits)
     with transaction.atomic():
         row = ApiKey.objects.select_for_update(of=("self",), no_key=True).select_related("tenant").get(pk=key.pk)
         changes = quotas.differences(quotas.own_limits(row), limits)
         if changes:
             ApiKey.objects.filter(pk=row.pk).update(**columns)
-            audit.record(
-                actor=actor,
-                address=address,
-                action=audit.Action.KEY_CHANGED,
-                target=_named(row),
-                tenant=row.tenant,
-                detail="; ".join(changes),
-            )
+            _record(audit.Action.KEY_CHANGED, row, actor, address, "; ".join(changes))
     key.refresh_from_db(fields=list(columns))
     return bool(changes)
 
 
 def mark_revoked(key: ApiKey, *, actor: str, address: str = "") -> bool:
-    """Refuse the key from now on. False: it had been revoked already. For ``turns.revoke_key``, which also stops its runs.
+    """Refuse the key from now on; False if it was revoked already. For ``turns.revoke_key``, which also stops its runs.
 
-    Its open streams and connections end by themselves (``key_watch``).
+    ``key_watch`` closes its open streams and connections.
     """
     with transaction.atomic(durable=True):
         changed = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
         if changed:
-            audit.record(actor=actor, address=address, action=audit.Action.KEY_REVOKED, target=_named(key), tenant=key.tenant)
+            _record(audit.Action.KEY_REVOKED, key, actor, address)
     key.refresh_from_db(fields=["revoked_at"])
     return bool(changed)
 
 
 def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:
-    """Let the key expire now: what it began runs on. False: it had ended already."""
+    """Let the key expire now; its runs continue. False if it was revoked or had expired already."""
     with transaction.atomic():
         live = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), pk=key.pk, revoked_at=None)
         if not live.update(expires_at=Now()):
             return False
-        audit.record(
-            actor=actor,
-            address=address,
-            action=audit.Action.KEY_CHANGED,
-            target=_named(key),
-            tenant=key.tenant,
-            detail="expires now",
-        )
+        _record(audit.Action.KEY_CHANGED, key, actor, address, "expires now")
     key.refresh_from_db(fields=["expires_at"])
     return True
 
 
 def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") -> Issued:
-    """A new key with the same rights, for as long as the old one was made for; the old one ends after ``overlap``.
+    """Issue a key with the same rights and lifetime as the old one, which expires after ``overlap``.
 
-    The two share one account of what they use: a rotation gives no limit anew.
-    InvalidInput if the old key is revoked or has expired: that would give rights back which were taken.
+    The usage of both is counted together, so a rotation does not reset limits. InvalidInput if the old key is revoked or
+    expired: a rotation must not restore rights that were withdrawn.
     """
     if overlap < timedelta(0):
         raise InvalidInput([Fault(("overlap",), "the overlap cannot be negative")])
@@ -254,28 +233,14 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
         ends = now + overlap
         if old.expires_at is None or ends < old.expires_at:
             ApiKey.objects.filter(pk=old.pk).update(expires_at=ends)
-        audit.record(
-            actor=actor,
-            address=address,
-            action=audit.Action.KEY_ROTATED,
-            target=_named(old),
-            tenant=old.tenant,
-            detail=f"replaced by {issued.key.prefix}…, overlap {overlap}",
-        )
-        audit.record(
-            actor=actor,
-            address=address,
-            action=audit.Action.KEY_ISSUED,
-            target=_named(issued.key),
-            tenant=old.tenant,
-            detail=f"{_rights(issued.key)}; in place of {old.prefix}…",
-        )
+        _record(audit.Action.KEY_ROTATED, old, actor, address, f"replaced by {issued.key.prefix}…, overlap {overlap}")
+        _record(audit.Action.KEY_ISSUED, issued.key, actor, address, f"{_rights(issued.key)}; replaces {old.prefix}…")
     key.refresh_from_db(fields=["expires_at"])
     return issued
 
 
 def state_of(key: ApiKey) -> str:
-    """``active``, ``expired`` or ``revoked``; its tenant's suspension aside."""
+    """``active``, ``expired`` or ``revoked``; a suspension of its tenant is ignored."""
     if key.revoked_at is not None:
         return "revoked"
     if key.expires_at is not None and key.expires_at <= timezone.now():
@@ -311,12 +276,12 @@ def _create(
 def _faults(name: str, scopes: Collection[str], expires_at: datetime | None, allowed_agents: Sequence[str] | None) -> list[Fault]:
     faults = []
     if not name.strip() or len(name) > 200 or "\0" in name:
-        faults.append(Fault(("name",), "a key needs a name of 1 to 200 characters"))
+        faults.append(Fault(("name",), "a key needs a name of 1 to 200 characters, without U+0000"))
     if not scopes:
         faults.append(Fault(("scopes",), "a key needs at least one scope"))
     known = ", ".join(SCOPES)
     faults.extend(
-        Fault(("scopes",), f"there is no scope {scope!r}; there are {known}") for scope in scopes if scope not in SCOPES
+        Fault(("scopes",), f"there is no scope {scope!r}; the scopes are {known}") for scope in scopes if scope not in SCOPES
     )
     if expires_at is not None and expires_at <= timezone.now():
         faults.append(Fault(("expires_at",), "a key must expire in the future"))
@@ -329,12 +294,13 @@ def _in_order(scopes: Collection[str]) -> list[str]:
     return [scope for scope in SCOPES if scope in scopes]
 
 
-def _named(key: ApiKey) -> str:
-    return f"key {key.prefix}… ({key.name})"
+def _record(action: audit.Action, key: ApiKey, actor: str, address: str, detail: str = "") -> None:
+    target = f"key {key.prefix}… ({key.name})"
+    audit.record(actor=actor, address=address, action=action, target=target, tenant=key.tenant, detail=detail)
 
 
 def shown_scopes(key: ApiKey) -> list[str]:
-    """The key's scopes as operators see them, without stored ones that mean nothing any more."""
+    """The key's scopes as shown to operators, without stored scopes that no longer exist."""
     return _in_order(key.scopes)
 
 

@@ -1,4 +1,4 @@
-"""What model calls took and cost: counted with the message that they made, reported by day, session, key and agent."""
+"""Token counts and costs of model calls: stored with the message, reported by day, session, key and agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions_app.models import ApiKey, ModelUse, ModelUsePurpose, Tenant
 
 _NANO = 10**9
 _PER = 10**6
-"""Prices are for so many tokens."""
+"""Prices are per this number of tokens."""
 _MOST = 2**62
 _LONGEST_MODEL = 256
 
@@ -45,7 +45,7 @@ def one_call(
     usage: Usage,
     purpose: Literal[ModelUsePurpose.TURN, ModelUsePurpose.SUMMARY] = ModelUsePurpose.TURN,
 ) -> Statement:
-    """One call of a model for this session. It is the key's that asked for the turn's run."""
+    """The statement that counts one model call of a session, for the key that requested the turn's run."""
     return Statement(
         _COUNT,
         (
@@ -65,7 +65,7 @@ def one_call(
 
 
 def cost(prices: Mapping[str, Price], full_model: str, usage: Usage) -> int | None:
-    """In billionths of the unit that prices are in; None: there is no price for this model."""
+    """The cost of one call in billionths of the price unit; None if the model has no price."""
     price = prices.get(full_model) or prices.get(full_model.partition(":")[2])
     if price is None:
         return None
@@ -85,7 +85,7 @@ _READ_AT_ONCE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a report. ``groups`` are in the order that was asked for."""
+    """One line of a report. ``groups``: the values of the requested groupings, in their order."""
 
     groups: tuple[str, ...]
     calls: int
@@ -94,11 +94,11 @@ class Line:
     cache_read_tokens: int
     cost: Decimal | None
     unpriced_tokens: int
-    """Used while no price was known for the model; they are in no cost."""
+    """Tokens used while the model had no price; ``cost`` does not contain them."""
 
 
 def report(by: Sequence[Grouping], *, tenant: Tenant | None, first: date | None, last: date | None) -> Iterator[Line]:
-    """Sums by these groups, in their order; read from the database as they are asked for."""
+    """Sums by these groupings, sorted by them; rows are read from the database while iterating."""
     rows = ModelUse.objects.all()
     if tenant is not None:
         rows = rows.filter(tenant_id=tenant.pk)
@@ -133,7 +133,7 @@ def report(by: Sequence[Grouping], *, tenant: Tenant | None, first: date | None,
 
 
 class Names:
-    """What tenants and keys are called, each asked for once; one that is gone keeps its number."""
+    """Cached display names of tenants and keys; a deleted one is shown by its number."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Grouping, Any], str] = {}
@@ -155,5 +155,5 @@ class Names:
 
 
 def delete_before(day: date) -> int:
-    """Remove what was used before this day; how much was."""
+    """Delete the rows before this day; returns their number."""
     return maintenance.delete_in_batches(ModelUse.objects.filter(day__lt=day))

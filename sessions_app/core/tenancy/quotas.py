@@ -1,11 +1,10 @@
-"""Quotas: how much tenants and keys may use, and how much they have.
+"""Quotas: the limits of tenants and keys, and the counting of their usage.
 
-What must be right is counted in the transaction it belongs to. Turns at once are counted over the live
-turns themselves. Sessions, bytes and tokens are counted in entries: each change inserts one, and nobody
-ever waits for another's; the sweeps fold them into totals. Whoever needs a place under a limit takes the
-tenant's gate as the last lock before the journal's, writes first and counts then, itself included: of two
-at once the second waits for the first's COMMIT and sees it. Without a limit there is no gate. Only rates
-are counted elsewhere (rates.py). docs/decisions/0008 says what was rejected.
+Usage that must be exact is counted in the transaction of the change. Concurrent turns are counted from the turn rows.
+Sessions, bytes and tokens are counted in entries: each change inserts one, so no change waits for another; a periodic task
+adds entries up into totals ("folding"). A request under a limit first writes, then takes the tenant's quota lock (the last
+lock before the journal's), then counts, itself included: of two parallel requests the second waits for the COMMIT of the
+first and sees it. Without a limit there is no lock. Rates are counted in rates.py. See docs/decisions/0008.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class Quota(StrEnum):
 
 
 _DAY_SECONDS = 86_400
-_SOON = 2
-"""When to ask again for a place among the turns: nobody knows when one ends, but turns are short."""
-_LATER = 60
-"""When to ask again for room that only deleting makes."""
+_RETRY_TURN_SECONDS = 2
+"""When to retry a turn over the limit of concurrent turns: turns are short."""
+_RETRY_ROOM_SECONDS = 60
+"""When to retry a request that needs something to be deleted first."""
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -69,40 +68,36 @@ COLUMNS = tuple(column(name) for name in NAMES)
 
 
 def with_defaults(own: Sequence[int | None]) -> Limits:
-    """A tenant's limits out of its columns, and the server's where it has none."""
+    """A tenant's limits from the values of its columns; the server's defaults where it has none."""
     defaults: Mapping[str, int | None] = settings.AGENTHOST_QUOTAS
     return Limits(*[defaults.get(name) if value is None else value for name, value in zip(NAMES, own, strict=True)])
 
 
 def limits_of_tenant(tenant: Tenant) -> Limits:
-    """The tenant's own, and the server's where it has none."""
+    """The tenant's limits; the server's defaults where it has none."""
     return with_defaults([getattr(tenant, each) for each in COLUMNS])
 
 
-def limits_of_key(key: ApiKey) -> Limits:
-    return Limits(**{name: getattr(key, column(name)) for name in NAMES})
-
-
 def own_limits(row: Tenant | ApiKey) -> Limits:
-    """What was set on this row itself."""
+    """The limits that are set on this row, without defaults."""
     return Limits(**{name: getattr(row, column(name)) for name in NAMES})
 
 
 def columns(limits: Limits) -> dict[str, int | None]:
-    """The limits by column, checked; InvalidInput names the column."""
-    given = {column(name): getattr(limits, name) for name in NAMES}
+    """The limits by column name, validated; the path of InvalidInput is the column."""
+    values = {column(name): getattr(limits, name) for name in NAMES}
     faults = [
         Fault((name,), "a limit is a whole number of at least 0, or empty")
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None and not 0 <= value <= MOST
     ]
     if faults:
         raise InvalidInput(faults)
-    return given
+    return values
 
 
 def differences(before: Limits, after: Limits) -> list[str]:
-    """The differences in words, for the audit."""
+    """The changed limits as texts for the audit."""
     return [
         f"{name} {_or_none(getattr(before, name))} -> {_or_none(getattr(after, name))}"
         for name in NAMES
@@ -115,17 +110,17 @@ def _or_none(limit: int | None) -> str:
 
 
 def largest_request(caller: Caller) -> int | None:
-    """The largest body that this caller may send, in bytes."""
+    """The largest request body that this caller may send, in bytes."""
     both = [limits.request_bytes for limits in (caller.tenant_limits, caller.key_limits) if limits.request_bytes is not None]
     return min(both, default=None)
 
 
-# --- asking for something under a limit ----------------------------------------------------------
+# --- checking a request --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RateStatus:
-    """Where a caller stands with a rate, for whoever wants to see it before it bites."""
+    """The state of a rate limit after a request, for response headers. ``seconds``: until a slot is free."""
 
     quota: Quota
     of_key: bool
@@ -136,15 +131,15 @@ class RateStatus:
 
 
 class QuotaCheck:
-    """A request for a turn or a session, on its way through its transaction."""
+    """Checks the quotas of one request within its transaction. Use it through ``check``."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._taken: rates.Taken | None = None
-        self.standings: tuple[RateStatus, ...] = ()
+        self.rate_statuses: tuple[RateStatus, ...] = ()
 
     def take_turn(self) -> None:
-        """Once it is known that this is no repetition, before anything is written: rate and tokens."""
+        """Check the turn rate and the day's tokens. Call it before anything is written, and not for a repeated request."""
         self._take_rate()
         for of_key, limits in self._both():
             limit = limits.tokens_per_day
@@ -152,9 +147,9 @@ class QuotaCheck:
                 raise QuotaExceeded(Quota.TOKENS_PER_DAY, limit, seconds_to_midnight(), of_key=of_key, window=_DAY_SECONDS)
 
     def admit_turn(self, write: Callable[[], object] = lambda: None) -> None:
-        """After everything is written, before the journal's locks: turns at once and bytes, this one's included.
+        """Check concurrent turns and stored bytes, this request's included.
 
-        ``write`` writes what has been put off.
+        Call it after everything is written and before the journal's locks. ``write`` performs writes that were postponed.
         """
         both = self._both()
         if all(limits.turns_at_once is None and limits.stored_bytes is None for _, limits in both):
@@ -167,14 +162,11 @@ class QuotaCheck:
                 if of_key:
                     live = live.filter(api_key__in=_line_of(self._caller.line))
                 if live.values("pk")[: limits.turns_at_once + 1].count() > limits.turns_at_once:
-                    raise QuotaExceeded(Quota.TURNS_AT_ONCE, limits.turns_at_once, _SOON, of_key=of_key)
+                    raise QuotaExceeded(Quota.TURNS_AT_ONCE, limits.turns_at_once, _RETRY_TURN_SECONDS, of_key=of_key)
         self._check_bytes()
 
     def admit_session(self, write: Callable[[], object] = lambda: None) -> None:
-        """After everything is written, before the journal's locks: sessions and bytes, this one's included.
-
-        ``write`` writes what has been put off.
-        """
+        """Check the number of sessions and stored bytes, this request's included; called like ``admit_turn``."""
         both = self._both()
         if all(limits.sessions is None and limits.stored_bytes is None for _, limits in both):
             return
@@ -182,11 +174,11 @@ class QuotaCheck:
         self._gate()
         for of_key, limits in both:
             if limits.sessions is not None and self._used(Measure.SESSIONS, of_key) > limits.sessions:
-                raise QuotaExceeded(Quota.SESSIONS, limits.sessions, _LATER, of_key=of_key)
+                raise QuotaExceeded(Quota.SESSIONS, limits.sessions, _RETRY_ROOM_SECONDS, of_key=of_key)
         self._check_bytes()
 
     def admit_bytes(self, grown: int) -> None:
-        """After everything is written, before the journal's locks. Who makes something smaller is never refused."""
+        """Check stored bytes after a change of ``grown`` bytes; called like ``admit_turn``. A decrease is never refused."""
         if grown <= 0 or all(limits.stored_bytes is None for _, limits in self._both()):
             return
         self._gate()
@@ -195,7 +187,7 @@ class QuotaCheck:
     def _check_bytes(self) -> None:
         for of_key, limits in self._both():
             if limits.stored_bytes is not None and self._used(Measure.BYTES, of_key) > limits.stored_bytes:
-                raise QuotaExceeded(Quota.STORED_BYTES, limits.stored_bytes, _LATER, of_key=of_key)
+                raise QuotaExceeded(Quota.STORED_BYTES, limits.stored_bytes, _RETRY_ROOM_SECONDS, of_key=of_key)
 
     def _used(self, measure: Measure, of_key: bool) -> int:
         return used(self._caller.tenant, measure, self._key(of_key))
@@ -207,29 +199,29 @@ class QuotaCheck:
         return (False, self._caller.tenant_limits), (True, self._caller.key_limits)
 
     def _gate(self) -> None:
-        """One at a time may ask for what is left to this tenant. Held until COMMIT, which follows soon."""
+        """Take the tenant's quota lock until COMMIT, which follows soon."""
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute("select pg_advisory_xact_lock(%s)", [_GATE | self._caller.tenant])
 
     def _take_rate(self) -> None:
-        places = [(of_key, limits.turns_per_minute) for of_key, limits in self._both() if limits.turns_per_minute is not None]
-        if not places:
+        limited = [(of_key, limits.turns_per_minute) for of_key, limits in self._both() if limits.turns_per_minute is not None]
+        if not limited:
             return
         tenant = self._caller.tenant
         bounds = [
             rates.Bound(f"{{{tenant}}}:turns:{f'key:{self._caller.line}' if of_key else 'tenant'}", limit)
-            for of_key, limit in places
+            for of_key, limit in limited
         ]
         self._taken = rates.take(bounds)
-        self.standings = tuple(
+        self.rate_statuses = tuple(
             RateStatus(
                 Quota.TURNS_PER_MINUTE, of_key, level.limit, level.left, max(1, math.ceil(level.seconds)), rates.WINDOW_SECONDS
             )
-            for (of_key, _), level in zip(places, self._taken.levels, strict=True)
+            for (of_key, _), level in zip(limited, self._taken.levels, strict=True)
         )
         if not self._taken.allowed:
-            worst = max((each for each in self.standings if each.left == 0), key=lambda each: each.seconds)
+            worst = max((each for each in self.rate_statuses if each.left == 0), key=lambda each: each.seconds)
             raise QuotaExceeded(worst.quota, worst.limit, worst.seconds, of_key=worst.of_key, window=worst.window)
 
     def give_back(self) -> None:
@@ -238,26 +230,26 @@ class QuotaCheck:
 
 
 _GATE = 0x51 << 55
-"""Above every tenant's id, so that the lock's number is ours alone."""
+"""Above every tenant's id, so that no other advisory lock has this number."""
 
 
 @contextmanager
 def check(caller: Caller) -> Iterator[QuotaCheck]:
-    """Stands around the transaction: what was taken of a rate is given back if that fails (A7)."""
-    request = QuotaCheck(caller)
+    """Wraps the transaction of a request: if it fails, its slot in the rate limit is returned (A7)."""
+    quota_check = QuotaCheck(caller)
     try:
-        yield request
+        yield quota_check
     except BaseException:
-        request.give_back()
+        quota_check.give_back()
         raise
 
 
-# --- tokens in the middle of a turn --------------------------------------------------------------
+# --- tokens during a turn ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """What a run has to look at before each model call."""
+    """The token limits that a run checks before each model call."""
 
     tenant: int
     of_tenant: int | None
@@ -265,15 +257,15 @@ class TokenBudget:
     of_key: int | None
 
     def overdrawn(self) -> str | None:
-        """Whose tokens of this day are used up, in words for the log; None: there are some left."""
-        for words, key, limit in (("tenant", None, self.of_tenant), ("key", self.key, self.of_key)):
+        """A description of the exceeded limit for the log; None if tokens are left."""
+        for owner, key, limit in (("tenant", None, self.of_tenant), ("key", self.key, self.of_key)):
             if limit is not None and (tokens_used := used(self.tenant, Measure.TOKENS, key)) >= limit:
-                return f"the {words} has used {spent} of its {limit} tokens of this day"
+                return f"the {owner} has used {tokens_used} of its {limit} tokens of today"
         return None
 
 
 def token_budget(tenant: int, of_tenant: int | None, key: int | None, of_key: int | None) -> TokenBudget | None:
-    """For a run that this key asked for, by their own limits. None: there is no limit to look at."""
+    """The budget of a run that this key requested, from the own limits of tenant and key; None without a limit."""
     defaults: Mapping[str, int | None] = settings.AGENTHOST_QUOTAS
     if of_tenant is None:
         of_tenant = defaults.get("tokens_per_day")
@@ -283,7 +275,7 @@ def token_budget(tenant: int, of_tenant: int | None, key: int | None, of_key: in
 
 
 def seconds_to_midnight() -> int:
-    """Until the next day begins in UTC, where a day's tokens start anew."""
+    """The seconds until the next day in UTC, when token counts are reset."""
     now = timezone.now().astimezone(UTC)
     midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
     return max(1, math.ceil((midnight - now).total_seconds()))
@@ -293,13 +285,13 @@ def today() -> date:
     return timezone.now().astimezone(UTC).date()
 
 
-# --- entries, written where the change is written ------------------------------------------------
+# --- entries -------------------------------------------------------------------------------------
 
 _ENTRY = "insert into sessions_app_usageentry (tenant_id, key_id, measure, day, amount) values"
 
 
 def bytes_stored(tenant: int, session: int, amount: int) -> Statement:
-    """Bytes that a session has more of (or less). They are its creator's, and count for the session itself."""
+    """The statement that counts a change of a session's bytes, for the key that created it and for the session itself."""
     day = STANDING.isoformat()
     return Statement(
         f"{_ENTRY} (%s, coalesce((select created_by_id from sessions_app_session where id = %s), 0), 'bytes', %s, %s),"
@@ -309,7 +301,7 @@ def bytes_stored(tenant: int, session: int, amount: int) -> Statement:
 
 
 def tokens_used(tenant: int, turn: int, tokens: int) -> Statement:
-    """Tokens of a model call. They are the key's that asked for the run."""
+    """The statement that counts the tokens of a model call, for the key that requested the run."""
     return Statement(
         f"{_ENTRY} (%s, coalesce((select api_key_id from sessions_app_turn where id = %s), 0), 'tokens', %s, %s)",
         (tenant, turn, today().isoformat(), tokens),
@@ -317,12 +309,12 @@ def tokens_used(tenant: int, turn: int, tokens: int) -> Statement:
 
 
 def size(*texts: str | None) -> int:
-    """Bytes as the database stores them."""
+    """The length of the texts in UTF-8 bytes."""
     return sum(len(text.encode()) for text in texts if text is not None)
 
 
 def record(session: Session, measure: Measure, amount: int) -> None:
-    """An entry of a session's creator, in the open transaction; bytes are the session's own too."""
+    """Count a change for the key that created the session, in the open transaction; bytes also for the session itself."""
     if not amount:
         return
     of_key = (session.tenant_id, session.created_by_id or 0, measure.value, STANDING.isoformat(), amount)
@@ -342,7 +334,7 @@ SESSION_BYTES = (
 
 
 def bytes_of_session(session: Session) -> int:
-    """The bytes a session has stored: messages, tools, options, waiting messages and client entries."""
+    """The stored bytes of a session: messages, tools, options, pending messages and client entries."""
     row = raw_sql.row(f"select {SESSION_BYTES}", (session.tenant_id, session.pk) * 2)
     return 0 if row is None else int(row[0])
 
@@ -355,19 +347,19 @@ select key_id, sum(amount) from (select key_id, amount from sessions_app_usageto
 
 
 def bytes_of_sessions(tenants: Mapping[int, int]) -> dict[int, int]:
-    """The bytes that each of these sessions has stored; ``tenants``: whose they are, by session."""
-    of = (sorted(set(tenants.values())), list(tenants))
-    return {session: int(amount) for session, amount in raw_sql.rows(_BYTES_OF_SESSIONS, of * 2)}
+    """The stored bytes of each of these sessions; ``tenants``: their tenants by session."""
+    params = (sorted(set(tenants.values())), list(tenants))
+    return {session: int(amount) for session, amount in raw_sql.rows(_BYTES_OF_SESSIONS, params * 2)}
 
 
 def check_session_size(bytes_stored: int) -> None:
-    """``SessionFull`` if a session with this many bytes has reached its limit."""
+    """Raise SessionFull if a session with this many bytes has reached the limit."""
     if bytes_stored >= settings.AGENTHOST_SESSION_BYTES:
         raise SessionFull(settings.AGENTHOST_SESSION_BYTES)
 
 
 def bytes_of_settings(session: Session) -> int:
-    """What a session's tools and options take now."""
+    """The bytes of a session's tools and options."""
     rows = session.option_values.values_list("value", "sealed")
     return size(session.client_tools, session.tool_refs) + sum(
         size(value) + (0 if sealed is None else len(sealed)) for value, sealed in rows
@@ -375,7 +367,7 @@ def bytes_of_settings(session: Session) -> int:
 
 
 def bytes_of_history(session: Session, after: int = 0) -> int:
-    """What a session's messages take now, those beyond a position alone."""
+    """The bytes of a session's messages after a position."""
     content, provider_data = _length().format("content"), _length().format("provider_data")
     with connection.cursor() as cursor:
         cursor.execute(
@@ -387,7 +379,7 @@ def bytes_of_history(session: Session, after: int = 0) -> int:
 
 
 def bytes_of_run(turn: int, run: int) -> int:
-    """What the messages of one run of a turn take."""
+    """The bytes of the messages of one run of a turn."""
     content = _length().format("content")
     sql = f"select coalesce(sum({content}), 0) from sessions_app_message where turn_id = %s and run = %s"
     row = raw_sql.row(sql, (turn, run))
@@ -402,7 +394,7 @@ _OF_CLIENTS = """select
 
 
 def bytes_of_clients(session: Session) -> int:
-    """What a session's clients have left in it: messages that wait, their entries, what they have brought."""
+    """The bytes that clients have stored in a session: pending messages, client entries, customizations."""
     columns = {"message": "message", "tools": "tools", "name": "name", "brought": "customizations"}
     sql = _OF_CLIENTS.format(**{place: _length().format(column) for place, column in columns.items()})
     row = raw_sql.row(sql, [session.pk] * 3)
@@ -420,10 +412,7 @@ class Growth:
 
 @contextmanager
 def counting_client_bytes(session: Session) -> Iterator[Growth]:
-    """Enter what clients leave in the session, or take out of it, within the block; the session is locked.
-
-    ``SessionFull`` if there is no room for what they leave.
-    """
+    """Count the change of the clients' bytes within the block; the session is locked. SessionFull if there is no room."""
     growth, before = Growth(), bytes_of_clients(session)
     yield growth
     growth.bytes = bytes_of_clients(session) - before
@@ -433,19 +422,23 @@ def counting_client_bytes(session: Session) -> Iterator[Growth]:
 
 
 def session_created(session: Session, *, bare: bool) -> Statement:
-    """After everything of it is written, in its transaction. ``bare``: it has no options and no history to be counted."""
-    taken = size(session.client_tools, session.tool_refs) if bare else bytes_of_settings(session) + bytes_of_history(session)
-    one = (session.tenant_id, session.created_by_id or 0, STANDING.isoformat())
-    own = (session.tenant_id, session.pk, STANDING.isoformat(), taken)
+    """The statement that counts a new session and its bytes. Run it in the session's transaction after its other rows.
+
+    ``bare``: the session has neither options nor a history to be counted.
+    """
+    used = size(session.client_tools, session.tool_refs) if bare else bytes_of_settings(session) + bytes_of_history(session)
+    of_key = (session.tenant_id, session.created_by_id or 0, STANDING.isoformat())
+    of_session = (session.tenant_id, session.pk, STANDING.isoformat())
     return Statement(
-        f"{_ENTRY} (%s, %s, 'sessions', %s, 1), (%s, %s, 'bytes', %s, %s), (%s, %s, 'session', %s, %s)", (*one, *one, taken, *own)
+        f"{_ENTRY} (%s, %s, 'sessions', %s, 1), (%s, %s, 'bytes', %s, %s), (%s, %s, 'session', %s, %s)",
+        (*of_key, *of_key, used, *of_session, used),
     )
 
 
 def session_deleted(session: Session) -> int:
-    """Before anything of it is cleared, in the transaction that deletes it, its live turn locked.
+    """Subtract a session, in the transaction that deletes it, before its rows are cleared and with its live turn locked.
 
-    Answers the position up to which its history was subtracted; ``rest_gone`` is for what is written after.
+    Returns the position up to which its history was subtracted; ``late_history_deleted`` subtracts later messages.
     """
     upto = Message.objects.filter(session=session).aggregate(last=Max("position"))["last"] or 0
     record(session, Measure.SESSIONS, -1)
@@ -454,7 +447,7 @@ def session_deleted(session: Session) -> int:
 
 
 def late_history_deleted(session: Session, after: int) -> None:
-    """What stopping its turn wrote: little, because the tenant's counter is held by now."""
+    """Subtract the messages that stopping the turn wrote. They are few, because the tenant's counter is locked by now."""
     record(session, Measure.BYTES, -bytes_of_history(session, after))
 
 
@@ -463,7 +456,7 @@ def late_history_deleted(session: Session, after: int) -> None:
 
 _LINE = """(select k.id from sessions_app_apikey k, sessions_app_apikey own
  where own.id = %s and coalesce(k.line, k.id) = coalesce(own.line, own.id) and k.tenant_id = own.tenant_id)"""
-"""A key, and all that it was rotated from or into: they have one account."""
+"""A key and all keys it was rotated from or into: their usage is counted together."""
 
 
 def _line_of(first: int) -> QuerySet[ApiKey]:
@@ -471,10 +464,10 @@ def _line_of(first: int) -> QuerySet[ApiKey]:
 
 
 def used(tenant: int, measure: Measure, key: int | None = None, day: date | None = None) -> int:
-    """What the tenant, or a key of it with its line, has used: now, or of tokens on a day (today)."""
+    """The usage of a tenant, or of a key with its rotations; tokens are those of ``day`` (default: today)."""
     if day is None:
         day = today() if measure is Measure.TOKENS else STANDING
-    # One statement: entries that are being folded are seen before it or after, never in between or twice.
+    # One statement, so that an entry that is being folded is counted exactly once.
     parameters: list[Any]
     where, parameters = "tenant_id = %s and measure = %s and day = %s", [tenant, measure.value, day.isoformat()]
     if key is not None:
@@ -487,7 +480,7 @@ def used(tenant: int, measure: Measure, key: int | None = None, day: date | None
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A limit and what is used of it. ``used`` None: it is not counted up (the size of a request, a rate)."""
+    """A limit and its usage. ``used`` None: usage is not accumulated (request size, rate)."""
 
     name: str
     title: str
@@ -496,17 +489,17 @@ class Use:
 
 
 TITLES: Mapping[str, str] = {
-    "turns_at_once": "turns at once",
-    "turns_per_minute": "turns a minute",
+    "turns_at_once": "concurrent turns",
+    "turns_per_minute": "turns per minute",
     "tokens_per_day": "tokens today (UTC)",
     "sessions": "sessions",
     "stored_bytes": "stored bytes",
-    "request_bytes": "bytes a request",
+    "request_bytes": "bytes per request",
 }
 
 
 def usage(tenant: Tenant, key: ApiKey | None = None) -> list[Use]:
-    """Everything there is a limit for, for people."""
+    """Every limit of a tenant or key with its current usage, for display."""
     live = Turn.objects.filter(tenant=tenant, state__in=[TurnState.QUEUED, TurnState.RUNNING])
     if key is not None:
         live = live.filter(api_key__in=_line_of(key.line or key.pk))
@@ -517,7 +510,7 @@ def usage(tenant: Tenant, key: ApiKey | None = None) -> list[Use]:
         "sessions": used(tenant.pk, Measure.SESSIONS, number),
         "stored_bytes": used(tenant.pk, Measure.BYTES, number),
     }
-    limits = limits_of_tenant(tenant) if key is None else limits_of_key(key)
+    limits = limits_of_tenant(tenant) if key is None else own_limits(key)
     return [Use(name, TITLES[name], now.get(name), getattr(limits, name)) for name in NAMES]
 
 
@@ -548,10 +541,10 @@ _TENANTS_A_FOLD = 1000
 
 
 def fold(batch: int) -> int:
-    """Fold the oldest entries into totals; how many totals changed, 0 when there is nothing left to fold.
+    """Add the oldest entries to the totals; returns the number of changed totals, 0 when no entries are left.
 
-    Two at once take different entries. Nobody who writes or reads usage waits for it, and it waits for nobody: if a
-    total is locked, or some entries cannot be added up, the other tenants' entries are folded, tenant by tenant.
+    Parallel calls take different entries. Reading and writing usage never waits for this, and it never waits for locks: if a
+    total is locked, or some entries cannot be added up, the entries are folded tenant by tenant.
     """
     if not UsageEntry.objects.exists():
         return 0
@@ -568,7 +561,7 @@ def _fold(batch: int, tenant: int | None) -> int:
     of = "true" if tenant is None else f"tenant_id = {int(tenant)}"
     with lock_timeouts.short(transaction.atomic()), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            # What a crash undoes is folded again.
+            # If a crash undoes this, the entries are folded again.
             cursor.execute("set local synchronous_commit to off")
             cursor.execute(_FOLD.format(of=of), [batch])
             return max(0, int(cursor.rowcount))
@@ -579,5 +572,5 @@ def _fold(batch: int, tenant: int | None) -> int:
 
 
 def delete_days(before: date) -> int:
-    """Delete the totals of days long past; how many there were."""
+    """Delete the token totals of days before this one; returns their number."""
     return maintenance.delete_in_batches(UsageTotal.objects.filter(measure=Measure.TOKENS, day__lt=before))

@@ -1,9 +1,8 @@
-"""Rates: how often something may happen within a minute, counted over a window that slides.
+"""Rate limits over a sliding window of one minute, counted in Redis for all processes together.
 
-A window holds the moments of what was let through, so in no minute is more let through than allowed, and
-the moment when a place is free again is known. All processes count together in Redis. Without one, or while
-it is away, each process counts for itself: a rate is a courtesy to the machine, and no request fails or
-waits long for it.
+A window stores the times of admitted requests, so no minute has more than the limit, and the time of the next free slot is
+known. Without Redis, or while it is unreachable, each process counts for itself: no request fails or waits long for a rate
+limit.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60
 _READ_TIMEOUT = 0.25
-"""Seconds for a connection or an answer of Redis; a request is waiting."""
+"""Seconds to wait for a connection or an answer of Redis; a request is waiting."""
 _PROBE_SECONDS = 1.0
-"""Seconds between two probes of a Redis that did not answer."""
+"""Seconds between probes of a Redis that did not answer."""
 _CONNECTIONS = 32
 _MOST_WINDOWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """At most ``limit`` in a window; ``name`` says whose. Windows taken together carry the same {tag}, for a cluster."""
+    """A limit of one window, identified by ``name``. Windows that are taken together share a {tag}, for Redis Cluster."""
 
     name: str
     limit: int
@@ -43,7 +42,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How full a window is. ``seconds``: until the next place is free."""
+    """The use of one window. ``seconds``: time until the next slot is free."""
 
     limit: int
     used: int
@@ -62,7 +61,7 @@ class _Windows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A place in every window, or none (``allowed`` false). ``levels`` go with the bounds."""
+    """The outcome of ``take``: a slot in every window, or in none (``allowed`` false). ``levels`` are in the bounds' order."""
 
     allowed: bool
     levels: Sequence[Level]
@@ -72,7 +71,7 @@ class Taken:
 
 
 def take(bounds: Sequence[Bound]) -> Taken:
-    """Take a place in all the windows, or in none if one of them is full."""
+    """Take a slot in each window, or in none if one of them is full."""
     member = secrets.token_hex(8)
     shared = _shared()
     if shared is not None and shared.usable():
@@ -87,7 +86,7 @@ def take(bounds: Sequence[Bound]) -> Taken:
 
 
 def give_back(taken: Taken) -> None:
-    """What was let through did not happen after all."""
+    """Return the slots of a request that was admitted but failed."""
     if not taken.allowed:
         return
     try:
@@ -98,13 +97,13 @@ def give_back(taken: Taken) -> None:
 
 
 def _seconds_until_free(moments: Sequence[float], limit: int, now: float) -> float:
-    """Until the oldest goes, or as many as are needed for a place."""
+    """The time until enough old entries have left the window to free a slot."""
     index = max(0, len(moments) - limit)
     return moments[index] + WINDOW_SECONDS - now if index < len(moments) else WINDOW_SECONDS
 
 
 class LocalWindows:
-    """The windows of this process alone."""
+    """The windows of this process, used without Redis."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -167,7 +166,7 @@ return answer
 
 
 class RedisWindows:
-    """The windows that all processes share."""
+    """The windows that all processes share through Redis."""
 
     def __init__(self, url: str) -> None:
         pool = redis.BlockingConnectionPool.from_url(
@@ -185,7 +184,7 @@ class RedisWindows:
         self._closed = threading.Event()
 
     def usable(self) -> bool:
-        """False after a failure, until a probe was answered: no request waits for a Redis that is known to hang."""
+        """False from a failure until a probe succeeds: no request waits for a Redis that is known to hang."""
         return self._probe is None
 
     def failed(self, error: Exception) -> None:
@@ -194,7 +193,7 @@ class RedisWindows:
                 return
             self._probe = threading.Thread(target=self._probe_until_it_answers, name="rates-probe", daemon=True)
             self._probe.start()
-        log.warning("rates are counted per process: Redis does not answer (%s)", type(error).__name__)
+        log.warning("rate_limits_per_process: Redis does not answer (%s)", type(error).__name__)
 
     def _probe_until_it_answers(self) -> None:
         try:
@@ -203,10 +202,10 @@ class RedisWindows:
                     self._client.ping()
                 except (redis.RedisError, OSError):
                     continue
-                log.info("rates are counted in Redis again")
+                log.info("rate_limits_shared_again: Redis answers")
                 break
         finally:
-            # Also after an error that nobody expected: then the next request asks Redis.
+            # Also after an unexpected error: the next request then tries Redis.
             self._probe = None
 
     def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
@@ -254,7 +253,7 @@ def _shared() -> RedisWindows | None:
 
 
 def reset() -> None:
-    """Close what is open and forget this process's own windows."""
+    """Close the connections and clear this process's windows."""
     with _lock:
         for each in _by_url.values():
             each.close()

@@ -1,12 +1,12 @@
-"""Limits on failed sign-ins, and the records of sign-ins.
+"""Limits on failed sign-ins to the admin, and the audit records of sign-ins.
 
-Failures are counted for an account from one address, for an address, and for an account from everywhere. When a
-limit is reached, sign-ins that it covers are refused for the cool-off time, the right password included. The limit
-for an account from everywhere does not cover addresses from which that account has signed in lately: otherwise
-anybody could lock an operator out by failing in their name.
+Failures are counted per account and address, per address, and per account from all addresses. When a limit is reached, the
+sign-ins that it covers are refused for the cool-off time, even with the right password. The limit per account from all
+addresses does not cover addresses from which the account has signed in recently: otherwise anybody could lock an operator
+out by failing on purpose.
 
-An attempt is counted before its password is checked and taken back when it succeeds, so that attempts at the same
-moment do not pass together. Times are the database's.
+An attempt is counted before its password is checked, and removed when it succeeds, so that parallel attempts cannot exceed a
+limit. Times are the database's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Attempt:
 
     @property
     def counted_address(self) -> str:
-        """The address under which failures are counted, as the column can hold it: of a network its first one."""
+        """The address that failures are stored under: of a network, its first address."""
         name = group_of(self.address).partition("/")[0]
         try:
             return str(ipaddress.ip_address(name))
@@ -75,7 +75,7 @@ def fail(attempt: Attempt, reason: str = "") -> timedelta | None:
         address=attempt.address,
         detail=reason,
     )
-    log.warning("sign-in failed: account=%r address=%s", attempt.account, attempt.address)
+    log.warning("sign_in_failed account=%r address=%s", attempt.account, attempt.address)
     wait = _wait(attempt)
     if wait is not None:
         audit.record(
@@ -86,13 +86,13 @@ def fail(attempt: Attempt, reason: str = "") -> timedelta | None:
             detail=f"refused for {round(wait.total_seconds())} s",
         )
         log.warning(
-            "sign-in locked: account=%r address=%s seconds=%d", attempt.account, attempt.address, round(wait.total_seconds())
+            "sign_in_locked account=%r address=%s seconds=%d", attempt.account, attempt.address, round(wait.total_seconds())
         )
     return wait
 
 
 def succeed(attempt: Attempt) -> None:
-    """Record a sign-in. Failures of the same account from the same address are forgotten, all others stay."""
+    """Record a sign-in. Failures of the same account from the same address are deleted, all others stay."""
     _counted().filter(username=attempt.account, ip_address=attempt.counted_address).delete()
     audit.record(
         actor=audit.operator(attempt.account),
@@ -100,11 +100,11 @@ def succeed(attempt: Attempt) -> None:
         target=_target(attempt.account),
         address=attempt.address,
     )
-    log.info("signed in: account=%r address=%s", attempt.account, attempt.address)
+    log.info("signed_in account=%r address=%s", attempt.account, attempt.address)
 
 
 def unlock(account: str | None = None, address: str | None = None) -> int:
-    """Forget counted failures, of everybody or of one account or address. Returns the number of rows."""
+    """Delete counted failures, all of them or those of one account or address. Returns the number of rows."""
     rows = _counted()
     if account is not None:
         rows = rows.filter(username=account)
@@ -137,13 +137,13 @@ def _count(attempt: Attempt) -> None:
     key = {"username": attempt.account, "ip_address": attempt.counted_address, "user_agent": ""}
     more = {"failures_since_start": F("failures_since_start") + 1, "attempt_time": Now()}
     if not _counted().filter(**key).update(**more):
-        # Another attempt may make the row at the same moment.
+        # A parallel attempt may create the row at the same moment.
         AccessAttempt.objects.bulk_create([AccessAttempt(**key, failures_since_start=0)], ignore_conflicts=True)
         _counted().filter(**key).update(**more)
 
 
 def _wait(attempt: Attempt, *, allowed: int = 0) -> timedelta | None:
-    """How long until no limit covers the attempt; None if none does. ``allowed``: how far limits may be exceeded."""
+    """The time until no limit covers the attempt; None if none does. ``allowed``: by how much limits may be exceeded."""
     rows = _counted().filter(attempt_time__gt=Now() - _cool_off())
     of_address = rows.filter(ip_address=attempt.counted_address)
     waits = [
@@ -157,9 +157,9 @@ def _wait(attempt: Attempt, *, allowed: int = 0) -> timedelta | None:
 
 
 def _over(rows: QuerySet[Any], limit: int) -> timedelta | None:
-    """How long until the rows hold fewer failures than the limit; None if they do."""
+    """The time until the rows have fewer failures than the limit; None if they have fewer now."""
     count = 0
-    # Each row holds at least one failure.
+    # Each row counts at least one failure.
     latest_first: QuerySet[Any, tuple[int, datetime, datetime]]
     latest_first = rows.order_by("-attempt_time").values_list("failures_since_start", "attempt_time", Now())
     for failures, at, now in latest_first[:limit]:
@@ -170,7 +170,7 @@ def _over(rows: QuerySet[Any], limit: int) -> timedelta | None:
 
 
 def _is_known(attempt: Attempt) -> bool:
-    """Whether the account has signed in from there lately."""
+    """Whether the account has signed in from this address recently."""
     signed_in = AuditRecord.objects.filter(
         actor=audit.operator(attempt.account)[:200], action=Action.SIGNED_IN, at__gt=Now() - _KNOWN_FOR
     )

@@ -1,11 +1,9 @@
-"""Tenants: making them, closing them for a while, opening them again.
-
-They are never deleted here: that takes their data with it and is another subject.
-"""
+"""Creating, changing, suspending and resuming tenants. Tenants are never deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -21,9 +19,11 @@ LONGEST_RETENTION_DAYS = 36_500
 
 
 def create(slug: str, title: str = "", *, actor: str = audit.SERVER, address: str = "") -> tuple[Tenant, bool]:
-    """The tenant of this name, made if it is not there, and whether it was made. One that is there keeps its title."""
-    if "\0" in title or "\n" in slug:
-        raise InvalidInput([Fault(("title" if "\0" in title else "slug",), "it holds a character that it must not")])
+    """The tenant with this slug, created if it does not exist, and whether it was created. An existing one keeps its title."""
+    if "\0" in title:
+        raise InvalidInput([Fault(("title",), "the title contains U+0000")])
+    if "\n" in slug:
+        raise InvalidInput([Fault(("slug",), "the slug contains a line break")])
     tenant = Tenant(slug=slug, title=title)
     try:
         tenant.clean_fields()
@@ -35,18 +35,11 @@ def create(slug: str, title: str = "", *, actor: str = audit.SERVER, address: st
     try:
         with transaction.atomic():
             tenant.save(force_insert=True)
-            audit.record(
-                actor=actor,
-                address=address,
-                action=audit.Action.TENANT_CREATED,
-                target=_named(tenant),
-                tenant=tenant,
-                detail=title,
-            )
-            # The journal's rows come last: its locks stand below those of the domain.
+            _record(audit.Action.TENANT_CREATED, tenant, actor, address, title)
+            # The journal's rows come last: its locks are always taken after those of the domain.
             journal.create_counter(tenant.pk)
     except IntegrityError:
-        # Two made it at once and the constraint chose; any other violation finds nobody here.
+        # A parallel call created it first. After any other violation this lookup fails.
         return Tenant.objects.get(slug=slug), False
     return tenant, True
 
@@ -59,37 +52,26 @@ def change(
     actor: str,
     address: str = "",
 ) -> bool:
-    """Set what an operator may change. False: it was so already."""
+    """Set a tenant's title and allowed agents; False if nothing changed."""
     agents = None if allowed_agents is None else list(allowed_agents)
     if agents is not None and (not agents or not all(agents)):
         raise InvalidInput([Fault(("allowed_agents",), "name at least one agent, or leave it out to allow all")])
     if len(title) > 200 or "\0" in title:
-        raise InvalidInput([Fault(("title",), "a title has at most 200 characters")])
-    with transaction.atomic():
-        row = Tenant.objects.select_for_update().get(pk=tenant.pk)
-        changes = []
-        if row.title != title:
-            changes.append(f"title {row.title!r} -> {title!r}")
+        raise InvalidInput([Fault(("title",), "a title has at most 200 characters, without U+0000")])
+
+    def changes(row: Tenant) -> list[str]:
+        found = [] if row.title == title else [f"title {row.title!r} -> {title!r}"]
         if row.allowed_agents != agents:
-            changes.append(f"agents {_agents(row.allowed_agents)} -> {_agents(agents)}")
-        if changes:
-            Tenant.objects.filter(pk=row.pk).update(title=title, allowed_agents=agents)
-            audit.record(
-                actor=actor,
-                address=address,
-                action=audit.Action.TENANT_CHANGED,
-                target=_named(row),
-                tenant=row,
-                detail="; ".join(changes),
-            )
-    tenant.title, tenant.allowed_agents = title, agents
-    return bool(changes)
+            found.append(f"agents {_agents(row.allowed_agents)} -> {_agents(agents)}")
+        return found
+
+    return _update(tenant, {"title": title, "allowed_agents": agents}, changes, actor, address)
 
 
 def set_limits(tenant: Tenant, limits: Limits, *, session_retention_days: int | None, actor: str, address: str = "") -> bool:
-    """Set how much the tenant may use and how long its sessions are kept. False: it was so already.
+    """Set a tenant's limits and session retention; False if nothing changed.
 
-    They hold for requests from now on, and for runs that begin from now on.
+    They apply to requests and runs that begin from now on.
     """
     columns = quotas.columns(limits)
     if session_retention_days is not None and not 1 <= session_retention_days <= LONGEST_RETENTION_DAYS:
@@ -97,55 +79,59 @@ def set_limits(tenant: Tenant, limits: Limits, *, session_retention_days: int | 
             [
                 Fault(
                     ("session_retention_days",),
-                    f"give 1 to {LONGEST_RETENTION_DAYS} days, or leave it empty to keep them for ever",
+                    f"give 1 to {LONGEST_RETENTION_DAYS} days, or leave it empty to keep sessions forever",
                 )
             ]
         )
-    with transaction.atomic():
-        row = Tenant.objects.select_for_update().get(pk=tenant.pk)
-        changes = quotas.differences(quotas.own_limits(row), limits)
+
+    def changes(row: Tenant) -> list[str]:
+        found = quotas.differences(quotas.own_limits(row), limits)
         if row.session_retention_days != session_retention_days:
-            changes.append(f"retention {_days(row.session_retention_days)} -> {_days(session_retention_days)}")
-        if changes:
-            Tenant.objects.filter(pk=row.pk).update(session_retention_days=session_retention_days, **columns)
-            audit.record(
-                actor=actor,
-                address=address,
-                action=audit.Action.TENANT_CHANGED,
-                target=_named(row),
-                tenant=row,
-                detail="; ".join(changes),
-            )
-    tenant.refresh_from_db(fields=["session_retention_days", *columns])
-    return bool(changes)
+            found.append(f"retention {_days(row.session_retention_days)} -> {_days(session_retention_days)}")
+        return found
+
+    return _update(tenant, {"session_retention_days": session_retention_days, **columns}, changes, actor, address)
 
 
 def mark_suspended(tenant: Tenant, *, actor: str, address: str = "") -> bool:
-    """Refuse the tenant's keys from now on. False: it was suspended already. For ``turns.suspend_tenant``."""
+    """Refuse the tenant's keys from now on; False if it was suspended already. For ``turns.suspend_tenant``."""
     with transaction.atomic(durable=True):
         changed = Tenant.objects.filter(pk=tenant.pk, suspended_at=None).update(suspended_at=Now())
         if changed:
-            audit.record(actor=actor, address=address, action=audit.Action.TENANT_SUSPENDED, target=_named(tenant), tenant=tenant)
+            _record(audit.Action.TENANT_SUSPENDED, tenant, actor, address)
     tenant.refresh_from_db(fields=["suspended_at"])
     return bool(changed)
 
 
 def resume(tenant: Tenant, *, actor: str, address: str = "") -> bool:
-    """Accept the tenant's keys again. False: it was not suspended."""
+    """Accept the tenant's keys again; False if it was not suspended."""
     with transaction.atomic():
         changed = Tenant.objects.filter(pk=tenant.pk).exclude(suspended_at=None).update(suspended_at=None)
         if changed:
-            audit.record(actor=actor, address=address, action=audit.Action.TENANT_RESUMED, target=_named(tenant), tenant=tenant)
+            _record(audit.Action.TENANT_RESUMED, tenant, actor, address)
     tenant.refresh_from_db(fields=["suspended_at"])
     return bool(changed)
 
 
-def _named(tenant: Tenant) -> str:
-    return f"tenant {tenant.slug}"
+def _update(tenant: Tenant, values: Mapping[str, Any], changes: Callable[[Tenant], list[str]], actor: str, address: str) -> bool:
+    """Store these columns if ``changes``, which describes the differences from the stored row, finds any."""
+    with transaction.atomic():
+        row = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        found = changes(row)
+        if found:
+            Tenant.objects.filter(pk=row.pk).update(**values)
+            _record(audit.Action.TENANT_CHANGED, row, actor, address, "; ".join(found))
+    tenant.refresh_from_db(fields=list(values))
+    return bool(found)
+
+
+def _record(action: audit.Action, tenant: Tenant, actor: str, address: str, detail: str = "") -> None:
+    target = f"tenant {tenant.slug}"
+    audit.record(actor=actor, address=address, action=action, target=target, tenant=tenant, detail=detail)
 
 
 def _days(days: int | None) -> str:
-    return "for ever" if days is None else f"{days} days"
+    return "forever" if days is None else f"{days} days"
 
 
 def _agents(names: Sequence[str] | None) -> str:

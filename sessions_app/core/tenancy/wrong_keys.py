@@ -1,7 +1,7 @@
-"""Keys that no tenant has: remembered for a moment without a query, and counted for the address that shows them.
+"""A short cache of unknown API keys, and a rate limit on them per client address.
 
-Each process counts for itself. Nothing here is written to the database or shared over Redis: somebody who guesses keys must
-cost as little as possible.
+Each process has its own. Nothing is written to the database or to Redis: guessing keys must cost the server as little as
+possible.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sessions_app.core.base.buckets import Bucket, Buckets
 from sessions_app.core.base.errors import NotAuthenticated, TooManyWrongKeys
 
 CACHED_SECONDS = 1.0
-"""A key that is issued works after this time at the latest, wherever it was tried before."""
+"""A key that was tried before it was issued works after this time at the latest."""
 _MOST_REMEMBERED = 10_000
 _MOST_ADDRESSES = 10_000
 
 
 class WrongKeys:
-    """``per_minute`` wrong keys of one address are judged, as many at once, and 0 means any number."""
+    """``per_minute``: the unknown keys of one address that are looked up per minute, also in one burst; 0 means no limit."""
 
     def __init__(self, per_minute: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute, self._clock = per_minute, clock
@@ -28,9 +28,9 @@ class WrongKeys:
         self._buckets = Buckets(self._new_bucket, _MOST_ADDRESSES)
 
     def before_lookup(self, digest: str, address: str) -> None:
-        """Count an unknown key for its address. NotAuthenticated if it was wrong a moment ago.
+        """Count a key before it is looked up. Raises TooManyWrongKeys, or NotAuthenticated if the key is cached as unknown.
 
-        ``give_back`` follows if the lookup does not find that the key is wrong.
+        Call ``give_back`` unless the lookup finds that the key is unknown.
         """
         now = self._clock()
         if self._per_minute():
@@ -47,10 +47,10 @@ class WrongKeys:
             self._buckets.of(address).give_back()
 
     def remember(self, digest: str) -> None:
-        """The key was looked up and is wrong."""
+        """Cache a key that was looked up and is unknown."""
         now = self._clock()
         self._until.pop(digest, None)
-        # In the order of their ends, because all are remembered equally long.
+        # In the order of expiry, because all are cached equally long.
         while self._until:
             oldest = next(iter(self._until))
             if self._until[oldest] > now and len(self._until) < _MOST_REMEMBERED:

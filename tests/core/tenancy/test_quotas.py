@@ -68,7 +68,7 @@ def limit_tenant(world: World, **limits: int | None) -> None:
 def limit_key(world: World, **limits: int | None) -> None:
     key = ApiKey.objects.get(pk=world.caller.key)
     keys.set_limits(key, Limits(**limits), actor="tests")
-    world.caller = replace(world.caller, key_limits=quotas.limits_of_key(key))
+    world.caller = replace(world.caller, key_limits=quotas.own_limits(key))
 
 
 def another_key(world: World) -> World:
@@ -296,7 +296,7 @@ def test_a_session_that_is_full_is_not_continued_but_read_cancelled_and_deleted(
         if folded:
             quotas.fold(1000)
         before = (Message.objects.count(), Turn.objects.count(), used(alice, Measure.BYTES))
-        with pytest.raises(SessionFull, match="5,000 bytes stored or more"):
+        with pytest.raises(SessionFull, match="size limit of 5,000 bytes"):
             alice.say(session, "more")
         with pytest.raises(SessionFull):
             inbox.put(alice.caller, session, "queued", "m1", said, dispatched=None)

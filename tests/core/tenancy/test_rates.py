@@ -101,7 +101,7 @@ def test_a_full_window_takes_no_place_in_the_others_and_a_place_can_be_given_bac
 
 
 def test_windows_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "_MANY_WINDOWS", 10)
+    monkeypatch.setattr(rates, "_MOST_WINDOWS", 10)
     clock = Clock()
     windows = LocalWindows(clock)
     for n in range(11):
@@ -183,6 +183,6 @@ def test_a_redis_that_hangs_is_asked_once_and_then_only_by_a_probe(
         rates.reset()
         redis.stop()
     assert [record.getMessage() for record in caplog.records] == [
-        "rates are counted per process: Redis does not answer (TimeoutError)",
-        "rates are counted in Redis again",
+        "rate_limits_per_process: Redis does not answer (TimeoutError)",
+        "rate_limits_shared_again: Redis answers",
     ]

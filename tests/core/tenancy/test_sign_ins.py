@@ -152,9 +152,9 @@ def test_failures_lockouts_and_successes_are_records_and_log_lines(caplog: pytes
     # Refused attempts are not recorded: otherwise anybody could fill the audit.
     assert rows == [*[failed] * 5, locked, ("signed_in", "admin:eve", "account eve", ELSEWHERE)]
     lines = [record.getMessage() for record in caplog.records]
-    assert sum(line.startswith("sign-in failed: account='eve'") and HERE in line for line in lines) == 5
-    assert any(line.startswith("sign-in locked:") for line in lines)
-    assert any(line.startswith("signed in: account='eve'") and ELSEWHERE in line for line in lines)
+    assert sum(line.startswith("sign_in_failed account='eve'") and HERE in line for line in lines) == 5
+    assert any(line.startswith("sign_in_locked ") for line in lines)
+    assert any(line.startswith("signed_in account='eve'") and ELSEWHERE in line for line in lines)
 
 
 def test_what_is_too_old_to_count_is_deleted() -> None:

@@ -29,11 +29,11 @@ async def test_looks_go_on_after_any_error_which_is_logged_once_and_without_its_
         return answer
 
     monkeypatch.setattr(database, "run", run)
-    monkeypatch.setattr(key_watch, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(key_watch, "_CHECK_SECONDS", 0.001)
     ended = asyncio.Event()
     caller = Caller(tenant=7, key=1, key_prefix="", scopes=frozenset({"*"}))
     with key_watch.watching(Slot(Quota.STREAMS_AT_ONCE, caller)) as key:
         key.on_end(ended.set)
         await asyncio.wait_for(ended.wait(), 60)
-    assert caplog.text.count("duty_failing duty='key watch'") == 1
+    assert caplog.text.count("periodic_task_failing task='key watch'") == 1
     assert WORDS not in caplog.text
