@@ -1,1 +1,1 @@
-"""What every layer uses: errors, events, identifiers, the caller, access to the database. No rule about sessions."""
+"""Used by every layer: errors, events, identifiers, the caller, database access. No rule about sessions is here."""

@@ -1,4 +1,4 @@
-"""Token buckets: how fast something may happen on average, and how much of it at once. Pure: callers pass the time."""
+"""Token buckets for rate limits: an average rate and a burst size. Pure: callers pass the time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Bucket:
-    """Fills with ``rate`` tokens a second and holds ``most``; it starts full."""
+    """Refills with ``rate`` tokens a second up to ``most``; it starts full."""
 
     __slots__ = ("_filled", "_left", "_most", "_rate")
 
@@ -21,12 +21,12 @@ class Bucket:
         self._filled = now
 
     def wait(self, now: float) -> float:
-        """Seconds until there is a token; 0 if there is one."""
+        """Seconds until a token is available; 0 if there is one."""
         self._fill(now)
         return max(0.0, (1 - self._left) / self._rate)
 
     def borrow(self, now: float) -> float:
-        """Take a token, also one that is still to come. Seconds until it is there."""
+        """Take a token, in advance if there is none. Returns the seconds until it is available."""
         self._fill(now)
         self._left -= 1
         return max(0.0, -self._left / self._rate)
@@ -36,7 +36,7 @@ class Bucket:
 
 
 class Buckets:
-    """A bucket for each name, for at most ``most`` names: the one that was not used for the longest time goes first."""
+    """A bucket for each name, for at most ``most`` names: the least recently used one is removed first."""
 
     def __init__(self, make: Callable[[], Bucket], most: int) -> None:
         self._make, self._most = make, most
@@ -45,7 +45,7 @@ class Buckets:
     def of(self, name: str) -> Bucket:
         bucket = self._buckets.pop(name, None) or self._make()
         while len(self._buckets) >= self._most:
-            # Unused for so long, it is the fullest one, and a new bucket is full.
+            # The least recently used bucket is the fullest, and a new bucket is full: little is lost.
             del self._buckets[next(iter(self._buckets))]
         self._buckets[name] = bucket
         return bucket

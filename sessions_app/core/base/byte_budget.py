@@ -1,4 +1,4 @@
-"""How many bytes a process holds for its clients at the same time, in all and per tenant."""
+"""Memory limits for data that a process buffers for its clients, in total and per tenant."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SMALL = 16
 
 
 class ByteBudget:
-    """At most ``most()`` bytes in all, and half of them for one owner. Safe in threads.
+    """At most ``most()`` bytes in total, and half of them for one owner. Thread-safe.
 
-    The last eighth is for owners that hold no more than a sixteenth: without it, two owners could hold everything together.
+    The last eighth is reserved for owners that use at most a sixteenth: without it, two owners could use everything.
     """
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -28,9 +28,9 @@ class ByteBudget:
         self.held = 0
 
     def take(self, owner: Hashable, size: int, *, alone: bool = False) -> bool:
-        """Count ``size`` more bytes; False if they do not fit, and then nothing is counted.
+        """Reserve ``size`` bytes; False, and nothing is reserved, if they do not fit.
 
-        ``alone``: they fit in any case if the owner holds no more than a sixteenth.
+        ``alone``: they always fit if the owner has reserved at most a sixteenth.
         """
         with self._lock:
             return self._take(owner, size, alone=alone)
@@ -40,7 +40,7 @@ class ByteBudget:
             self._give_back(owner, size)
 
     def exchange(self, owner: Hashable, before: int, size: int) -> bool:
-        """Give ``before`` bytes back and take ``size``, alone if need be; False if those do not fit."""
+        """Replace a reservation of ``before`` bytes by ``size`` bytes; False, and nothing is reserved, if those do not fit."""
         with self._lock:
             self._give_back(owner, before)
             return self._take(owner, size, alone=True)
@@ -72,11 +72,11 @@ class ByteBudget:
 
 
 ANSWERS = ByteBudget(lambda: int(settings.AGENTHOST_ANSWERS_BYTES))
-"""Large answers: from before they are built until their clients have them."""
+"""Large responses: from before they are built until their clients have read them."""
 
 
 class AnswerBytes:
-    """What one answer holds of ``ANSWERS``. Its thread may still be at work when the answer has ended: it holds nothing then."""
+    """One response's reservation in ``ANSWERS``. After ``end`` it reserves nothing, even if its thread still works."""
 
     def __init__(self, owner: Hashable) -> None:
         self._owner = owner
@@ -85,12 +85,12 @@ class AnswerBytes:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> bool:
-        """Hold this much more; False, and then nothing is held, if there is no room."""
+        """Reserve this many more bytes; False, and nothing is reserved any more, if there is no room."""
         with self._lock:
             return self._hold(self._size + size)
 
     def hold(self, size: int) -> bool:
-        """Hold this much from now on, in place of what was held; False, and then nothing is held, if there is no room."""
+        """Change the reservation to this many bytes; False, and nothing is reserved any more, if there is no room."""
         with self._lock:
             return self._hold(size)
 
@@ -117,7 +117,7 @@ _current: ContextVar[AnswerBytes | None] = ContextVar("answer_bytes", default=No
 
 @contextmanager
 def answering(owner: Hashable) -> Iterator[AnswerBytes]:
-    """What is reserved within the block, in its context or a copy of it, is held until the block ends."""
+    """Reservations within the block, in its context or a copy of it, last until the block ends."""
     answer = AnswerBytes(owner)
     token = _current.set(answer)
     try:
@@ -128,9 +128,9 @@ def answering(owner: Hashable) -> Iterator[AnswerBytes]:
 
 
 def reserve(size: int) -> None:
-    """Hold this many bytes for the answer that is being made, before it is built. ``AnswersFull`` if there is no room.
+    """Reserve memory for the current response before it is built. Raises ``AnswersFull`` if there is no room.
 
-    Small answers are not counted. Without ``answering`` around it nothing is.
+    Small responses are not counted, and nothing is counted outside ``answering``.
     """
     answer = _current.get()
     if answer is not None and size > LEAST_RESERVED and not answer.add(size):
@@ -138,6 +138,6 @@ def reserve(size: int) -> None:
 
 
 def hold(size: int) -> bool:
-    """Hold this many bytes for the answer that is being sent, in place of those before; False if there is no room."""
+    """Change the reservation of the response that is being sent; False if there is no room."""
     answer = _current.get()
     return answer is None or answer.hold(size if size > SMALL_PIECE else 0)

@@ -1,4 +1,4 @@
-"""Who asks: a tenant's key and what it may do."""
+"""The authenticated caller: a tenant's key, its scopes and its limits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sessions_app.core.base.errors import ScopeMissing
 READ = "sessions:read"
 WRITE = "sessions:write"
 SCOPES = ("meta:read", READ, WRITE, "*")
-"""A scope is a right, never a protocol: each holds in AAP and AHP alike."""
+"""Each scope means the same in AAP and AHP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be used; None: as much as there is."""
+    """The limits of a tenant or key; None means no limit."""
 
     turns_at_once: int | None = None
     turns_per_minute: int | None = None
@@ -30,11 +30,11 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The outcome of authentication; every core function that acts for somebody takes one.
+    """The result of authentication; core functions that act for a client take one.
 
-    ``agents`` None: every agent of the server; else the names this key may use (key and tenant both). ``key_agents`` is
-    what the key alone says of them, which never changes. ``line``: the first of the keys that were rotated one into the
-    next up to this one; what a key uses is counted for all of its line.
+    ``agents``: the agents that both tenant and key allow; None: all agents of the server. ``key_agents``: the agents that the
+    key alone allows, which never changes. ``line``: the first key of a chain of rotations; usage is counted for the whole
+    chain.
     """
 
     tenant: int
@@ -55,9 +55,9 @@ class Caller:
             raise ScopeMissing(scope)
 
     def may_see(self, agent: str) -> bool:
-        """Whether sessions of this agent exist for the key.
+        """Whether the key sees sessions of this agent.
 
-        An agent that is taken from the whole tenant is another matter: what was said with it can still be read.
+        When an agent is withdrawn from the whole tenant, its old sessions can still be read.
         """
         return self.key_agents is None or agent in self.key_agents
 
@@ -66,7 +66,7 @@ class Caller:
 
 
 def allowed_by_both(first: Iterable[str] | None, second: Iterable[str] | None) -> frozenset[str] | None:
-    """The agents that two lists allow together; None allows all."""
+    """The intersection of two lists of allowed agents; None allows all."""
     if first is None:
         return None if second is None else frozenset(second)
     return frozenset(first) if second is None else frozenset(first) & frozenset(second)

@@ -1,4 +1,4 @@
-"""Client addresses as limits count them. Pure."""
+"""Groups of client addresses that share a rate limit. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.%\w]+)\](?::\d{1,5})?|(\d{1,3}(?:\.\d{1
 
 
 def group_of(host: str) -> str:
-    """The name under which an address is counted: an IPv4 address, or the /64 network of an IPv6 address.
+    """The group that an address is counted in: an IPv4 address, or the /64 network of an IPv6 address.
 
-    One IPv6 client usually has a whole /64. The port that some proxies report with an address is left out. A value that
-    is no address (a proxy may report anything) counts as written.
+    One IPv6 client usually has a whole /64. A port that a proxy reports with the address is ignored. A value that is not an
+    address (a proxy may report anything) is its own group.
     """
     return _group_of(host[:_LONGEST_READ])
 

@@ -1,9 +1,8 @@
-"""The one door between asyncio loops and the ORM.
+"""Database access from asyncio: bounded thread pools, shared fairly between tenants.
 
-Loops call ``run_for`` or ``keep_trying`` for a tenant, and ``run`` for the process's own work. The threads are bounded
-and given out in fair shares, and the connection goes back after each call, so two hundred waiting streams hold none.
-A server hands whole requests to ``serve``, which has threads of its own: requests may wait for each other's locks, and
-streams must not wait for them. Nothing else in the project leaves a loop for the ORM.
+Coroutines call ``run_for`` or ``keep_trying`` for a tenant, and ``run`` for the process's own work. Each call returns its
+connection, so two hundred idle streams hold none. Whole requests run in ``serve``, which has its own threads: requests may
+wait for each other's locks, and streams must not wait for them. Nothing else in the project calls the ORM from a loop.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 UNKNOWN = "unknown"
-"""The owner of requests without a key, or with a key that was not looked up yet. Tenants are numbers."""
+"""The owner of requests without a key or with a key that was not looked up yet. Other owners are tenant numbers."""
 _UNKNOWN_SHARE = 8
-"""Its share is one thread in eight, so that wrong keys delay no tenant."""
+"""It gets one thread in eight, so that wrong keys delay no tenant."""
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-"""Seconds between two calls that fail for a lock."""
+"""Seconds before a call that failed for a lock is repeated."""
 _READ_ONLY = "25006"
 """SQLSTATE of a write to a standby: the new primary has not been promoted yet."""
 
 
 class _Threads:
-    """A pool that is made when it is first needed, and can be ended and made anew."""
+    """A thread pool that is created on first use; after ``shut_down`` the next use creates another."""
 
     def __init__(self, name: str, most: Callable[[], int], unknown: Callable[[int], int] | None = None) -> None:
         self._name, self._most, self._unknown = name, most, unknown
@@ -63,8 +62,8 @@ class _Threads:
 
 
 def _number_of_calls() -> int:
-    """At most half as many as there are connections: a tenant's half of these threads and its half of those for requests
-    must not hold all connections together."""
+    """At most half the number of connections: a tenant may use half of these threads and half of the request threads, and
+    together those must not take all connections."""
     return max(1, min(settings.AGENTHOST_DATABASE_THREADS, settings.AGENTHOST_DATABASE_POOL_MAX // 2))
 
 
@@ -74,11 +73,11 @@ _requests = _Threads("request", lambda: int(settings.AGENTHOST_DATABASE_POOL_MAX
 
 
 def release() -> None:
-    """Give the calling thread's connection back; a view calls this before it returns a streaming body."""
+    """Return the calling thread's connection to the pool; a view calls this before it returns a streaming body."""
     if connection.in_atomic_block:
         return
     if connection.vendor == "sqlite":
-        # A file handle, not a server's backend: opening it anew costs more than it holds.
+        # A file handle is cheap to keep, unlike a Postgres backend; reopening it costs more.
         close_old_connections()
     else:
         connection.close()
@@ -92,9 +91,9 @@ def _call_and_release(call: Callable[[], T]) -> T:
 
 
 async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn`` for the process itself; no tenant's load or locks take these threads.
+    """Call ``fn`` for the process itself; tenants' calls do not use these threads.
 
-    Each kind of such work is an owner: one that hangs leaves threads for the others.
+    Each function counts as an owner with its own share: one that hangs leaves threads for the others.
     """
     return await _own.pool().run(fn, partial(_call_and_release, partial(fn, *args, **kwargs)))
 
@@ -105,9 +104,9 @@ async def run_for(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 async def keep_trying(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``run_for``, repeated while ``fn`` fails for a lock. ``fn`` is one transaction, so a failed call changed nothing.
+    """``run_for``, repeated while ``fn`` fails to get a lock. ``fn`` is one transaction, so a failed call changed nothing.
 
-    A row that stays locked costs the tenant a call now and then instead of a thread all the time.
+    While a row stays locked, the tenant uses a thread now and then instead of all the time.
     """
     pause = _FIRST_PAUSE
     while True:
@@ -121,30 +120,30 @@ async def keep_trying(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: 
 
 
 def is_lock_refused(error: BaseException) -> bool:
-    """Whether a statement failed because another transaction holds what it needs. Its own is rolled back."""
+    """Whether a statement failed because another transaction holds a lock. Its own transaction is rolled back."""
     cause = error.__cause__
     return isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected)
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the database cannot be reached or used now; False if it refuses this statement or these values."""
+    """Whether the database is unreachable or read-only; False if it refused this statement or its values."""
     if isinstance(error, OperationalError | InterfaceError | NotReady):
         return True
     return isinstance(error, DatabaseError) and getattr(error.__cause__, "sqlstate", None) == _READ_ONLY
 
 
 async def serve(
-    owner: Hashable, patience: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    owner: Hashable, timeout: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call ``fn``, which answers a request, in ``context`` in one of the owner's share of threads for requests.
+    """Call ``fn``, which answers a request, in ``context`` in one of the owner's request threads.
 
-    TimeoutError: it had none within ``patience`` seconds, and ``fn`` was not called.
+    Raises TimeoutError if no thread was free within ``timeout`` seconds; ``fn`` was not called then.
     """
     call = partial(context.run, _call_and_release, partial(fn, *args, **kwargs))
-    return await _requests.pool().run(owner, call, patience=patience)
+    return await _requests.pool().run(owner, call, patience=timeout)
 
 
 def shut_down() -> None:
-    """End the pools' threads, and with them the connections they keep (tests, the end of a process)."""
+    """End the pools' threads and close their connections (in tests and at the end of a process)."""
     for threads in (_calls, _own, _requests):
         threads.shut_down()

@@ -1,7 +1,7 @@
-"""Whether this process is going away.
+"""Whether this process is shutting down.
 
-Set once, at SIGTERM, and never taken back. A stream that would wait for later turns ends when its present
-turn does, and whoever balances load is told to send nothing more here.
+Set at SIGTERM and never reset. Streams then end with their current turn, and the readiness check fails, so that a load
+balancer sends no new requests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Domain errors. Each carries facts; each face has one table from these classes to status or code.
+"""Domain errors. Each carries facts; each protocol has one table from these classes to a status or code.
 
-No error carries a secret's value, a whole body or anything of the server's insides.
+No error carries a secret, a whole request body or an internal detail of the server.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 
 class DomainError(Exception):
-    """Base of everything the core raises on purpose. ``code`` is the error's stable name."""
+    """Base class of the core's errors. ``code`` is the error's stable name."""
 
     code = "error"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with an input: where, as a path of names and indexes, and why."""
+    """One validation error: the path to the value (names and indexes) and the reason."""
 
     path: tuple[str | int, ...]
     detail: str
@@ -31,7 +31,7 @@ class Fault:
 
 
 class InvalidInput(DomainError):
-    """An input breaks a rule. Nothing of it was stored."""
+    """A request is not valid. Nothing was stored."""
 
     code = "invalid_input"
 
@@ -46,13 +46,13 @@ class InvalidInput(DomainError):
 
 
 class NotAuthenticated(DomainError):
-    """No key, an unknown key, one that was revoked or has expired, or a suspended tenant's."""
+    """The key is missing, unknown, revoked or expired, or its tenant is suspended."""
 
     code = "not_authenticated"
 
 
 class ScopeMissing(DomainError):
-    """The key is good but not for this."""
+    """The key is valid but lacks a scope."""
 
     code = "scope_missing"
 
@@ -62,7 +62,7 @@ class ScopeMissing(DomainError):
 
 
 class SessionNotFound(DomainError):
-    """There is no such session for this caller; another tenant's is not told apart."""
+    """The session does not exist for this caller. Another tenant's session gives the same error."""
 
     code = "session_not_found"
 
@@ -78,7 +78,7 @@ class HistoryKindUndeclared(DomainError):
 
 
 class AgentGone(DomainError):
-    """The operator has removed the session's agent, or this key may not use it: no turn can run."""
+    """The session's agent was removed, or this key may not use it: no turn can run."""
 
     code = "agent_gone"
 
@@ -98,13 +98,13 @@ class TurnAlreadyRunning(DomainError):
 
 
 class AgentUnknown(DomainError):
-    """There is no such agent for this caller."""
+    """The agent does not exist for this caller."""
 
     code = "agent_unknown"
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
-        super().__init__("there is no agent with this name")
+        super().__init__(f"there is no agent {agent!r}")
 
 
 class AddressTaken(DomainError):
@@ -124,7 +124,7 @@ class TurnUnknown(DomainError):
 
 
 class NotPossible(DomainError):
-    """The state that the action met does not allow it. ``reason`` is for people."""
+    """The session's current state does not allow the action. ``reason`` is for people."""
 
     code = "not_possible"
 
@@ -134,40 +134,40 @@ class NotPossible(DomainError):
 
 
 class DispatchedBefore(DomainError):
-    """The same action came before, over an earlier connection of the client. It was handled then."""
+    """The client sent the same action over an earlier connection, and it was handled then."""
 
     code = "dispatched_before"
 
 
 class BadCursor(DomainError):
-    """A list cursor that this server never made for this tenant."""
+    """The list cursor was not issued by this server for this tenant."""
 
     code = "bad_cursor"
 
 
 class UnknownPosition(DomainError):
-    """A stream position that this session never gave."""
+    """The stream position does not exist in this session."""
 
     code = "unknown_position"
 
 
 class PositionPruned(DomainError):
-    """The events after this position are no longer all kept, or the position was lost in a crash."""
+    """Some events after this position were deleted, or the position was lost in a database crash."""
 
     code = "position_pruned"
 
 
 class IdempotencyKeyReused(DomainError):
-    """The idempotency key came before, with another body."""
+    """The idempotency key was used before with another body."""
 
     code = "idempotency_key_reused"
 
 
 class QuotaExceeded(DomainError):
-    """The tenant or the key has used what it may. Nothing of the request was stored.
+    """A quota of the tenant or the key is used up. Nothing was stored.
 
-    ``of_key``: it is the key's own limit. ``retry_after``: the seconds after which asking again makes sense.
-    ``window``: the seconds that the limit is counted over, if it is.
+    ``of_key``: the quota is the key's own. ``retry_after``: seconds after which a retry makes sense.
+    ``window``: length of the quota's time window in seconds, if it has one.
     """
 
     code = "quota_exceeded"
@@ -179,30 +179,30 @@ class QuotaExceeded(DomainError):
 
 
 class SessionFull(DomainError):
-    """The session has as many bytes stored as one may have: it can be read, cancelled and deleted, not continued."""
+    """The session has reached its size limit: it can be read, cancelled and deleted, but not continued."""
 
     code = "session_full"
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         super().__init__(
-            f"This session has {limit:,} bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES);"
+            f"The session has reached the size limit of {limit:,} bytes (AGENTHOST_SESSION_BYTES);"
             " it can be read and deleted, but not continued"
         )
 
 
 class TooManyWrongKeys(DomainError):
-    """The address showed too many keys that no tenant has."""
+    """Too many unknown keys came from this client address."""
 
     code = "too_many_wrong_keys"
 
     def __init__(self, retry_after: int) -> None:
         self.retry_after = retry_after
-        super().__init__("too many wrong keys came from this address; this one was not looked up")
+        super().__init__("too many unknown keys came from this address; this one was not looked up")
 
 
 class NotReady(DomainError):
-    """The server cannot do this now; the caller may try again."""
+    """The server cannot do this now; the client may retry."""
 
     code = "not_ready"
 
@@ -212,6 +212,6 @@ class NotReady(DomainError):
 
 
 class AnswersFull(NotReady):
-    """The tenant's other large answers have not been read yet, and there is no room for this one beside them."""
+    """No memory is left for this large response: the tenant's clients have not read earlier ones yet."""
 
     code = "answers_full"

@@ -1,7 +1,7 @@
-"""The vocabulary: every kind of event that can happen, and what it says.
+"""The kinds of events, and an event before it is stored. Pure.
 
-Pure. docs/protocols/events.md is the same list for people, with what each face makes of it. A reader
-skips kinds it does not know, so a newer release may run beside this one. Ids in a payload are public ids.
+docs/protocols/events.md documents each kind's payload and its form in each protocol. A reader skips unknown kinds, so a
+newer release may run beside this one. Ids in a payload are public ids.
 """
 
 from __future__ import annotations
@@ -81,15 +81,18 @@ STREAM_KINDS = frozenset(
         Kind.CALL_ARGUMENTS,
     }
 )
-"""Said while a model is still speaking: stored without waiting for the disk, kept for a day."""
+"""Sent while a model's output streams: stored without waiting for the disk, kept for a day."""
 
 RUN_START_KINDS = frozenset({Kind.TURN_STARTED, Kind.TURN_RESUMED})
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """An event before it has a number. ``join`` names the part that neighbouring deltas belong to:
-    those with the same kind and the same ``join`` become one, their ``delta`` texts joined (journal.layout)."""
+    """An event before it is stored and numbered.
+
+    ``join`` names the part that a delta belongs to. Neighbouring deltas of the same kind and part are stored as one event,
+    their ``delta`` texts joined (journal.layout).
+    """
 
     kind: Kind
     payload: dict[str, Any]
@@ -100,19 +103,19 @@ class Happening:
         return self.kind not in STREAM_KINDS
 
     def continues(self, before: Happening) -> bool:
-        """Whether this is a piece of the same part as its neighbour: the two are one event."""
+        """Whether this and the event before it are deltas of the same part, to be stored as one event."""
         return self.join is not None and self.join == before.join and self.kind is before.kind
 
     def joined(self, texts: Sequence[str]) -> Happening:
-        """The one event of several pieces, of which this is the first."""
+        """One event with the joined texts of several deltas, of which this is the first."""
         return Happening(self.kind, {**self.payload, "delta": "".join(texts)}, self.join)
 
     def data(self) -> str:
         if self.durable:
             return exact_json.dumps(self.payload)
-        # Said for every token, and holds texts and small numbers alone: those are safe with the faster codec.
+        # Called for every token. These payloads have only texts and small numbers, which the faster codec keeps exact.
         try:
             return orjson.dumps(self.payload).decode()
         except orjson.JSONEncodeError:
-            # Half a character is refused there; here it is kept as it came.
+            # orjson refuses a lone surrogate; this codec keeps it.
             return exact_json.dumps(self.payload)

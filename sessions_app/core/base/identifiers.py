@@ -10,8 +10,8 @@ _LENGTH = 24
 
 
 def new_id(prefix: str) -> str:
-    """``prefix`` and 24 random letters: 142 bits, not to be guessed."""
-    # One random number instead of one a letter: a fifth of the time, and there are several ids a turn.
+    """``prefix`` and 24 random letters and digits: 142 bits, which cannot be guessed."""
+    # One random number instead of one per letter takes a fifth of the time; a turn needs several ids.
     number = secrets.randbelow(len(_ALPHABET) ** _LENGTH)
     letters = []
     for _ in range(_LENGTH):

@@ -1,8 +1,8 @@
-"""Transactions of background work that wait for nobody's lock.
+"""Short lock timeouts for background work.
 
-A request may wait for its own tenant's locks. What serves all tenants may not: it leaves what is locked for its
-next round. Reads that lock rows use SKIP LOCKED; everything else is covered by a short lock timeout.
-SQLite has one writer and no row locks, so nothing is different there.
+A request may wait for its own tenant's locks. Work for all tenants may not: it skips locked rows until its next round.
+Reads that lock rows use SKIP LOCKED; a short lock timeout covers all other statements. SQLite has a single writer and no
+row locks, so nothing changes there.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sessions_app.core.base import database
 
 T = TypeVar("T")
 
-_PATIENCE_MS = 50
-"""Longer than any statement of ours holds a row while its database is well."""
-_SHORTEST_PATIENCE_MS = 1
+_SHORT_MS = 50
+"""Longer than any of our transactions locks a row while the database is healthy."""
+_SHORTEST_MS = 1
 
 
 class LockHeld(Exception):
-    """Somebody else holds a lock that is needed; nothing was changed."""
+    """Another transaction holds a lock that is needed; nothing was changed."""
 
 
 class RowLocked(LockHeld):
@@ -35,10 +35,10 @@ class RowLocked(LockHeld):
 
 @contextmanager
 def short(transaction: AbstractContextManager[T]) -> Iterator[T]:
-    """``transaction``, in which no statement waits for a lock for more than a moment; RowsHeld if one would."""
+    """Run ``transaction`` with a short lock timeout; raises RowLocked if a statement exceeds it."""
     try:
         with transaction as opened:
-            _wait_at_most(_PATIENCE_MS)
+            _set_timeout(_SHORT_MS)
             yield opened
     except OperationalError as error:
         if database.is_lock_refused(error):
@@ -47,11 +47,11 @@ def short(transaction: AbstractContextManager[T]) -> Iterator[T]:
 
 
 def set_shortest() -> None:
-    """In a transaction that waits ``briefly``: from now on it hardly waits at all."""
-    _wait_at_most(_SHORTEST_PATIENCE_MS)
+    """In a transaction under ``short``: reduce the lock timeout to the minimum for the remaining statements."""
+    _set_timeout(_SHORTEST_MS)
 
 
-def _wait_at_most(milliseconds: int) -> None:
+def _set_timeout(milliseconds: int) -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"set local lock_timeout = {milliseconds}")
@@ -59,7 +59,7 @@ def _wait_at_most(milliseconds: int) -> None:
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Limit lock waits of all the calling thread's statements, in whatever transactions they are."""
+    """Set the lock timeout of all statements of the calling thread within the block, in any transaction."""
     if connection.vendor != "postgresql":
         yield
         return
@@ -72,7 +72,7 @@ def at_most(seconds: float) -> Iterator[None]:
             with connection.cursor() as cursor:
                 cursor.execute("reset lock_timeout")
         except DatabaseError:
-            # A connection that is lost takes its settings with it.
+            # A lost connection loses its settings too.
             connection.close()
 
 

@@ -1,7 +1,7 @@
-"""What a log line is about: the ids of the request, tenant, session and turn that the running code serves.
+"""Context fields of log lines: the ids of the current request, tenant, session and turn.
 
-Public ids and numbers only, never content. The formatter that writes them belongs to the wiring above;
-the variables stand here so that the core can set them.
+Public ids and numbers only, never content. The formatter that writes them is in ``agenthost``; the variables are here so
+that the core can set them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _VARIABLES = {"request": request_id, "tenant": tenant, "session": session, "turn
 
 
 def bind(**facts: str | int) -> None:
-    """Sets the named facts (request, tenant, session, turn) for the rest of this task or thread."""
+    """Set the named fields (request, tenant, session, turn) for the rest of this task or thread."""
     for name, value in facts.items():
         _VARIABLES[name].set(str(value))
 
 
 def adopt(context: Context) -> None:
-    """Sets what was found out in another context, in which a part of this work was done."""
+    """Copy the fields that were set in another context, in which a part of this work ran."""
     for variable in _VARIABLES.values():
         if variable in context:
             variable.set(context[variable])
@@ -33,7 +33,7 @@ def adopt(context: Context) -> None:
 
 @contextmanager
 def about(**facts: str | int) -> Iterator[None]:
-    """Sets the named facts within the block."""
+    """Set the named fields within the block."""
     tokens = [(_VARIABLES[name], _VARIABLES[name].set(str(value))) for name, value in facts.items()]
     try:
         yield
@@ -43,5 +43,5 @@ def about(**facts: str | int) -> Iterator[None]:
 
 
 def facts() -> dict[str, str]:
-    """What is known now, without what is not."""
+    """The fields that are set now."""
     return {name: value for name, variable in _VARIABLES.items() if (value := variable.get())}

@@ -1,4 +1,4 @@
-"""Rounds of background work over rows of many tenants: bounded, fair, and not stopped by a single row."""
+"""Background maintenance over rows of many tenants: bounded in time, fair between tenants, robust against single rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Model)
 
-_ROWS_PER_TENANT, _IN_ALL = 100, 1000
+_ROWS_PER_TENANT, _MOST_ROWS = 100, 1000
 _SECONDS = 5.0
 _MOST_SKIPPED = 10_000
 _DELETE_BATCH = 1000
 
 
 class Round:
-    """One round. Rows that are held or that fail are passed over; only a lost database ends the round at once.
+    """One round of maintenance. Rows that are locked or fail are skipped; only a lost database ends the round at once.
 
-    ``passed_over``: their keys, so that the caller can look beyond them. ``error``: the first failure, of ``failed_row``.
+    ``skipped``: the keys of these rows, so that the caller can select others. ``error``: the first failure, of
+    ``failed_row``.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -38,11 +39,11 @@ class Round:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up, or too many rows were passed over to look beyond them."""
+        """Whether the time is up or too many rows were skipped."""
         return time.monotonic() >= self._until or len(self.skipped) >= _MOST_SKIPPED
 
     def for_each(self, rows: Iterable[int], do: Callable[[int], int]) -> int:
-        """Call ``do`` for each row within the time; the sum of what it returned."""
+        """Call ``do`` for each row until the time is up; returns the sum of its results."""
         done = 0
         for row in rows:
             if self.over:
@@ -52,24 +53,24 @@ class Round:
             except LockHeld:
                 self.skipped.add(row)
             except Exception as error:
-                held_up = database.is_lock_refused(error)
-                if database.is_away(error) and not held_up:
+                locked = database.is_lock_refused(error)
+                if database.is_away(error) and not locked:
                     raise
                 self.skipped.add(row)
-                if self.error is None and not held_up:
+                if self.error is None and not locked:
                     self.error, self.failed_row = error, row
         return done
 
     def report(self, what: str) -> None:
         """Log the first failure, if there was one."""
         if self.error is not None:
-            log.error("row_passed_over duty=%r row=%s: %s", what, self.failed_row, redaction.described(self.error))
+            log.error("row_skipped task=%r row=%s: %s", what, self.failed_row, redaction.described(self.error))
 
 
 def fair_selection(rows: QuerySet[M, Any]) -> list[int]:
-    """Keys of these rows for one round: a limited number of each tenant, all tenants' first ones first.
+    """Row keys for one round: a limited number per tenant, taken from the tenants in turn.
 
-    A tenant's rows come in random order, so that locked ones do not keep its others out round after round.
+    A tenant's rows come in random order, so that locked ones do not displace its others round after round.
     """
     nth = Window(RowNumber(), partition_by=[F("tenant_id")], order_by=[Random()])
     ranked = rows.order_by().annotate(nth=nth).filter(nth__lte=_ROWS_PER_TENANT).order_by("nth", "pk")
@@ -77,16 +78,16 @@ def fair_selection(rows: QuerySet[M, Any]) -> list[int]:
 
 
 def for_each(rows: Iterable[int], do: Callable[[int], int]) -> int:
-    """A round of its own; if a row fails, its error is raised when all the others are done."""
-    one = Round(_SECONDS)
-    done = one.each(rows, do)
-    if one.error is not None:
-        raise one.error
+    """Run one round over these rows; the first row's error is raised after all other rows."""
+    this = Round(_SECONDS)
+    done = this.for_each(rows, do)
+    if this.error is not None:
+        raise this.error
     return done
 
 
 def delete_in_batches(rows: QuerySet[M, Any], seconds: float = _SECONDS) -> int:
-    """Delete these rows within the time, a batch a transaction, but for those that are locked; how many."""
+    """Delete these rows until the time is up, one batch per transaction, skipping locked rows; returns their number."""
     until, deleted = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         with transaction.atomic():

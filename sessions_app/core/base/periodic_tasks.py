@@ -1,7 +1,4 @@
-"""Duties: work that a process repeats for as long as it lives. Each is a task of its own.
-
-No duty waits for another one, and an error in one changes nothing for the others.
-"""
+"""Periodic background tasks of a process. Each runs in its own asyncio task: none waits for another or fails with it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTask:
-    """One duty. Its errors are logged when they begin, when their kind changes and when they are over."""
+    """A task that is repeated. Its errors are logged when they begin, when their kind changes and when they are over."""
 
     def __init__(self, name: str, do: Callable[[], Awaitable[object]]) -> None:
         self.name, self._do = name, do
@@ -31,14 +28,14 @@ class PeriodicTask:
         return bool(self._failing)
 
     async def repeat(self, seconds: float, stopping: Callable[[], bool] = lambda: False) -> None:
-        """For ever, with a pause of ``seconds`` after each round. While ``stopping`` nothing is done."""
+        """Run forever, with a pause of ``seconds`` after each round. While ``stopping()`` is true, rounds are skipped."""
         while True:
             if not stopping():
                 await self.attempt()
             await asyncio.sleep(seconds)
 
     async def attempt(self) -> None:
-        """One round. Whatever goes wrong in it, the next one comes."""
+        """Run one round; its errors are logged, not raised."""
         try:
             await self._do()
         except LockHeld:
@@ -49,10 +46,10 @@ class PeriodicTask:
                 return
             self._failing = kind
             if isinstance(error, (DatabaseError, NotReady)):
-                log.warning("duty_failing duty=%r: the database: %s", self.name, kind)
+                log.warning("periodic_task_failing task=%r: the database: %s", self.name, kind)
             else:
-                log.error("duty_failing duty=%r: %s", self.name, redaction.described(error))
+                log.error("periodic_task_failing task=%r: %s", self.name, redaction.described(error))
         else:
             if self._failing:
-                log.info("duty_recovered duty=%r", self.name)
+                log.info("periodic_task_recovered task=%r", self.name)
                 self._failing = ""

@@ -1,7 +1,7 @@
-"""Statements that are written out, for what every turn does: on Postgres each is parsed and planned once a connection.
+"""Hand-written SQL for the statements of every turn; on Postgres they are prepared once per connection.
 
-The ORM takes longer to write such a statement than the database to run it, and sends its values inside the
-text, so that it is planned each time anew. Values go as ``%s``; the connection is Django's, its transaction too.
+The ORM takes longer to build such a statement than the database to run it, and sends the values inside the text, so that
+it is planned each time. Parameters are ``%s``; statements run on Django's connection and in its transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psycopg
 from django.db import connection
 from psycopg.types.numeric import Int8Dumper
 
-# A prepared statement is one for each combination of its parameters' types; so all numbers are of one type.
+# Postgres prepares a statement once per combination of parameter types; so all numbers get one type.
 psycopg.adapters.register_dumper(int, Int8Dumper)
 
 
@@ -55,17 +55,17 @@ _PLACEHOLDERS = {
 
 @lru_cache(maxsize=256)
 def rendered(sql: str, vendor: str) -> str:
-    """The statement in the words of one database."""
-    for word, text in _PLACEHOLDERS[vendor].items():
-        sql = sql.replace("{" + word + "}", text)
+    """The statement with the placeholders (``{now}`` and others) of one database."""
+    for name, text in _PLACEHOLDERS[vendor].items():
+        sql = sql.replace("{" + name + "}", text)
     return sql
 
 
 def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of the answer. ``{now}``, ``{moment}`` (seconds from now) and locks are put in the database's words.
+    """Run one statement and return its rows. The statement may contain placeholders that differ between the databases.
 
-    ``{among}`` compares with a list of numbers, ``{among_texts}`` with one of texts;
-    ``{octets}(cast(… as {octets_type}))`` is a text's bytes.
+    ``{now}``, ``{moment}`` (now plus a number of seconds), ``{for_change}`` (lock the row), ``{among}`` (in a list of numbers),
+    ``{among_texts}`` (in a list of texts), ``{octets}(cast(… as {octets_type}))`` (length in bytes).
     """
     if connection.vendor == "postgresql":
         return _run(sql, params).fetchall()
@@ -75,13 +75,13 @@ def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 
 
 def row(sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-    """The first row of the answer."""
+    """Run one statement and return its first row, if there is one."""
     found = rows(sql, params)
     return found[0] if found else None
 
 
 def rows_of_each(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
-    """The rows of each, one statement after the other; on Postgres they go together in one round trip."""
+    """Run the statements in order and return the rows of each; on Postgres in one round trip."""
     if connection.vendor != "postgresql":
         return [rows(statement.sql, statement.params) for statement in statements]
     connection.ensure_connection()
@@ -91,10 +91,10 @@ def rows_of_each(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]
 
 
 def execute(statements: Sequence[Statement]) -> None:
-    """One after the other, nothing answered; on Postgres they go together in one round trip."""
+    """Run the statements in order and return nothing; on Postgres in one round trip."""
     if connection.vendor == "postgresql":
         if len(statements) == 1:
-            # A pipeline costs as much again as the statement in it.
+            # A pipeline doubles the cost of a single statement.
             _run(statements[0].sql, statements[0].params)
             return
         connection.ensure_connection()
@@ -108,22 +108,23 @@ def execute(statements: Sequence[Statement]) -> None:
 
 
 def execute_and_commit(statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
-    """On Postgres: the statements that end the open transaction and its COMMIT, in one round trip.
+    """Postgres only: run the last statements of the open transaction and COMMIT in one round trip.
 
-    Answers the last one's rows. Whatever fails, nothing is committed. Inside another transaction COMMIT is that one's.
+    Returns the rows of the last statement. If one fails, nothing is committed. Inside an outer transaction, COMMIT is left
+    to that one.
     """
     outermost = len(connection.atomic_blocks) == 1
     with connection.wrap_database_errors, connection.connection.pipeline():
         for statement in statements:
             cursor = _run(statement.sql, statement.params)
         if outermost:
-            # Django's own COMMIT finds nothing left to do.
+            # Django's own COMMIT then does nothing.
             connection.connection.execute("commit")
     return cursor.fetchall()
 
 
 def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-    # Not Django's cursor: that one puts the values into the text.
+    # Django's cursor would put the values into the text, which prevents preparing.
     connection.ensure_connection()
     with connection.wrap_database_errors:
         cursor: psycopg.Cursor[tuple[Any, ...]] = psycopg.Cursor(connection.connection)
@@ -131,7 +132,7 @@ def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
 
 
 def adapted(params: Sequence[Any]) -> tuple[Any, ...]:
-    """Parameters as the database takes them: SQLite knows no time with a zone and no list."""
+    """Parameters converted for the database: SQLite has neither times with a zone nor lists."""
     if connection.vendor != "sqlite":
         return tuple(params)
     return tuple(_for_sqlite(each) for each in params)

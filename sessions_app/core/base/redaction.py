@@ -1,4 +1,4 @@
-"""What of an exception may be logged: ``agents_app.faults``, which the core and the faces use under this name."""
+"""Descriptions of exceptions that are safe to log: ``agents_app.faults`` for the core and the faces."""
 
 from agents_app.faults import described, kinds
 

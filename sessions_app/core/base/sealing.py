@@ -1,20 +1,24 @@
-"""Sealing of secrets: AES-GCM under a key ring; the newest key seals, all of them open.
+"""Encryption of stored secrets: AES-GCM with a key ring. The newest key encrypts, every key of the ring decrypts.
 
-A sealed value names its key and is bound to its place: what was sealed for one session's option opens
-nowhere else.
+A sealed value contains the id of its key and is bound to its place: a value sealed for one session's option cannot be
+decrypted as another's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
+from django.db.models import Model, QuerySet
 
 from agents_app import exact_json
+
+M = TypeVar("M", bound=Model)
 
 MASK = "***"
 _KEY_ID_BYTES = 8
@@ -22,7 +26,7 @@ _NONCE_BYTES = 12
 
 
 class CannotUnseal(Exception):
-    """No key of the ring opens this value: it was removed too early, or the value was tampered with."""
+    """No key of the ring decrypts this value: its key was removed too early, or the value was changed."""
 
 
 def _key_id(key: bytes) -> bytes:
@@ -38,7 +42,7 @@ def newest_key_id() -> bytes:
 
 
 def key_ids() -> list[str]:
-    """The ids of the ring's keys, newest first. An id reveals nothing of its key."""
+    """The ids of the ring's keys, newest first. An id reveals nothing about its key."""
     return [_key_id(key).hex() for key in settings.AGENTHOST_KEY_RING]
 
 
@@ -47,7 +51,7 @@ def key_id_of(sealed: bytes) -> bytes:
 
 
 def seal(text: str, place: Sequence[str | int]) -> bytes:
-    """``place`` says where the value belongs (tenant, session, option); ``unseal`` wants the same."""
+    """Encrypt ``text``. ``place`` names the owner of the value (tenant, session, option); ``unseal`` needs the same place."""
     key = settings.AGENTHOST_KEY_RING[0]
     key_id, nonce = _key_id(key), os.urandom(_NONCE_BYTES)
     return key_id + nonce + AESGCM(key).encrypt(nonce, text.encode(), _bound_to(place, key_id))
@@ -65,12 +69,12 @@ def unseal(sealed: bytes, place: Sequence[str | int]) -> str:
             try:
                 return AESGCM(key).decrypt(nonce, body, _bound_to(place, key_id)).decode()
             except InvalidTag as error:
-                raise CannotUnseal("a sealed value does not open in this place") from error
-    raise CannotUnseal("the key that sealed a value is not in the key ring")
+                raise CannotUnseal("a sealed value belongs to another place or was changed") from error
+    raise CannotUnseal("a sealed value's key is not in AGENTHOST_KEY_RING")
 
 
 def opens(sealed: bytes, place: Sequence[str | int]) -> bool:
-    """Whether the key ring opens this value."""
+    """Whether the key ring decrypts this value."""
     try:
         unseal(sealed, place)
     except CannotUnseal:
@@ -79,7 +83,38 @@ def opens(sealed: bytes, place: Sequence[str | int]) -> bool:
 
 
 def fingerprint(text: str) -> str:
-    """A keyed digest: tells whether two secrets are equal, and nothing else of them."""
+    """A keyed digest: shows whether two secrets are equal, and nothing else."""
     return hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"), key=settings.SECRET_KEY.encode()[:64], digest_size=32
     ).hexdigest()
+
+
+# --- rows with a column ``sealed`` -----------------------------------------------------------------
+
+
+def reseal(rows: Iterable[M], place_of: Callable[[M], Sequence[str | int]]) -> tuple[int, int]:
+    """Encrypt the rows' values with the newest key; returns how many changed, and how many cannot be decrypted."""
+    newest, done, lost = newest_key_id(), 0, 0
+    for row in rows:
+        old = _sealed(row)
+        if key_id_of(old) == newest:
+            continue
+        try:
+            text = unseal(old, place_of(row))
+        except CannotUnseal:
+            lost += 1
+            continue
+        # Only if the value was not changed meanwhile.
+        unchanged = type(row)._base_manager.filter(pk=row.pk, sealed=old)
+        done += unchanged.update(sealed=seal(text, place_of(row)))
+    return done, lost
+
+
+def newest_opens(rows: QuerySet[M], place_of: Callable[[M], Sequence[str | int]]) -> bool:
+    """Whether the key ring decrypts the newest row's value; True if no row has one."""
+    row = rows.filter(sealed__isnull=False).order_by("-pk").first()
+    return row is None or opens(_sealed(row), place_of(row))
+
+
+def _sealed(row: Model) -> bytes:
+    return bytes(getattr(row, "sealed"))  # noqa: B009 - models have it, the type does not say so

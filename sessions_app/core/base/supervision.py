@@ -1,4 +1,4 @@
-"""Supervised tasks and threads: ``agents_app.supervision``, which the core and the faces use under this name."""
+"""Supervised tasks and threads: ``agents_app.supervision`` for the core and the faces."""
 
 from agents_app.supervision import EXIT_CODE, end_process, leave, task, thread
 

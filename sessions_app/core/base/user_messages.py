@@ -1,10 +1,11 @@
-"""What a user writes: text with attachments, and what of it a model gets. Pure.
+"""User messages with attachments, and their conversion to model input. Pure.
 
-A model gets the text, then each attachment in turn. ``simple`` gives the words that it brings for the model.
-``embeddedResource``: an image of a kind that models take, if the agent takes images as data; text (cut to the
-selection); of anything else its name, type and size, so that the model knows that there is something it cannot see.
-``resource``: an image with an https address, if the agent takes those; of anything else its name and address: the server
-fetches nothing.
+The model input is the text, then each attachment in turn:
+- ``simple``: its own representation for models.
+- ``embeddedResource``: an image, if the agent accepts images as data and models support the format; text, cut to the
+  selection; for anything else its name, type and size, so that the model knows of content that it cannot see.
+- ``resource``: an image by its https URL, if the agent accepts those; for anything else its name and URL. The server fetches
+  nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ _LONGEST_TITLE = 80
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """As its client wrote it: no list of attachments and an empty one are two things. An attachment's members that this
-    server does not know stay as they are."""
+    """A user message exactly as its client sent it.
+
+    A missing list of attachments and an empty one are different. Unknown members of an attachment are kept.
+    """
 
     text: str
     attachments: list[dict[str, Any]] | None = None
@@ -43,7 +46,7 @@ class UserMessage:
 
 
 def content_of(message: UserMessage, images: Collection[str]) -> Content:
-    """What the model gets. InvalidInput for an empty message, broken data, or what no store can hold."""
+    """The model input. InvalidInput for an empty message, broken data, or text that databases cannot store."""
     faults = content.unstorable(message.document(), ("userMessage",))
     if faults:
         raise InvalidInput(faults)
@@ -61,8 +64,8 @@ def _block(attachment: Mapping[str, Any], images: Collection[str], path: tuple[s
     label = attachment["label"]
     match attachment["type"]:
         case "simple":
-            words = attachment.get("modelRepresentation")
-            return {"type": "text", "text": words} if words else None
+            text = attachment.get("modelRepresentation")
+            return {"type": "text", "text": text} if text else None
         case "embeddedResource":
             return _embedded(attachment, label, images, path)
         case "resource":
@@ -70,7 +73,7 @@ def _block(attachment: Mapping[str, Any], images: Collection[str], path: tuple[s
             if kind.startswith("image/") and "http" in images and content.HTTP_IMAGE.fullmatch(uri):
                 return {"type": "image", "url": uri}
             return {"type": "text", "text": f"[Attachment {label}: {uri}{_lines(attachment)}]"}
-    raise InvalidInput([Fault((*path, "type"), "is no type of attachment that this server knows")])
+    raise InvalidInput([Fault((*path, "type"), "is not a type of attachment that this server supports")])
 
 
 def _embedded(attachment: Mapping[str, Any], label: str, images: Collection[str], path: tuple[str | int, ...]) -> dict[str, str]:
@@ -119,18 +122,18 @@ def _selected(text: str, attachment: Mapping[str, Any]) -> str:
 
 
 def _units(line: str, begin: int, end: int | None) -> str:
-    """A piece of a line, counted in UTF-16 units as editors count."""
+    """A part of a line; positions are UTF-16 code units, as in editors."""
     raw = line.encode("utf-16-le", "surrogatepass")
     return raw[2 * max(begin, 0) : None if end is None else 2 * max(end, 0)].decode("utf-16-le", "replace")
 
 
-def title_of(said: Content) -> str | None:
-    """A session's title out of its first message: the first line that says something, cut at a word."""
-    for line in text_of(said).splitlines():
-        words = " ".join(line.split())
-        if not words:
+def title_of(message: Content) -> str | None:
+    """A session's title from its first message: the first line that is not blank, cut between words."""
+    for line in text_of(message).splitlines():
+        title = " ".join(line.split())
+        if not title:
             continue
-        if len(words) <= _LONGEST_TITLE:
-            return words
-        return f"{words[:_LONGEST_TITLE].rpartition(' ')[0] or words[:_LONGEST_TITLE]}…"
+        if len(title) <= _LONGEST_TITLE:
+            return title
+        return f"{title[:_LONGEST_TITLE].rpartition(' ')[0] or title[:_LONGEST_TITLE]}…"
     return None

@@ -1,1 +1,1 @@
-"""What is stored of a session and read back: history, options, settings, clients, addresses, dispatched actions."""
+"""The stored parts of a session: history, options, settings, clients, addresses, dispatched actions."""

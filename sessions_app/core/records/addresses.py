@@ -1,7 +1,7 @@
-"""Addresses: from a URI to a session, and back.
+"""The URIs of sessions.
 
-A client that makes a session chooses its URI, and there is a row for it. Any other session's URI is made of
-its agent's name and its public id; so making a session over AAP writes no row.
+An AHP client that creates a session chooses its URI, which is stored as a row. Any other session's URI consists of its
+agent's name and its public id; so creating a session over AAP writes no row.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DEFAULT = re.compile(r"[^:]+:/(sess_[A-Za-z0-9]+)")
 
 
 def default(agent: str, public_id: str) -> str:
-    """The URI of a session that nobody chose one for."""
+    """The URI of a session for which no client chose one."""
     return f"{agent if _SCHEME.fullmatch(agent) else _OTHER_SCHEME}:/{quote(public_id, safe='')}"
 
 
 def find(caller: Caller, uri: str) -> Session:
-    """The session with exactly this URI."""
+    """The session with exactly this URI; SessionNotFound if there is none for the caller."""
     found = find_all(caller, [uri])
     if uri not in found:
         raise SessionNotFound
@@ -38,7 +38,7 @@ def find(caller: Caller, uri: str) -> Session:
 
 
 def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Session]:
-    """The sessions with exactly these URIs, those that exist, in one query."""
+    """The existing sessions with exactly these URIs, in one query."""
     usable = {uri for uri in uris if len(uri) <= LONGEST_URI and not UNSTORABLE.search(uri)}
     if not usable:
         return {}
@@ -53,7 +53,7 @@ def of(session: Session) -> str:
 
 
 def of_all(sessions: Iterable[Session]) -> dict[int, str]:
-    """The URI of each, by row."""
+    """The URIs of these sessions, by row number."""
     rows = list(sessions)
     chosen = dict(
         Address.objects.filter(session_id__in=[row.pk for row in rows], kind="session").values_list("session_id", "uri")
@@ -62,9 +62,9 @@ def of_all(sessions: Iterable[Session]) -> dict[int, str]:
 
 
 def take(caller: Caller, session: Session, uri: str) -> None:
-    """Give a session that is being made its URI; AddressTaken if another has it. Of two at once one gets it."""
+    """Store the URI of a session that is being created; AddressTaken if another session has it."""
     try:
-        # Also among those that do not exist for this key: a URI has one session in its tenant.
+        # Also among the sessions that this key may not see: a URI is unique in its tenant.
         if find(replace(caller, key_agents=None), uri).pk != session.pk:
             raise AddressTaken(uri)
     except SessionNotFound:
@@ -75,12 +75,12 @@ def take(caller: Caller, session: Session, uri: str) -> None:
 
 
 def release(session: Session) -> None:
-    """The session is gone: its URI may be used again."""
+    """Delete the URI of a deleted session, so that it may be used again."""
     Address.objects.filter(session_id=session.pk).delete()
 
 
 def any_created_after(sessions: Collection[Session], seq: int) -> bool:
-    """Whether one of them was made after this number: what was seen under its URI before was another session."""
+    """Whether one of them was created after this event number, so that its URI meant another session before."""
     sql = "select count(*) from event where session_id {among} and seq > %s and kind = %s"
     row = raw_sql.row(sql, ([session.pk for session in sessions], seq, Kind.SESSION_CREATED.value))
     return row is not None and row[0] > 0

@@ -1,7 +1,7 @@
-"""Clients of a session: who takes part, with which tools. One at a time, for now: the newest protocol may have more.
+"""The active client of a session and its tools. A session has at most one.
 
-A client whose last connection ends has left, and has a grace in which it alone may come back and
-complete its calls (presence.py and sweep.py see to both ends of it).
+A client leaves when its last connection ends. For a grace period it alone may come back and complete its calls
+(sessions/connections.py and worker/sweep.py handle both).
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A client and what it brings. A tool is ``{name, title?, description?, parameters?, result_schema?, annotations?, meta?}``;
-    a customization as its face has it, with a ``uri``."""
+    """A client, its tools and its customizations.
+
+    A tool is ``{name, title?, description?, parameters?, result_schema?, annotations?, meta?}``; a customization has the form of
+    its protocol, with a ``uri``.
+    """
 
     id: str
     name: str | None
@@ -40,7 +43,7 @@ class Entry:
     customizations: list[dict[str, Any]] | None = None
 
     def document(self) -> dict[str, Any]:
-        """As events and the state show it."""
+        """The client as it appears in events and in the session's state."""
         shown: dict[str, Any] = {"id": self.id, "tools": self.tools}
         if self.name is not None:
             shown["name"] = self.name
@@ -50,7 +53,7 @@ class Entry:
 
 
 def schemas(tools: Sequence[dict[str, Any]]) -> list[ToolSchema]:
-    """A client's tools as a model sees them."""
+    """A client's tools as declared to a model."""
     return [
         ToolSchema(tool["name"], tool.get("description") or "", tool.get("parameters") or _NO_PARAMETERS, tool.get("title"))
         for tool in tools
@@ -58,21 +61,21 @@ def schemas(tools: Sequence[dict[str, Any]]) -> list[ToolSchema]:
 
 
 def entry_of(row: SessionClient) -> Entry:
-    brought = None if row.customizations is None else exact_json.loads(row.customizations)
-    return Entry(row.client, row.name, exact_json.loads(row.tools), brought)
+    customizations = None if row.customizations is None else exact_json.loads(row.customizations)
+    return Entry(row.client, row.name, exact_json.loads(row.tools), customizations)
 
 
 def active(session: int) -> SessionClient | None:
-    """The client that takes part now; one in its grace does not."""
+    """The active client; a client in its grace period is not active."""
     return SessionClient.objects.filter(session_id=session, left_at=None).first()
 
 
 def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, Any]]) -> None:
-    """R182: one name space for the model; InvalidInput if a name is taken or is none, or the agent takes no tools."""
+    """R182: all tools share one name space. InvalidInput if a name is taken or malformed, or the agent takes no client tools."""
     faults: list[Fault] = []
     spec = registry.find(agent)
     if tools and spec is not None and not spec.client_tools:
-        # No model would ever be offered them.
+        # No model would ever see them.
         faults.append(Fault(("tools",), "this agent takes no client tools"))
     taken: set[str] = set()
     if spec is not None:
@@ -97,33 +100,30 @@ def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, A
 
 
 def put(session: Session, entry: Entry) -> None:
-    """The client's row as it is now; inside a transaction that has the session locked or is making it.
+    """Store the client's row, in a transaction that has locked the session or creates it.
 
-    InvalidInput if its customizations are too large in all: every client of the session is shown them.
+    InvalidInput if its customizations are too large in total: every client of the session receives them.
     """
     if fault := content.too_large(entry.customizations or [], ("customizations",)):
         raise InvalidInput([fault])
+    stored = {
+        "name": entry.name,
+        "tools": exact_json.dumps(entry.tools),
+        "customizations": None if entry.customizations is None else exact_json.dumps(entry.customizations),
+    }
     SessionClient.objects.update_or_create(
         session=session,
         client=entry.id,
-        defaults={
-            "name": entry.name,
-            "tools": exact_json.dumps(entry.tools),
-            "customizations": None if entry.customizations is None else exact_json.dumps(entry.customizations),
-            "left_at": None,
-        },
-        create_defaults={
-            "tenant_id": session.tenant_id,
-            "name": entry.name,
-            "tools": exact_json.dumps(entry.tools),
-            "customizations": None if entry.customizations is None else exact_json.dumps(entry.customizations),
-            "joined_at": timezone.now(),
-        },
+        defaults={**stored, "left_at": None},
+        create_defaults={**stored, "tenant_id": session.tenant_id, "joined_at": timezone.now()},
     )
 
 
 def request_attention(session: int) -> Turn | None:
-    """Make the run of the session's live turn look; the session is locked. Tell its worker after the transaction."""
+    """Mark the session's live turn so that its run re-reads clients and messages; the session is locked.
+
+    Returns the turn; notify its worker after the transaction.
+    """
     turn = Turn.objects.select_for_update(no_key=True).filter(session_id=session, state__in=LIVE_STATES).first()
     if turn is not None and not turn.attention:
         Turn.objects.filter(pk=turn.pk).update(attention=True)
@@ -131,8 +131,8 @@ def request_attention(session: int) -> Turn | None:
 
 
 def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatched | None) -> None:
-    """The client takes part, or what it brings is changed."""
-    with quotas.check(caller) as asking, journal.transaction() as tx:
+    """Make the client the session's active one, or change its tools and customizations."""
+    with quotas.check(caller) as quota_check, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
         others = SessionClient.objects.filter(session=session).exclude(client=entry.id)
@@ -143,7 +143,7 @@ def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatch
         with quotas.counting_client_bytes(session) as growth:
             put(session, entry)
             customizations = _update_customizations(session, None if before is None else before.client, entry)
-        asking.admit_bytes(growth.bytes)
+        quota_check.admit_bytes(growth.bytes)
         request_attention(session.pk)
         happening = dispatches.with_origin(Happening(Kind.CLIENT_JOINED, {"client": entry.document()}), dispatched)
         for each in (happening, *customizations):
@@ -151,76 +151,73 @@ def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatch
 
 
 def leave(caller: Caller, session: Session, client: str, *, dispatched: Dispatched | None) -> None:
-    """The client takes part no longer. Its open calls are its own until its grace is over.
+    """Let the client leave the session. Its open calls stay its own until its grace period ends.
 
-    If nobody takes part, nothing changes.
+    Without an active client nothing changes.
     """
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
-        there = SessionClient.objects.filter(session=session, left_at=None).first()
-        if there is not None and there.client != client:
+        row = active(session.pk)
+        if row is not None and row.client != client:
             raise NotPossible("another client is active in this session")
-        record_leaving(tx, session, there, "released", dispatched)
+        record_leaving(tx, session, row, "released", dispatched)
 
 
 def record_leaving(
-    tx: journal.Transaction, session: Session, there: SessionClient | None, cause: str, dispatched: Dispatched | None = None
+    tx: journal.Transaction, session: Session, row: SessionClient | None, cause: str, dispatched: Dispatched | None = None
 ) -> None:
-    """Write that a client has left; the session is locked."""
-    happening = Happening(Kind.CLIENT_LEFT, {"client": None if there is None else there.client, "cause": cause})
-    if there is not None:
-        SessionClient.objects.filter(pk=there.pk).update(left_at=Now())
+    """Store that a client has left, with its event; the session is locked."""
+    happening = Happening(Kind.CLIENT_LEFT, {"client": None if row is None else row.client, "cause": cause})
+    if row is not None:
+        SessionClient.objects.filter(pk=row.pk).update(left_at=Now())
         request_attention(session.pk)
     tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
-    if there is not None:
+    if row is not None:
         with quotas.counting_client_bytes(session):
-            customizations = _update_customizations(session, there.client, None)
+            customizations = _update_customizations(session, row.client, None)
         for each in customizations:
             tx.append(NewEvent(session.tenant_id, session.pk, each))
 
 
 def change_tools(caller: Caller, session: Session, tools: list[dict[str, Any]], *, dispatched: Dispatched) -> None:
-    """Other tools of the client that dispatches; they count from the next model call."""
-    with quotas.check(caller) as asking, journal.transaction() as tx:
+    """Replace the tools of the active client, which dispatched the change; they apply from the next model call on."""
+    with quotas.check(caller) as quota_check, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
-        there = SessionClient.objects.filter(session=session, client=dispatched.client, left_at=None).first()
-        if there is None:
+        row = SessionClient.objects.filter(session=session, client=dispatched.client, left_at=None).first()
+        if row is None:
             raise NotPossible("you are not the active client of this session")
         check_tools(session, session.agent_name, tools)
         with quotas.counting_client_bytes(session) as growth:
-            SessionClient.objects.filter(pk=there.pk).update(tools=exact_json.dumps(tools))
-        asking.admit_bytes(growth.bytes)
+            SessionClient.objects.filter(pk=row.pk).update(tools=exact_json.dumps(tools))
+        quota_check.admit_bytes(growth.bytes)
         request_attention(session.pk)
-        happening = Happening(Kind.CLIENT_TOOLS_CHANGED, {"client": there.client, "tools": tools})
+        happening = Happening(Kind.CLIENT_TOOLS_CHANGED, {"client": row.client, "tools": tools})
         tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
 
 
 def merged_customizations(
-    before: Sequence[dict[str, Any]], client: str, brought: Sequence[dict[str, Any]]
+    before: Sequence[dict[str, Any]], client: str, customizations: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The session's customizations once this client brings these: its others go, what is there keeps its switch."""
+    """The session's customizations with this client's replaced by these; known ones stay enabled or disabled."""
     enabled = {each["customization"]["uri"]: each["enabled"] for each in before if each.get("client") == client}
-    kept = [each for each in before if each.get("client") != client]
-    taken = {each["customization"]["uri"] for each in kept}
-    return kept + [
+    others = [each for each in before if each.get("client") != client]
+    taken = {each["customization"]["uri"] for each in others}
+    return others + [
         {"customization": each, "enabled": enabled.get(each["uri"], True), "client": client, "status": "loaded"}
-        for each in brought
+        for each in customizations
         if each["uri"] not in taken
     ]
 
 
 def _update_customizations(session: Session, client: str | None, entry: Entry | None) -> list[Happening]:
-    """Adopt what a client brings and let go what it brought; what there is to tell if that changes the session's list."""
-    known = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
-    before: list[dict[str, Any]] = [] if known is None else exact_json.loads(known)
+    """Replace a client's customizations by those of ``entry`` (None: remove them); the event if the list changes."""
+    stored = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
+    before: list[dict[str, Any]] = [] if stored is None else exact_json.loads(stored)
     owner = entry.id if entry is not None else client
-    after = (
-        before
-        if owner is None
-        else merged_customizations(before, owner, (entry.customizations if entry is not None else None) or [])
-    )
+    customizations = (entry.customizations if entry is not None else None) or []
+    after = before if owner is None else merged_customizations(before, owner, customizations)
     if after == before:
         return []
     store_customizations(session, after)

@@ -1,6 +1,6 @@
-"""Whether this process and this database belong together: the schema's version, the sealing keys, the secret key.
+"""Checks that this process may use this database: the schema version, the key ring, the secret key.
 
-`manage.py migrate` leaves marks in the database; every start and /readyz compare them with what the process was given.
+The first start stores marks of the keys in the database; every start and /readyz compare them with this process's settings.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Migration = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why this process must not use this database. ``what`` may be shown to anybody; ``fix`` is for the operator."""
+    """A reason why this process must not use this database. ``problem`` is public; ``fix`` is for the operator."""
 
     kind: str
-    what: str
+    problem: str
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.what} {self.fix}"
+        return f"{self.problem} {self.fix}"
 
 
 def faults() -> list[Fault]:
-    """Everything that is wrong, the schema first: the keys can be compared only on this release's schema."""
+    """All faults; the schema comes first, because keys can be compared only with a compatible schema."""
     schema = schema_fault()
     return [schema] if schema is not None else key_faults()
 
@@ -56,37 +56,37 @@ def faults() -> list[Fault]:
 
 
 def schema_fault() -> Fault | None:
-    """The schema is this release's, or a newer one that this release was declared to run on."""
+    """The fault of a schema that is neither this release's nor a newer one that is declared compatible."""
     applied = applied_migrations()
     if foreign := foreign_apps({app for app, _ in applied}):
         return Fault(
             "foreign",
-            f"The database is another program's: it has migrations of {_some(foreign)} and none of this server.",
-            "Name a database of its own in DATABASE_URL.",
+            f"The database belongs to another program: it has migrations of {_some(foreign)} and none of this server.",
+            "Set DATABASE_URL to a database for this server alone.",
         )
     unknown = {f"{app}.{name}" for app, name in applied - shipped() if app == _APP}
     if unknown and (refused := sorted(unknown - _optional_migrations())):
         return Fault(
             "newer",
-            f"The database was migrated by a newer release: this one does not know {_some(refused)}.",
+            f"The database was migrated by a newer release: this release does not know {_some(refused)}.",
             "Start the newer release, or restore a backup from before its migration.",
         )
     missing = [f"{app}.{name}" for app, name in sorted(shipped() - applied)]
     if missing:
         number = f"{len(missing)} migration{'' if len(missing) == 1 else 's'}"
-        what = f"The database lacks {number} of this release ({_some(missing)})."
-        return Fault("older", what if applied else "The database was never migrated.", "Run: ops/entrypoint migrate")
+        problem = f"The database lacks {number} of this release ({_some(missing)})."
+        return Fault("older", problem if applied else "The database was never migrated.", "Run: ops/entrypoint migrate")
     return None
 
 
 def foreign_apps(migrated: set[str]) -> list[str]:
-    """Apps of another Django program that migrated this database; none if this server did so too. ``migrated``: all apps."""
+    """The apps of another Django program that migrated this database; empty if this server did too. ``migrated``: all apps."""
     return [] if _APP in migrated else sorted(migrated - {app for app, _ in shipped()})
 
 
 @lru_cache(maxsize=1)
 def shipped() -> frozenset[Migration]:
-    """The migrations of this release, by the names of their files; importing them all would take a moment."""
+    """The migrations of this release, from their file names, because importing them all is slow."""
     found = set()
     for app in apps.get_app_configs():
         try:
@@ -98,7 +98,7 @@ def shipped() -> frozenset[Migration]:
 
 
 def applied_migrations() -> set[Migration]:
-    """The migrations that the database has; none if it was never migrated."""
+    """The migrations that were applied to the database."""
     if not _has_table("django_migrations"):
         return set()
     with connection.cursor() as cursor:
@@ -107,16 +107,16 @@ def applied_migrations() -> set[Migration]:
 
 
 def released_migrations() -> set[str]:
-    """What the previous release shipped, as app.name; empty before the first release."""
+    """The migrations of the previous release, as app.name; empty before the first release."""
     lines = (Path(__file__).parents[2] / "migrations" / "released.txt").read_text().splitlines()
     return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
 
 
 def allow_previous_release() -> None:
-    """Note which of this release's migrations the previous release runs on; call before any of them is applied.
+    """Store which new migrations the previous release is compatible with; call before any of them is applied.
 
-    These are the migrations that the previous release did not ship, unless they are declared to break it
-    (ops/migration_rules.py). Before the first release there is nothing to be compatible with.
+    These are the migrations that the previous release did not have, except those that are declared to break it
+    (ops/migration_rules.py). Before the first release there are none.
     """
     released = released_migrations()
     if not released or not _has_table(InstallationMark._meta.db_table):
@@ -144,7 +144,7 @@ def _optional_migrations() -> set[str]:
 
 
 def key_faults() -> list[Fault]:
-    """The key ring opens what is sealed here, and the secret key is the one that was used here. Needs the schema."""
+    """The faults of a key ring that cannot decrypt this database's secrets and of a changed secret key. Needs the schema."""
     marks, found = _read(), []
     if not _ring_opens(marks.get(_KEY_RING)):
         found.append(_ring_fault(marks.get(_KEY_RING)))
@@ -153,20 +153,20 @@ def key_faults() -> list[Fault]:
             Fault(
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
-                "Set the former one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
-                " To change it on purpose: python manage.py accept_keys --secret-key",
+                "Set the previous one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
+                " To change it on purpose, run: python manage.py accept_keys --secret-key",
             )
         )
     return found
 
 
 def is_marked() -> bool:
-    """Whether the keys can be compared, also on an older schema."""
+    """Whether marks of the keys exist, so that the keys can be compared, even with an older schema."""
     return _has_table(InstallationMark._meta.db_table) and {_KEY_RING, _SECRET_KEY} <= _read().keys()
 
 
 def make_marks() -> None:
-    """Make the marks of the keys that are missing; those that are there stay. Needs the schema and keys without faults."""
+    """Store the missing marks of the keys. Needs the schema, and keys without faults."""
     if is_marked():
         return
     now = timezone.now()
@@ -178,7 +178,7 @@ def make_marks() -> None:
 
 @transaction.atomic
 def accept(*, key_ring: bool, secret_key: bool, actor: str, address: str) -> None:
-    """Take the keys of this process for the database's own, whatever was used before."""
+    """Replace the stored marks by those of this process's keys."""
     marks = {_KEY_RING: _ring_mark()} if key_ring else {}
     if secret_key:
         marks[_SECRET_KEY] = _secret_key_mark()
@@ -188,7 +188,7 @@ def accept(*, key_ring: bool, secret_key: bool, actor: str, address: str) -> Non
 
 
 def reseal() -> None:
-    """Seal the canary under the newest key."""
+    """Encrypt the mark of the key ring with the newest key."""
     mark = _read().get(_KEY_RING)
     if mark is None or sealing.key_id_of(bytes.fromhex(mark)) != sealing.newest_key_id():
         _write(_KEY_RING, _ring_mark())
@@ -196,19 +196,19 @@ def reseal() -> None:
 
 def _ring_opens(mark: str | None) -> bool:
     if mark is None:
-        # No canary yet: the newest sealed values stand in for it.
+        # No mark yet: test the newest encrypted values instead.
         return options.newest_opens() and definitions.newest_opens()
     return sealing.opens(bytes.fromhex(mark), _PLACE)
 
 
 def _ring_fault(mark: str | None) -> Fault:
-    sealed_under = f" It was last sealed under the key {mark[:16]}." if mark else ""
+    sealed_with = f" The database was last sealed with the key {mark[:16]}." if mark else ""
     return Fault(
         "key_ring",
-        "AGENTHOST_KEY_RING does not open what this database holds.",
-        f"The ring has the keys {', '.join(sealing.key_ids())}.{sealed_under} Put the former keys back (embedded: the file"
-        " key_ring in AGENTHOST_VAR_DIR); a new one goes in front of them. If they are lost: python manage.py accept_keys"
-        " --key-ring; what was sealed under them stays unreadable.",
+        "AGENTHOST_KEY_RING cannot decrypt the secrets in this database.",
+        f"The ring has the keys {', '.join(sealing.key_ids())}.{sealed_with} Restore the previous keys (embedded: the file"
+        " key_ring in AGENTHOST_VAR_DIR) and put a new key in front of them. If they are lost, run: python manage.py"
+        " accept_keys --key-ring; secrets that were sealed with them stay unreadable.",
     )
 
 
@@ -224,7 +224,7 @@ def _secret_key_mark() -> str:
 
 
 def note_housekeeping() -> None:
-    """Note that a round of housekeeping has ended: the sign that beat and a worker are at work."""
+    """Store that a round of housekeeping has ended, which shows that beat and a worker are running."""
     _write(_HOUSEKEEPING, "")
 
 
@@ -245,7 +245,7 @@ def _write(name: str, value: str) -> None:
 
 
 def _has_table(name: str) -> bool:
-    """Asked until it is there: tables stay."""
+    """Whether the table exists; a positive answer is cached."""
     known = (connection.settings_dict["NAME"], name)
     if known not in _tables and name in connection.introspection.table_names():
         _tables.add(known)

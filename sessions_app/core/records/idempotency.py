@@ -1,7 +1,7 @@
-"""Doing a request once, however often it is sent.
+"""Idempotency keys: a request that is sent several times takes effect idempotency_key.
 
-A record of what a key stood for is written in the transaction that accepts the request, so it is there
-exactly if the request took effect. Whoever comes again gets what was accepted then, and joins it.
+The record of a request is written in the transaction that accepts it, so it exists exactly if the request took effect. A
+repeated request gets the result of the first one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KEPT_FOR = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """A client's wish that a request takes effect once. ``route`` is where it was sent, ``digest`` identifies its body.
+    """The idempotency key of a request. ``client_key``: the key as sent, ``digest``: a digest of the body.
 
-    The digest is keyed: bodies hold secrets, and reading the table must not be enough to confirm a guess.
-    ``plain_digest`` is what the previous release stored; a retry across an upgrade is recognised by it.
+    The digest is keyed, because bodies contain secrets that could otherwise be guessed from the table. ``plain_digest`` is
+    the form of an older release; it recognises a retry across an upgrade.
     """
 
     route: str
@@ -41,12 +41,12 @@ class IdempotencyKey:
 
     @staticmethod
     def of(route: str, client_key: str, body: Any) -> IdempotencyKey:
-        """Two bodies that differ only in the order of keys or in white space are the same body."""
+        """The key of a request. Bodies that differ only in the order of members or in white space are the same."""
         text = _canonical(body)
         keyed = sealing.fingerprint(exact_json.dumps([route, client_key, text]))
         return IdempotencyKey(route, client_key, keyed, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
 
-    def is_of(self, stored: str) -> bool:
+    def matches(self, stored: str) -> bool:
         """Whether a stored digest is of this body."""
         return stored in (self.digest, self.plain_digest)
 
@@ -62,48 +62,51 @@ def _canonical(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EarlierResult:
-    """What the same request led to the first time."""
+    """The result of the first request with the same key."""
 
     session: str
     turn: str
     run: int
 
 
-def find(caller: Caller, once: IdempotencyKey | None) -> EarlierResult | None:
-    """What this request led to before, if it came before; IdempotencyKeyReused if the key came with another body."""
-    if once is None:
+def find(caller: Caller, idempotency_key: IdempotencyKey | None) -> EarlierResult | None:
+    """The result of an earlier request with this key, if there was one; IdempotencyKeyReused if its body was different."""
+    if idempotency_key is None:
         return None
     record = IdempotencyRecord.objects.filter(
-        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__gt=Now() - KEPT_FOR
+        api_key_id=caller.key, route=idempotency_key.route, client_key=idempotency_key.client_key, created_at__gt=Now() - KEPT_FOR
     ).first()
     if record is None:
         return None
-    if not once.is_of(record.digest):
+    if not idempotency_key.matches(record.digest):
         raise IdempotencyKeyReused
     return EarlierResult(record.session, record.turn, record.run)
 
 
 class ConcurrentRequest(Exception):
-    """Another request with the same key is being accepted: roll back and ``recall`` what became of it."""
+    """A parallel request with the same key was accepted first: roll back and ``find`` its result."""
 
 
-def record(caller: Caller, once: IdempotencyKey | None, *, session: str, turn: str = "", run: int = 0) -> None:
-    """Record what was accepted, inside its transaction.
+def record(caller: Caller, idempotency_key: IdempotencyKey | None, *, session: str, turn: str = "", run: int = 0) -> None:
+    """Record an accepted request, inside its transaction.
 
-    Waits for another transaction with the same key, and raises CameFirst when that one has won.
+    Waits for a parallel transaction with the same key, and raises ConcurrentRequest if that one commits.
     """
-    if once is None:
+    if idempotency_key is None:
         return
     IdempotencyRecord.objects.filter(
-        api_key_id=caller.key, route=once.route, client_key=once.client_key, created_at__lte=Now() - KEPT_FOR
+        api_key_id=caller.key,
+        route=idempotency_key.route,
+        client_key=idempotency_key.client_key,
+        created_at__lte=Now() - KEPT_FOR,
     ).delete()
     try:
         with transaction.atomic():
             IdempotencyRecord.objects.create(
                 api_key_id=caller.key,
-                route=once.route,
-                client_key=once.client_key,
-                digest=once.digest,
+                route=idempotency_key.route,
+                client_key=idempotency_key.client_key,
+                digest=idempotency_key.digest,
                 session=session,
                 turn=turn,
                 run=run,
@@ -113,12 +116,14 @@ def record(caller: Caller, once: IdempotencyKey | None, *, session: str, turn: s
         raise ConcurrentRequest from error
 
 
-def run_once(caller: Caller, once: IdempotencyKey | None, recalled: Callable[[EarlierResult], T], accept: Callable[[], T]) -> T:
-    """What ``accept`` answers, which ``remember``s the request; ``recalled`` makes the answer if it came before."""
-    # Who comes second at the same moment finds what the first has made.
+def run_once(
+    caller: Caller, idempotency_key: IdempotencyKey | None, repeated: Callable[[EarlierResult], T], accept: Callable[[], T]
+) -> T:
+    """The result of ``accept``, which must ``record`` the request; for a repetition, ``repeated`` of the earlier result."""
+    # Of two parallel requests, the second finds the result of the first in its second attempt.
     for _ in range(2):
-        if (earlier := find(caller, once)) is not None:
-            return recalled(earlier)
+        if (earlier := find(caller, idempotency_key)) is not None:
+            return repeated(earlier)
         try:
             return accept()
         except ConcurrentRequest:
@@ -127,5 +132,5 @@ def run_once(caller: Caller, once: IdempotencyKey | None, recalled: Callable[[Ea
 
 
 def delete_old() -> int:
-    """Delete records that are older than a day; how many there were."""
+    """Delete records that are older than a day; returns their number."""
     return maintenance.delete_in_batches(IdempotencyRecord.objects.filter(created_at__lte=Now() - KEPT_FOR))

@@ -1,4 +1,4 @@
-"""Which workers are alive, by the database's clock."""
+"""Worker heartbeats and the database's clock."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from sessions_app.core.base import maintenance, raw_sql
 from sessions_app.models import TURN_FORMAT, Turn, TurnState, WorkerPresence
 
 STUCK_AFTER_SECONDS = 5
-"""A turn queued this long while no worker is alive is said aloud."""
+"""A turn that is queued longer than this while no worker is alive is reported in the log and in /readyz."""
 
 
 def database_clock() -> datetime:
-    """The database's time, as it was when it got the question."""
+    """The database's current time."""
     row = raw_sql.row("select {now}")
     assert row is not None
-    # SQLite has no type for times.
+    # SQLite returns times as text.
     return row[0] if isinstance(row[0], datetime) else datetime.fromisoformat(row[0]).replace(tzinfo=UTC)
 
 
 def not_after(until: datetime | None) -> Q:
-    """A filter that is false once the database's clock has passed ``until``; None: no limit.
+    """A filter that is false when the database's clock has passed ``until``; None: no limit.
 
-    For statements that conclude from silence that a process is gone: the statement itself may have been delayed.
+    For statements that conclude from missing heartbeats that a process is gone: the statement itself may be delayed.
     """
     return Q() if until is None else Q(GreaterThan(Value(until, DateTimeField()), Now()))
 
 
 def announce(worker: str) -> None:
-    """Say that this worker lives; called at its start and with each renewal of its leases."""
+    """Write this worker's heartbeat; called at its start and with each renewal of its leases."""
     defaults = {"host": socket.gethostname()[:200], "pid": os.getpid(), "seen_at": Now()}
     WorkerPresence.objects.update_or_create(worker=worker, defaults=defaults, create_defaults={**defaults, "started_at": Now()})
 
@@ -45,12 +45,12 @@ def leave(worker: str) -> None:
 
 
 def workers_alive() -> int:
-    """Workers seen within one lease's time."""
+    """The number of workers with a heartbeat within one lease time."""
     return WorkerPresence.objects.filter(seen_at__gt=Now() - timedelta(seconds=settings.AGENTHOST_LEASE_SECONDS)).count()
 
 
 def turns_stuck() -> int:
-    """Turns that wait in the queue although they should have been claimed long ago."""
+    """The number of turns that are queued for longer than STUCK_AFTER_SECONDS."""
     since = Now() - timedelta(seconds=STUCK_AFTER_SECONDS)
     return Turn.objects.filter(state=TurnState.QUEUED, format__lte=TURN_FORMAT, queued_at__lt=since).count()
 

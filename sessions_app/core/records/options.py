@@ -1,4 +1,4 @@
-"""Option values of a session: stored one row a value, secret ones sealed."""
+"""A session's option values: one row per value, secrets encrypted."""
 
 from __future__ import annotations
 
@@ -13,19 +13,32 @@ def _place(tenant: int, session: int, name: str) -> list[str | int]:
     return ["option", tenant, session, name]
 
 
-def store(session: Session, spec: AgentSpec, given: Mapping[str, str]) -> None:
-    """Merge values that were found valid into the session's.
+def _place_of(row: OptionValue) -> list[str | int]:
+    return _place(row.tenant_id, row.session_id, row.name)
 
-    A secret given as "***" stays as it is (a client sends back what it was shown); an empty secret
-    means the operator's default, so its row goes.
+
+def is_secret(spec: AgentSpec, name: str) -> bool:
+    option = spec.option(name)
+    return option is not None and option.type == "secret"
+
+
+def masked(spec: AgentSpec, values: Mapping[str, str]) -> dict[str, str]:
+    """The values as clients may see them: secrets as "***"."""
+    return {name: sealing.MASK if is_secret(spec, name) else value for name, value in values.items()}
+
+
+def store(session: Session, spec: AgentSpec, values: Mapping[str, str]) -> None:
+    """Merge validated values into the session's.
+
+    A secret "***" stays unchanged (a client sends back the mask that it was shown). An empty secret selects the operator's
+    default, so its row is deleted.
     """
-    if not given:
+    if not values:
         return
     rows = {row.name: row for row in OptionValue.objects.filter(session=session)}
     position = max((row.position for row in rows.values()), default=0)
-    for name, value in given.items():
-        option = spec.option(name)
-        secret = option is not None and option.type == "secret"
+    for name, value in values.items():
+        secret = is_secret(spec, name)
         if secret and value == sealing.MASK:
             continue
         if secret and value == "":
@@ -33,16 +46,12 @@ def store(session: Session, spec: AgentSpec, given: Mapping[str, str]) -> None:
             continue
         position += 1
         sealed = sealing.seal(value, _place(session.tenant_id, session.pk, name)) if secret else None
+        stored = {"value": None if secret else value, "sealed": sealed}
         OptionValue.objects.update_or_create(
             session=session,
             name=name,
-            defaults={"value": None if secret else value, "sealed": sealed},
-            create_defaults={
-                "tenant_id": session.tenant_id,
-                "value": None if secret else value,
-                "sealed": sealed,
-                "position": position,
-            },
+            defaults=stored,
+            create_defaults={**stored, "tenant_id": session.tenant_id, "position": position},
         )
 
 
@@ -50,7 +59,7 @@ _SHOWN = "select session_id, name, value from sessions_app_optionvalue where ses
 
 
 def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
-    """What clients may see, by session: secrets are masked without being opened."""
+    """The options of these sessions as clients may see them: secrets are masked without being decrypted."""
     found: dict[int, dict[str, str]] = {}
     for session, name, value in raw_sql.rows(_SHOWN, (list(sessions),)):
         found.setdefault(session, {})[name] = sealing.MASK if value is None else value
@@ -61,7 +70,7 @@ _VALUES = "select name, value, sealed from sessions_app_optionvalue where sessio
 
 
 def opened(tenant: int, session: int) -> dict[str, str]:
-    """The true values, for a run."""
+    """The decrypted values, for a run."""
     return {
         name: sealing.unseal(bytes(sealed or b""), _place(tenant, session, name)) if value is None else value
         for name, value, sealed in raw_sql.rows(_VALUES, (session,))
@@ -69,32 +78,21 @@ def opened(tenant: int, session: int) -> dict[str, str]:
 
 
 def reseal(batch: int) -> tuple[int, int]:
-    """Seal values of older keys anew: how many were done, and how many of those met cannot be opened.
+    """Encrypt at least ``batch`` values with the newest key; returns how many, and how many cannot be decrypted.
 
-    Run until nothing is done: then the second number is that of the whole table.
+    Call it until the first number is 0: then the second one counts the whole table.
     """
-    newest, done, lost = sealing.newest_key_id(), 0, 0
-    last = 0
-    while done < batch:
+    total = lost = last = 0
+    while total < batch:
         rows = list(OptionValue.objects.filter(sealed__isnull=False, pk__gt=last).order_by("pk")[:500])
         if not rows:
             break
-        for row in rows:
-            last = row.pk
-            old = bytes(row.sealed or b"")
-            if sealing.key_id_of(old) == newest:
-                continue
-            place = _place(row.tenant_id, row.session_id, row.name)
-            if not sealing.opens(old, place):
-                lost += 1
-                continue
-            fresh = sealing.seal(sealing.unseal(old, place), place)
-            # Only if nobody set the option meanwhile.
-            done += OptionValue.objects.filter(pk=row.pk, sealed=old).update(sealed=fresh)
-    return done, lost
+        last = rows[-1].pk
+        done, unreadable = sealing.reseal(rows, _place_of)
+        total, lost = total + done, lost + unreadable
+    return total, lost
 
 
 def newest_opens() -> bool:
-    """Whether the key ring opens the newest secret; True if there is none."""
-    row = OptionValue.objects.filter(sealed__isnull=False).order_by("-pk").first()
-    return row is None or sealing.opens(bytes(row.sealed or b""), _place(row.tenant_id, row.session_id, row.name))
+    """Whether the key ring decrypts the newest secret; True if there is none."""
+    return sealing.newest_opens(OptionValue.objects.all(), _place_of)

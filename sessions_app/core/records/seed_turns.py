@@ -1,6 +1,6 @@
-"""Turns that a seed amounts to: each of its user messages begins one. They have no rows; their ids are their positions.
+"""A session's seed messages as turns: each user message begins one. They have no rows; their ids are positions.
 
-A session made over AAP may begin with a history. Who watches it sees that history as turns that ended well.
+A session that is created over AAP may start with a history ("seed"). AHP clients see it as completed turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ID = re.compile(r"seed-([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class SeedTurn:
-    """``first`` and ``last`` are the positions of its messages."""
+    """A turn made of seed messages. ``first`` and ``last`` are the positions of its messages."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class SeedTurn:
 
 
 def of(session: Session) -> list[SeedTurn]:
-    """Oldest first."""
+    """The session's seed turns, oldest first."""
     lines = Message.objects.filter(session=session, turn=None, origin=Origin.SEED, cut_at=None).exclude(role="system")
     found: list[SeedTurn] = []
     first: int | None = None
@@ -46,12 +46,12 @@ def of(session: Session) -> list[SeedTurn]:
 
 
 def find(session: Session, turn: str) -> SeedTurn | None:
-    """The seed's turn with this id; None if it has none."""
+    """The seed turn with this id, if there is one."""
     return next((each for each in of(session) if each.id == turn), None) if _ID.fullmatch(turn) else None
 
 
 def lines_of(session: Session, turns: Sequence[SeedTurn]) -> list[list[tuple[int, str, Any]]]:
-    """The messages of neighbouring turns: position, role, content; system messages left out."""
+    """The messages (position, role, content) of each of these consecutive turns, without system messages."""
     if not turns:
         return []
     rows = Message.objects.filter(

@@ -1,7 +1,7 @@
-"""What clients change about a session between and beside its turns: title, flags, model, settings.
+"""Changes to a session by its clients: title, read and archived flags, model, settings, customizations.
 
-Each in one transaction that ends with its event; a change that changes nothing has its event too, because
-whoever dispatched it waits for its echo.
+Each is one transaction that ends with an event. A change without effect has an event too, because the client that
+dispatched it waits for the echo.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from django.db.models.functions import Now
 from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import content, sealing
+from sessions_app.core.base import content
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import Fault, InvalidInput, NotPossible
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import clients, dispatches, options
+from sessions_app.core.records import clients, dispatches
+from sessions_app.core.records import options as option_values
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.tenancy import access, agents, quotas
 from sessions_app.models import DeferredModel, Form, Measure, OptionValue, Session
@@ -34,7 +35,7 @@ def _append(tx: journal.Transaction, session: Session, happening: Happening, dis
 
 
 def rename(caller: Caller, session: Session, title: str, *, dispatched: Dispatched | None) -> None:
-    """A title that a client has set is not overwritten by one that is made from a message."""
+    """Set the title; it is not replaced by one made from a message later."""
     if faults := content.unstorable(title, ("title",)):
         raise InvalidInput(faults)
     with journal.transaction() as tx:
@@ -74,7 +75,7 @@ def check_model(spec: AgentSpec, model: str, config: Mapping[str, str] | None) -
 def change_model(
     caller: Caller, session: Session, model: str, config: Mapping[str, str] | None = None, *, dispatched: Dispatched | None
 ) -> None:
-    """Another model, from the next turn on. While a turn lives the change is kept, and told at its end."""
+    """Select another model from the next turn on. During a turn the change is stored and takes effect at the turn's end."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
@@ -99,14 +100,14 @@ def model_payload(model: str, config: Mapping[str, str] | None) -> dict[str, Any
 
 
 def set_model(session: Session, spec: AgentSpec | None, model: str) -> None:
-    """``spec`` None, or without the model any more: the operator has changed it, and the choice has no effect."""
+    """Store the selected model. It is ignored if the agent is gone (``spec`` None) or has lost the model."""
     if spec is not None and agents.has_models(spec) and model in agents.models(spec):
         _store_options(session, spec, {agents.MODEL: model})
 
 
 def _store_options(session: Session, spec: AgentSpec, values: Mapping[str, str]) -> None:
     before = quotas.bytes_of_settings(session)
-    options.store(session, spec, values)
+    option_values.store(session, spec, values)
     quotas.record(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
 
 
@@ -122,7 +123,7 @@ def change_settings(
     replace: bool = False,
     dispatched: Dispatched | None,
 ) -> None:
-    """Options for the next run, approval for the next call. ``replace``: what is not given is unset, the model excepted."""
+    """Set options for the next run and approval for the next call. ``replace``: reset all others except the model."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
@@ -132,8 +133,8 @@ def change_settings(
         if replace or approval is not None:
             clients.request_attention(session.pk)
         if replace:
-            gone = OptionValue.objects.filter(session=session).exclude(name__in=list(options))
-            (gone.exclude(name=agents.MODEL) if agents.has_models(spec) else gone).delete()
+            others = OptionValue.objects.filter(session=session).exclude(name__in=list(options))
+            (others.exclude(name=agents.MODEL) if agents.has_models(spec) else others).delete()
         _store_options(session, spec, options)
         changed: dict[str, Any] = {"modified_at": Now()}
         if replace or approval is not None:
@@ -142,26 +143,21 @@ def change_settings(
         _append(tx, session, Happening(Kind.SETTINGS_CHANGED, settings_payload(spec, options, approval, replace)), dispatched)
 
 
-def check_options(spec: AgentSpec, given: Mapping[str, str]) -> None:
-    faults = [Fault(("config", name), detail) for name, detail in agent_options.faults(spec, given)]
-    for name, value in given.items():
-        option = spec.option(name)
+def check_options(spec: AgentSpec, values: Mapping[str, str]) -> None:
+    faults = [Fault(("config", name), detail) for name, detail in agent_options.faults(spec, values)]
+    for name, value in values.items():
         if name == agents.MODEL and agents.has_models(spec):
-            faults.append(Fault(("config", name), "The model is chosen by itself, not as a setting."))
-        elif option is not None and option.type == "secret" and value == "":
-            faults.append(Fault(("config", name), "A secret is not empty: leave it out."))
-    faults += content.unstorable(dict(given), ("config",))
+            faults.append(Fault(("config", name), "The model is not a setting; change it with its own action."))
+        elif option_values.is_secret(spec, name) and value == "":
+            faults.append(Fault(("config", name), "A secret must not be empty; leave it out."))
+    faults += content.unstorable(dict(values), ("config",))
     if faults:
         raise InvalidInput(faults)
 
 
-def settings_payload(spec: AgentSpec, given: Mapping[str, str], approval: str | None, replace: bool) -> dict[str, Any]:
-    """What the event says; never a secret."""
-    shown = {
-        name: sealing.MASK if (option := spec.option(name)) is not None and option.type == "secret" else value
-        for name, value in given.items()
-    }
-    return {"options": shown, "approval": approval, "replace": replace}
+def settings_payload(spec: AgentSpec, values: Mapping[str, str], approval: str | None, replace: bool) -> dict[str, Any]:
+    """The event's payload, secrets masked."""
+    return {"options": option_values.masked(spec, values), "approval": approval, "replace": replace}
 
 
 # --- customizations ------------------------------------------------------------------------------

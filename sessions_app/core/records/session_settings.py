@@ -1,7 +1,4 @@
-"""What a session's client decides about its runs: tools, trust, options.
-
-Checked against the agent's definition, stored in the session's rows.
-"""
+"""A session's settings for its runs: enabled and trusted server tools, client tools, options."""
 
 from __future__ import annotations
 
@@ -14,18 +11,17 @@ from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import sealing
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.records import options
+from sessions_app.core.records import options as option_values
 from sessions_app.core.tenancy import agents, definitions, quotas
 from sessions_app.models import Measure, Session
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a turn's request changes in its session, for good (A50). None: nothing."""
+    """The settings that a turn's request changes permanently in its session (A50). None: unchanged."""
 
     tool_refs: list[dict[str, Any]] | None = None
     options: dict[str, str] | None = field(default=None, repr=False)
@@ -34,7 +30,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a session's client decides about its runs."""
+    """A session's choice of server tools, and its client tools."""
 
     tool_refs: list[dict[str, Any]] | None
     client_tools: list[dict[str, Any]]
@@ -58,8 +54,8 @@ def settings_of(session: Session) -> Settings:
 
 
 def parsed(tool_refs: str | None, client_tools: str) -> Settings:
-    """As the session's columns have them."""
-    # Most sessions have neither, and every turn asks.
+    """The settings from the session's columns."""
+    # Most sessions have no client tools, and every turn calls this: skip the parser for them.
     return Settings(
         None if tool_refs is None else exact_json.loads(tool_refs), [] if client_tools == "[]" else exact_json.loads(client_tools)
     )
@@ -69,22 +65,22 @@ def faults(
     spec: AgentSpec,
     *,
     tool_refs: Sequence[Mapping[str, Any]] | None,
-    given_options: Mapping[str, str],
+    options: Mapping[str, str],
     client_tools: Sequence[Mapping[str, Any]] | None,
     before: Settings | None,
 ) -> list[Fault]:
-    """A81, A82, A83: what was given, judged together with what holds already."""
+    """Validate changed settings together with the current ones (A81, A82, A83). ``before``: the current settings."""
     exposed = {tool.name for tool in spec.exposed_tools}
     found = [
         Fault(("agent", "tools", index, "name"), "the agent exposes no tool with this name")
         for index, ref in enumerate(tool_refs or [])
         if ref["name"] not in exposed
     ]
-    found += [Fault(("agent", "options", name), detail) for name, detail in agent_options.faults(spec, given_options)]
+    found += [Fault(("agent", "options", name), detail) for name, detail in agent_options.faults(spec, options)]
     if client_tools and not spec.client_tools:
         found.append(Fault(("tools",), "this agent takes no client tools"))
     if found or (tool_refs is None and client_tools is None):
-        # Names that met because the operator's definition changed are no fault of this request.
+        # Name conflicts that come from a changed agent definition are not reported for this request.
         return found
     refs = tool_refs if tool_refs is not None else (before.tool_refs if before else None) or []
     tools = client_tools if client_tools is not None else (before.client_tools if before else [])
@@ -94,20 +90,20 @@ def faults(
             found.append(
                 Fault(("tools", index, "name"), "a server tool of this session has this name")
                 if client_tools is not None
-                else Fault(("agent", "tools"), f"a client tool of this session is named {tool['name']} too")
+                else Fault(("agent", "tools"), f"a client tool of this session is also named {tool['name']}")
             )
     return found
 
 
 def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> int:
-    """Check and store what a turn's request changes (A50), inside its transaction, the session locked.
+    """Validate and store the changes of a turn's request (A50), inside its transaction and with the session locked.
 
-    Answers the definition that the turn will run by.
+    Returns the agent definition that the turn will use.
     """
     found = faults(
         spec,
         tool_refs=overrides.tool_refs,
-        given_options=overrides.options or {},
+        options=overrides.options or {},
         client_tools=overrides.client_tools,
         before=settings_of(session),
     )
@@ -121,31 +117,28 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
         session.client_tools = exact_json.dumps(overrides.client_tools)
     if changes:
         session.save(update_fields=["tool_refs", "client_tools"])
-        options.store(session, spec, overrides.options or {})
+        option_values.store(session, spec, overrides.options or {})
         quotas.record(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
     return definitions.resolve(spec)
 
 
 def change_events(spec: AgentSpec, overrides: Overrides) -> list[Happening]:
-    """What a turn's request has changed, for those who watch the session."""
+    """The events for the changes of a turn's request."""
     found: list[Happening] = []
     if overrides.tool_refs is not None:
         enabled = {ref["name"] for ref in overrides.tool_refs}
         found.append(Happening(Kind.SERVER_TOOLS_CHANGED, {"tools": shown_tools(spec, enabled)}))
-    given = dict(overrides.options or {})
-    if agents.has_models(spec) and agents.MODEL in given:
-        found.append(Happening(Kind.MODEL_CHANGED, {"model": given.pop(agents.MODEL)}))
-    if given:
-        shown = {
-            name: sealing.MASK if (option := spec.option(name)) is not None and option.type == "secret" else value
-            for name, value in given.items()
-        }
-        found.append(Happening(Kind.SETTINGS_CHANGED, {"options": shown, "approval": None, "replace": False}))
+    values = dict(overrides.options or {})
+    if agents.has_models(spec) and agents.MODEL in values:
+        found.append(Happening(Kind.MODEL_CHANGED, {"model": values.pop(agents.MODEL)}))
+    if values:
+        payload = {"options": option_values.masked(spec, values), "approval": None, "replace": False}
+        found.append(Happening(Kind.SETTINGS_CHANGED, payload))
     return found
 
 
 def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, Any]]:
-    """The server's tools of a session, as clients see them."""
+    """The session's enabled server tools, as clients see them."""
     return [
         {
             "name": tool.name,
@@ -159,7 +152,7 @@ def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, An
 
 
 def turn_started(session: Session, title: str | None) -> Statement:
-    """A turn has begun in the session, which nobody has read now. ``title``: for a session without one."""
+    """The statement for a turn's start: the session becomes unread. ``title``: for a session without one."""
     return Statement(
         "update sessions_app_session set modified_at = {now}, read = false, title = coalesce(title, %s) where id = %s",
         (title, session.pk),
@@ -167,5 +160,5 @@ def turn_started(session: Session, title: str | None) -> Statement:
 
 
 def mark_used(session: Session) -> Statement:
-    """Somebody has used the session: what retention goes by."""
+    """The statement that updates the time of last use, which retention is based on."""
     return Statement("update sessions_app_session set modified_at = {now} where id = %s", (session.pk,))

@@ -1,8 +1,8 @@
-"""The rows of summaries: which sessions are due, who is at it, what stands for the start of a history.
+"""The queue of summaries of long conversations, and storing a finished summary.
 
-A row of ``DueSummary`` is the queue and the lock: a worker takes it by a conditional update, and one whose
-worker is gone is free. What is stored is checked under the session's lock against what it was made of.
-Locks: the session, then its row here; never a turn in between.
+A row of ``DueSummary`` is both a queue entry and a lock: a worker claims it by a conditional update, and the row of a dead
+worker is free. A summary is stored under the session's lock, after a check that the summarised messages are unchanged.
+Lock order: the session, then its row here; never a turn in between.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sessions_app.models import LIVE_STATES, TURN_FORMAT, ModelUsePurpose, Sessi
 
 MOST_ATTEMPTS = 6
 _REST, _LONGEST_REST = 60.0, 3600.0
-"""Seconds until a summary that failed is tried again; each failure doubles them."""
+"""Seconds until a failed summary is tried again, doubled with each failure, and their maximum."""
 
 _ALIVE = "(select p.worker from sessions_app_workerpresence p where p.seen_at > {moment})"
 
@@ -43,7 +43,7 @@ where sessions_app_duesummary.rest_until is null or sessions_app_duesummary.rest
 _FREE = f"t.worker not in {_ALIVE} and (t.rest_until is null or t.rest_until <= {{now}})"
 _HAS_FREE = f"select t.id from sessions_app_duesummary t where t.due and t.attempts < %s and {_FREE} limit 1"
 
-# As turns are claimed: a tenant's second one stands behind every other tenant's first.
+# The same fair order as for turns: a tenant's second row comes after every other tenant's first.
 _CLAIM = f"""
 with busy as (select tenant_id, count(*) as places from sessions_app_duesummary where worker in {_ALIVE} group by tenant_id),
  line as (select t.id, t.worker, t.asked_at, coalesce(busy.places, 0)
@@ -82,25 +82,25 @@ def _lease() -> float:
     return -float(settings.AGENTHOST_LEASE_SECONDS)
 
 
-# --- who is at it --------------------------------------------------------------------------------
+# --- the queue -----------------------------------------------------------------------------------
 
 
 def request(turn: int) -> None:
-    """The next input of the turn's session will be long: its older part should be summarised, unless that failed not long ago.
+    """Request a summary of the older part of the turn's session, unless the last attempt failed recently.
 
-    Nothing is asked for after a turn that was cancelled or came to nothing.
+    Only a completed turn can request one.
     """
     raw_sql.execute([Statement(_REQUEST, (turn, MOST_ATTEMPTS))])
 
 
 def has_free() -> bool:
-    """Whether a look at the queue is worth while."""
+    """Whether the queue has a free row."""
     return bool(raw_sql.rows(_HAS_FREE, (MOST_ATTEMPTS, _lease())))
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A session whose summary is this worker's to make; ``attempts`` with this one."""
+    """A session that this worker has claimed for summarising; ``attempts`` includes this one."""
 
     session: int
     tenant: int
@@ -108,14 +108,14 @@ class Claimed:
 
 
 def claim(worker: str, most: int, besides: Collection[int]) -> list[Claimed]:
-    """Up to ``most`` due sessions in fair order, none of the tenants ``besides``."""
+    """Claim up to ``most`` due sessions in fair order, except those of the tenants ``besides``."""
     values = (_lease(), MOST_ATTEMPTS, _lease(), list(besides), most, worker)
     with journal.transaction():
         return [Claimed(*row) for row in raw_sql.rows(_CLAIM, values)]
 
 
 def claim_one(worker: str, session: int) -> Claimed | None:
-    """For a run that needs the summary now; None: somebody is at it, or the session is gone."""
+    """Claim a session whose run needs the summary now; None if another worker has it or the session is gone."""
     with journal.transaction():
         row = raw_sql.row(_CLAIM_ONE, (worker, session, _lease()))
         return None if row is None else Claimed(*row)
@@ -123,7 +123,7 @@ def claim_one(worker: str, session: int) -> Claimed | None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``in_progress``: a living worker makes the summary now. ``resting``: the last attempt failed not long ago."""
+    """``in_progress``: a live worker is making the summary. ``resting``: the last attempt failed recently."""
 
     in_progress: bool = False
     resting: bool = False
@@ -135,17 +135,17 @@ def state(session: int) -> State:
 
 
 def claimed_by(worker: str) -> set[int]:
-    """The sessions that this worker may go on with."""
+    """The sessions that this worker has claimed, without deleted ones and those of suspended tenants."""
     return {session for (session,) in raw_sql.rows(_CLAIMED_BY, (worker,))}
 
 
 def give_back(worker: str, session: int) -> None:
-    """Not done and not failed: whoever comes next may begin anew."""
+    """Release a claim without a failure; any worker may claim the session again."""
     _set(worker, session, "attempts = case when attempts > 0 then attempts - 1 else 0 end")
 
 
 def give_back_all_but(worker: str, sessions: Collection[int]) -> None:
-    """What this worker is said to be at, and is not. A row that somebody holds is left for the next time."""
+    """Release this worker's claims except these sessions. A locked row is skipped until the next call."""
     sql = (
         "update sessions_app_duesummary set worker = '' where id in (select t.id from sessions_app_duesummary t"
         " where t.worker = %s and not t.session_id {among} {for_change_of_turn})"
@@ -153,18 +153,18 @@ def give_back_all_but(worker: str, sessions: Collection[int]) -> None:
     raw_sql.execute([Statement(sql, (worker, list(sessions)))])
 
 
-def nothing_to_do(worker: str, session: int) -> None:
-    """There is nothing to be done; a later turn may see that otherwise."""
+def cancel(worker: str, session: int) -> None:
+    """Remove a session from the queue because there is nothing to summarise; a later turn may request it again."""
     _set(worker, session, "due = false, attempts = 0")
 
 
-def _set(worker: str, session: int, what: str) -> None:
-    sql = f"update sessions_app_duesummary set worker = '', {what} where worker = %s and session_id = %s"
+def _set(worker: str, session: int, values: str) -> None:
+    sql = f"update sessions_app_duesummary set worker = '', {values} where worker = %s and session_id = %s"
     raw_sql.execute([Statement(sql, (worker, session))])
 
 
 def failed(worker: str, session: int, attempts: int) -> None:
-    """Nobody tries again for a while, and then only if a later turn asks for it."""
+    """Record a failure: no worker tries again for a while, and then only if a later turn requests it."""
     rest = min(_LONGEST_REST, _REST * 2 ** (attempts - 1))
     sql = (
         "update sessions_app_duesummary set worker = '', due = false, rest_until = {moment} where worker = %s and session_id = %s"
@@ -173,18 +173,18 @@ def failed(worker: str, session: int, attempts: int) -> None:
 
 
 def remove(session: Session) -> None:
-    """What was asked for is void: its history was cut. The session is locked, and so is its live turn, if there was one."""
+    """Remove a session from the queue because its history was cut. The session and its live turn are locked."""
     raw_sql.execute([Statement("delete from sessions_app_duesummary where session_id = %s", (session.pk,))])
 
 
-# --- what it is made of --------------------------------------------------------------------------
+# --- the input of a summary ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryToSummarise:
-    """A session's history as a model would be given it, read at one moment.
+    """A session's history as sent to a model, read in one snapshot.
 
-    ``through``: what the newest compaction covers, 0 without one. ``positions``: of all messages behind it.
+    ``through``: the last position that the newest compaction covers, 0 without one. ``positions``: those of all later messages.
     """
 
     session: int
@@ -206,13 +206,13 @@ def history_of(session: int) -> HistoryToSummarise:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The conversation that is summarised, and what its model is given besides."""
+    """The session that is summarised, with its agent, options and budget."""
 
     tenant: int
     session: int
     public_id: str
     turn: int
-    """Whose key's tokens the summary takes."""
+    """The turn whose key the summary's tokens are counted for."""
     spec: AgentSpec
     options: dict[str, str] = field(repr=False)
     instructions: str = field(repr=False)
@@ -221,7 +221,7 @@ class Source:
     budget: quotas.TokenBudget | None
 
     def older(self, messages: Sequence[Message]) -> compaction.Older | None:
-        """What there is to be summarised."""
+        """The older part of the messages, which is to be summarised; None if there is none."""
         limit = self.spec.context_tokens
         if limit is None:
             return None
@@ -240,7 +240,7 @@ where s.id = %s and s.deleted_at is null and x.suspended_at is null
 
 
 def source(session: int) -> Source | None:
-    """As its newest turn has it. None: there is nothing to be summarised any more, or nothing that this release understands."""
+    """The session as of its newest turn; None if it is gone or its newest turn has a newer format than this release knows."""
     row = raw_sql.row(_SOURCE, (session,))
     if row is None or row[6] > TURN_FORMAT:
         return None
@@ -272,13 +272,12 @@ _COVERED = (
 
 
 def store(made_of: HistoryToSummarise, of: Source, summary: Message, full_model: str, used: Sequence[Usage]) -> bool:
-    """Store what stands for the history up to ``summary.position``, and what it took.
+    """Store a summary of the history up to ``summary.position``, and its usage.
 
-    False: what it was made of is not what is there now (truncated, deleted, summarised by somebody else), and only
-    what it took is stored.
+    False if the history has changed since (truncated, deleted, summarised by another worker): only the usage is stored then.
     """
     with journal.transaction():
-        # Whoever cuts or deletes locks the session first: it is done before or comes after.
+        # Truncating and deleting lock the session too, so they have finished or come later.
         locked = Session.objects.select_for_update(no_key=True).filter(pk=of.session).only("pk").first()
         fits = locked is not None and _is_as_it_was(made_of, summary.position)
         statements = _usage_statements(of, full_model, used)
@@ -297,7 +296,7 @@ def _is_as_it_was(made_of: HistoryToSummarise, through: int) -> bool:
 
 
 def store_usage(of: Source, full_model: str, used: Sequence[Usage]) -> None:
-    """What was taken for nothing."""
+    """Store the usage of a summary that failed."""
     if used:
         raw_sql.execute(_usage_statements(of, full_model, used))
 

@@ -55,7 +55,7 @@ def test_a_wrong_key_ring_is_found_and_named_with_the_keys_it_has(settings: Sett
     former = sealing.newest_key_id().hex()
     settings.AGENTHOST_KEY_RING = [os.urandom(32)]
     fault = the_fault()
-    assert fault.what == "AGENTHOST_KEY_RING does not open what this database holds."
+    assert fault.problem == "AGENTHOST_KEY_RING cannot decrypt the secrets in this database."
     assert former in fault.fix
     assert sealing.newest_key_id().hex() in fault.fix
 
@@ -85,7 +85,7 @@ def test_sealing_anew_needs_the_ring_and_goes_past_what_is_lost(alice: World, se
     alice.session(options={"key": "sk-lost"})
     (lost,), old, new = settings.AGENTHOST_KEY_RING, os.urandom(32), os.urandom(32)
     settings.AGENTHOST_KEY_RING = [new, old]
-    with pytest.raises(CommandError, match="AGENTHOST_KEY_RING does not open"):
+    with pytest.raises(CommandError, match="AGENTHOST_KEY_RING cannot decrypt"):
         call_command("reseal_secrets")
     call_command("accept_keys", "--key-ring")
     with pytest.raises(CommandError, match="1 values stay as they are"):
@@ -121,7 +121,7 @@ def test_a_database_without_a_canary_is_judged_by_the_newest_secret_in_it(alice:
 def test_a_migration_of_a_newer_release_is_refused(apply: Callable[[str], None]) -> None:
     apply(FUTURE)
     assert the_fault().kind == "newer"
-    assert f"sessions_app.{FUTURE}" in the_fault().what
+    assert f"sessions_app.{FUTURE}" in the_fault().problem
 
 
 def test_a_migration_that_the_newer_release_allowed_is_no_fault(apply: Callable[[str], None]) -> None:
@@ -130,8 +130,8 @@ def test_a_migration_that_the_newer_release_allowed_is_no_fault(apply: Callable[
     InstallationMark.objects.create(name="optional_migrations", value=allowed, updated_at="2026-01-01T00:00:00Z")
     assert database_checks.faults() == []
     apply("9999_other")
-    assert "9999_other" in the_fault().what
-    assert FUTURE not in the_fault().what
+    assert "9999_other" in the_fault().problem
+    assert FUTURE not in the_fault().problem
 
 
 def test_a_release_allows_what_the_previous_one_lacks_and_does_not_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_a_database_that_lacks_a_migration_is_told_the_command(monkeypatch: pyte
     monkeypatch.setattr(database_checks, "shipped", lambda: shipped | {("sessions_app", FUTURE)})
     fault = the_fault()
     assert fault.kind == "older"
-    assert f"sessions_app.{FUTURE}" in fault.what
+    assert f"sessions_app.{FUTURE}" in fault.problem
     assert "ops/entrypoint migrate" in fault.fix
 
 
@@ -160,7 +160,7 @@ def test_a_database_of_another_django_program_is_not_taken_for_one_that_was_cut_
     theirs = {("auth", "0001_initial"), ("polls", "0001_initial")}
     monkeypatch.setattr(database_checks, "applied_migrations", lambda: theirs)
     assert the_fault().kind == "foreign"
-    assert "migrations of polls" in the_fault().what
+    assert "migrations of polls" in the_fault().problem
     theirs.remove(("polls", "0001_initial"))
     assert the_fault().kind == "older"
 
