@@ -1,7 +1,4 @@
-"""The operator's pages: a face over the core for people who run the server.
-
-Importing it registers the pages with Django's admin site, which finds it by its name.
-"""
+"""The admin: web pages for operators. Django's admin site imports this package by its name, which registers the pages."""
 
 from django.contrib import admin
 

@@ -1,7 +1,7 @@
-"""Operators' accounts and groups, visible to superusers only.
+"""The pages of operators' accounts and groups, for superusers only.
 
-With Django's own pages, an account with the permission to change users can make itself a superuser or set a superuser's
-password. These pages ignore the permissions of both models.
+On Django's own pages, an account with the permission to change users can make itself a superuser or set a superuser's
+password. So these pages ignore the permissions of both models.
 """
 
 from __future__ import annotations

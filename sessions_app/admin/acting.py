@@ -1,4 +1,4 @@
-"""Middleware that names the signed-in operator as the actor of audit records written during a request."""
+"""Middleware that sets the signed-in operator as the actor of audit records written during a request."""
 
 from __future__ import annotations
 

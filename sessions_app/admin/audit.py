@@ -1,4 +1,4 @@
-"""The audit's page: who did what, to be read and searched."""
+"""The page of the audit log, read-only and searchable."""
 
 from __future__ import annotations
 

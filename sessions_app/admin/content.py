@@ -1,6 +1,6 @@
-"""Content as an operator may look at it: what a user or a model wrote, cut to a size, made harmless.
+"""Message content for the transcript: shortened and safe to display. Pure.
 
-Pure. It gives plain text and checked values; templates escape them.
+It returns plain text and checked values; templates escape them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agents_app import exact_json
 
 TEXT_SHOWN = 20_000
 IMAGE_SHOWN = 150_000
-"""Letters of a text, and of an inline image's address, that are shown without being asked for."""
+"""Characters of a text, and of an inline image's URL, that are shown unless the whole message is requested."""
 
 # No SVG: it is a document, with its own links and styles.
 _INLINE_IMAGE = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
@@ -31,7 +31,7 @@ _SIGNATURES = {
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The start of a text, and how many letters are not shown."""
+    """The start of a text, and the number of characters that are not shown."""
 
     text: str
     hidden: int = 0
@@ -39,7 +39,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a message. ``image``: a checked data address, or "" with ``excerpt`` saying what is there."""
+    """A block of a message. ``image``: a checked data URL, or "" if ``excerpt`` describes the image instead."""
 
     kind: Literal["text", "thinking", "call", "image", "unreadable"]
     excerpt: Excerpt
@@ -55,7 +55,7 @@ def cut(text: str, most: int | None = TEXT_SHOWN) -> Excerpt:
 
 
 def pretty(text: str) -> str:
-    """JSON with line breaks, its order of keys and its numbers kept; what is no JSON stays as it is."""
+    """Indented JSON with the same order of members and the same numbers; other text unchanged."""
     try:
         value = exact_json.loads(text)
         return json.dumps(value, ensure_ascii=False, indent=2) if isinstance(value, dict | list) else text
@@ -64,7 +64,7 @@ def pretty(text: str) -> str:
 
 
 def blocks(content: str, *, most: int | None = TEXT_SHOWN) -> list[Block]:
-    """The pieces of a message's content (JSON text), in order. ``most`` None: nothing is cut."""
+    """The blocks of a message's content (JSON text), in order. ``most`` None: nothing is cut."""
     try:
         value = exact_json.loads(content)
     except exact_json.NotJSON:
@@ -91,7 +91,7 @@ def _block(item: Any, most: int | None) -> Block:
 
 
 def _image(url: str, most: int | None) -> Block:
-    """Small inline pictures are shown. An address elsewhere is only text: to load it would tell its host who reads."""
+    """Small inline images are shown. Other URLs are shown as text: loading one would reveal the reader to its host."""
     match = _INLINE_IMAGE.fullmatch(url) if most is None or len(url) <= IMAGE_SHOWN else None
     if match is not None and _is_picture(match[1], match[2]):
         return Block("image", Excerpt(f"{match[1]}, {_size(len(match[2]) * 3 // 4)}"), image=url)

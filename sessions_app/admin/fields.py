@@ -1,4 +1,4 @@
-"""Form fields for what an operator grants: agents, scopes, a time to end."""
+"""Form fields for agents, scopes, lifetimes and limits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sessions_app.core.tenancy import quotas
 from sessions_app.models import ApiKey
 
 _SCOPE_TEXTS = {
-    "meta:read": "see which agents there are",
+    "meta:read": "list the agents",
     "sessions:read": "list and read sessions, watch them over AHP",
     "sessions:write": "create sessions, run turns, delete",
-    "*": "everything, also what later versions add",
+    "*": "everything, including scopes of later versions",
 }
 
 LIFETIMES = {
@@ -40,7 +40,7 @@ OVERLAPS = {
 
 
 class AgentsField(forms.MultipleChoiceField):
-    """Agents by name, ticked; none ticked means all of them (None). A form calls ``offer`` when it is made."""
+    """Checkboxes for agents; none checked means all agents (None). A form calls ``offer`` when it is created."""
 
     widget = forms.CheckboxSelectMultiple
 
@@ -50,7 +50,7 @@ class AgentsField(forms.MultipleChoiceField):
         super().__init__(**kwargs)
 
     def offer(self, also: Iterable[str] | None = None) -> None:
-        """The agents of the server now, and names that are stored already though their agent is gone."""
+        """Offer the server's current agents, and stored names whose agent no longer exists."""
         agents = registry.agents()
         gone = [name for name in also or () if name not in agents]
         self.choices = [(name, f"{spec.title} ({name})" if spec.title else name) for name, spec in agents.items()] + [
@@ -73,7 +73,7 @@ class ScopesField(forms.MultipleChoiceField):
 
 
 class LimitsForm(forms.Form):
-    """The limits of a key: a field each, empty for none."""
+    """The limits of a key: one field each, empty for no limit."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,8 +83,8 @@ class LimitsForm(forms.Form):
                 required=False,
                 min_value=0,
                 max_value=quotas.MOST,
-                label=f"At most: {quotas.TITLES[name]}",
-                help_text=f"{_help_text(column)} Empty: only the tenant's limit.",
+                label=f"Limit: {quotas.TITLES[name]}",
+                help_text=f"{_help_text(column)} Empty: only the tenant's limit applies.",
             )
 
     @property
@@ -99,17 +99,17 @@ def _help_text(column: str) -> str:
 
 
 def tenant_help_texts() -> dict[str, str]:
-    """The limits of a tenant, with what holds where it has none of its own."""
+    """Help texts for a tenant's limits, with the server's defaults."""
     defaults = settings.AGENTHOST_QUOTAS
     return {
         quotas.column(name): f"{_help_text(quotas.column(name))} Empty: "
-        + ("no limit." if defaults.get(name) is None else f"the server's {defaults[name]}.")
+        + ("no limit." if defaults.get(name) is None else f"the server's default, {defaults[name]}.")
         for name in quotas.NAMES
     }
 
 
 def offer_agents(form: forms.BaseForm, also: Iterable[str] | None = None) -> None:
-    """Fill the form's ``allowed_agents``; agents are known only once the server has read its agents file."""
+    """Fill the choices of ``allowed_agents`` when a form is created, because the agents file is loaded after this module."""
     field = form.fields["allowed_agents"]
     assert isinstance(field, AgentsField)
     field.offer(also)

@@ -1,6 +1,6 @@
-"""Narrowing a list down with one small form, instead of one list of links for each column.
+"""Filters for the admin's lists: one form instead of Django's lists of links.
 
-A list of links shows every value there is, which has to be looked for among a million rows.
+Django's filters query all distinct values of a column, which is slow in a table of a million rows.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Field:
 
 
 class FilterForm(ListFilter):
-    """Subclasses say which fields there are (``fields``) and what each means (``narrow``)."""
+    """The base class of a list's filter form: subclasses define its fields (``fields``) and their effect (``apply``)."""
 
-    title = "these"
-    template = "agenthost/narrowing.html"
+    title = "filters"
+    template = "agenthost/filters.html"
     names: tuple[str, ...] = ()
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
@@ -65,14 +65,14 @@ class FilterForm(ListFilter):
         return queryset
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        """For the template: the form's fields, then what other parameters have to be kept."""
-        kept = [(name, value) for name, value in changelist.params.items() if name not in self.names]
+        """The template's values: the form's fields, and the other query parameters to keep."""
+        others = [(name, value) for name, value in changelist.params.items() if name not in self.names]
         filled = [
             Field(field.name, field.label, field.kind, field.choices, self.given.get(field.name, "")) for field in self.fields()
         ]
         yield {
             "fields": filled,
-            "kept": kept,
+            "others": others,
             "active": bool(self.given),
             "clear": changelist.get_query_string(remove=list(self.names)),
         }
@@ -84,13 +84,13 @@ def tenant_field() -> Field:
 
 
 def of_tenant(rows: QuerySet[Any], slug: str) -> QuerySet[Any]:
-    """By the tenant's number, looked up first: with a join the list's own index would not be used."""
+    """Filter by the tenant's number, which is looked up first: with a join the list's index would not be used."""
     tenant = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
     return rows.none() if tenant is None else rows.filter(tenant_id=tenant)
 
 
 def day(value: str) -> datetime | None:
-    """The start of a day in UTC; None if the text is no date."""
+    """The start of a day in UTC; None if the text is not a date."""
     try:
         return datetime.combine(date.fromisoformat(value), time(), UTC)
     except ValueError:
@@ -103,7 +103,7 @@ def since(rows: QuerySet[Any], column: str, value: str) -> QuerySet[Any]:
 
 
 def until(rows: QuerySet[Any], column: str, value: str) -> QuerySet[Any]:
-    """Through the end of that day."""
+    """Rows up to and including that day."""
     start = day(value)
     if start is None or start.date() == date.max:
         return rows

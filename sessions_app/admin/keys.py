@@ -1,4 +1,4 @@
-"""The API keys' pages: issuing, showing once, rotating, revoking."""
+"""The pages of API keys: list, issuing, limits, rotating, revoking."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from sessions_app.models import ApiKey, Tenant
 
 class IssueForm(LimitsForm):
     tenant = forms.ModelChoiceField(Tenant.objects.order_by("slug"))
-    name = forms.CharField(max_length=200, help_text="What the key is for; it stands in lists and in the audit.")
+    name = forms.CharField(max_length=200, help_text="The purpose of the key, shown in lists and in the audit log.")
     scopes = ScopesField(initial=["meta:read", "sessions:read", "sessions:write"])
     expires = forms.ChoiceField(
-        choices=[(value, text) for value, (text, _) in LIFETIMES.items()], required=False, initial="90d", label="Ends"
+        choices=[(value, text) for value, (text, _) in LIFETIMES.items()], required=False, initial="90d", label="Expires"
     )
     expires_on = forms.DateField(
         required=False,
-        label="or at the end of the day",
+        label="or at the end of this day",
         widget=forms.DateInput(attrs={"type": "date"}),
-        help_text="In UTC. If given, it counts instead of the field above.",
+        help_text="In UTC. A day given here replaces the choice above.",
     )
-    allowed_agents = AgentsField(help_text="None ticked: every agent that the tenant may use.")
+    allowed_agents = AgentsField(help_text="None checked: every agent that the tenant may use.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,7 +51,7 @@ class IssueForm(LimitsForm):
             return None
         end = datetime.combine(chosen, time(23, 59, 59), UTC)
         if end <= timezone.now():
-            raise forms.ValidationError("This day is over.")
+            raise forms.ValidationError("This day is in the past.")
         return end
 
     @property
@@ -63,7 +63,7 @@ class IssueForm(LimitsForm):
 
 class RotateForm(forms.Form):
     overlap = forms.ChoiceField(
-        choices=[(value, text) for value, (text, _) in OVERLAPS.items()], initial="1d", label="The old key ends"
+        choices=[(value, text) for value, (text, _) in OVERLAPS.items()], initial="1d", label="The old key expires"
     )
 
 
@@ -96,7 +96,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
     list_filter = (KeyFilters,)
     list_select_related = ("tenant",)
     search_fields = ("prefix__startswith", "name", "tenant__slug")
-    search_help_text = "First letters of a key (up to 11), or part of its name or tenant"
+    search_help_text = "The first characters of a key (up to 11), or part of its name or tenant"
     actions = ("revoke_selected",)
     ordering = ("-id",)
 
@@ -124,7 +124,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
             badge("suspended", "tenant suspended") if state == "active" and row.tenant.suspended_at is not None else badge(state)
         )
 
-    @admin.display(description="ends (UTC)")
+    @admin.display(description="expires (UTC)")
     def expires(self, row: ApiKey) -> str:
         return "never" if row.expires_at is None else f"{row.expires_at:%Y-%m-%d %H:%M}"
 
@@ -216,7 +216,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         return self.confirm(
             request,
             title=f"Limits of {key.prefix}…",
-            text="They hold within those of the tenant, from the key's next request on.",
+            text="These limits apply in addition to the tenant's, from the key's next request on.",
             rows=[_line(key)],
             button="Save",
             form=form,
@@ -237,12 +237,12 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
             except InvalidInput as error:
                 self.message_user(request, error.detail, messages.ERROR)
                 return HttpResponseRedirect(back)
-            self.log_addition(request, issued.key, f"Issued in place of {key.prefix}….")
+            self.log_addition(request, issued.key, f"Issued as a replacement for {key.prefix}….")
             return self._show_once(request, issued, replaced=key)
         return self.confirm(
             request,
             title=f"Rotate {key.prefix}…?",
-            text="A new key with the same rights is issued and shown once. Until the old one ends, both work.",
+            text="A new key with the same rights is issued and shown once. Both keys work until the old one expires.",
             rows=[_line(key)],
             button="Issue the new key",
             form=form,
@@ -263,8 +263,8 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         return self.confirm(
             request,
             title=f"Revoke {rows[0].prefix}…?" if len(rows) == 1 else f"Revoke {len(rows)} keys?",
-            text="From then on it is refused, for good; its streams end and the runs it began are stopped. "
-            "To exchange a key without a gap, rotate it.",
+            text="A revoked key is refused permanently; its streams are closed and its runs are stopped. "
+            "To replace a key without an interruption, rotate it.",
             rows=[_line(row) for row in rows],
             button="Revoke",
             danger=True,
@@ -279,13 +279,13 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
         if done:
             self.message_user(request, f"Revoked: {', '.join(f'{row.prefix}…' for row in done)}", messages.SUCCESS)
         else:
-            self.message_user(request, "It had been revoked before.", messages.INFO)
+            self.message_user(request, "Nothing changed: revoked already.", messages.INFO)
         if remark := refusals.remark(sum(refusal.left for _, refusal in ended)):
             self.message_user(request, remark, messages.WARNING)
 
     @sensitive_variables()
     def _show_once(self, request: HttpRequest, issued: keys.Issued, replaced: ApiKey | None = None) -> HttpResponse:
-        """The answer to the POST itself: a redirect would have to keep the key somewhere on its way."""
+        """The response to the POST itself: for a redirect the key would have to be stored somewhere."""
         if replaced is not None:
             replaced.refresh_from_db()
         return self.page(

@@ -1,4 +1,4 @@
-"""The page of model use: what sessions took of which model on which day, to be read and narrowed down."""
+"""The page of model use: token counts and costs by session, model and day, read-only, with filters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ModelUseAdmin(ReadOnlyAdmin[ModelUse]):
     list_filter = (ModelUseFilters,)
     ordering = ("-day", "-pk")
     search_fields = ("session__exact",)
-    search_help_text = "A session's whole id"
+    search_help_text = "A complete session id"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ModelUse]:
         self._names = model_use.Names()

@@ -1,4 +1,4 @@
-"""What the admin's pages have in common: nothing is deleted, nothing is counted whole, every act has an actor."""
+"""Base classes of the admin's pages: no deleting, capped counts, an audit actor for every action."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _POLICY = (
 
 
 def actor(request: HttpRequest) -> str:
-    """The operator, as audit rows name them."""
+    """The operator's actor name in audit records."""
     return audit.operator(request.user.get_username()) if request.user.is_authenticated else sign_ins.ANYBODY
 
 
 def address(request: HttpRequest) -> str:
-    """Where the operator is. The server has already decided which proxies it believes."""
+    """The operator's client address. The server has already evaluated the headers of trusted proxies."""
     return str(request.META.get("REMOTE_ADDR") or "")
 
 
 def own_page(request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    """One of our own pages, rendered at once, which may load nothing from elsewhere and run nothing of what it shows."""
+    """Render one of our own pages with a policy against loading anything external and running displayed content."""
     response = TemplateResponse(request, template, context, status=status).render()
     response["Content-Security-Policy"] = _POLICY
     response["Cache-Control"] = "no-store"
@@ -67,7 +67,7 @@ class OperatorAdmin(_ModelAdmin[M]):
     actions_on_top = True
     sortable_by = ()
     heading = ""
-    """What stands above the list."""
+    """The heading above the list."""
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().changelist_view(request, {"title": self.heading, **(extra_context or {})})
@@ -76,14 +76,14 @@ class OperatorAdmin(_ModelAdmin[M]):
         return False
 
     def may(self, request: HttpRequest, what: str) -> bool:
-        """Whether the operator holds Django's permission ``what`` (add, change, view) for these rows.
+        """Whether the operator has Django's permission ``what`` (add, change, view) for this model.
 
-        Pages that offer acts instead of a form answer "no" to Django's own question about changing.
+        Pages with actions instead of a form return False from ``has_change_permission``, so they need this check.
         """
         return request.user.has_perm(f"{self.opts.app_label}.{what}_{self.opts.model_name}")
 
     def find_or_404(self, request: HttpRequest, object_id: str) -> M:
-        """The row that an address names, if the operator may see it; 404 otherwise."""
+        """The row with this id, if the operator may see it; 404 otherwise."""
         row = self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_permission(request, row):
             raise Http404
@@ -97,11 +97,11 @@ class OperatorAdmin(_ModelAdmin[M]):
         return reverse(f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_{page}", args=args)
 
     def page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
-        """One of our own pages about these rows."""
+        """Render one of our own pages about this model."""
         return own_page(request, template, {**self.admin_site.each_context(request), "opts": self.opts, **context})
 
     def confirm(self, request: HttpRequest, **context: Any) -> HttpResponse:
-        """Ask before something is done. Takes title, text, rows, button, danger, hidden, form, back."""
+        """A confirmation page. Takes title, text, rows, button, danger, hidden, form, back."""
         return self.page(request, "agenthost/confirm.html", context)
 
 

@@ -1,4 +1,4 @@
-"""A paginator that never counts further than anybody would page."""
+"""A paginator with a capped count, so that large tables stay fast."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ else:
     _Paginator = Paginator
 
 REACH = 1000
-"""How many rows can be paged through; beyond them a list has to be narrowed down."""
+"""The number of rows that can be paged through; filters reach the others."""
 
 
 class CappedPaginator(_Paginator):
-    """Counts to ``REACH`` and stops: a million rows cost what a thousand do."""
+    """Counts at most ``REACH`` rows: a million rows cost no more than a thousand."""
 
     object_list: QuerySet[Any]
 
     @cached_property
     def _found(self) -> int:
-        # Only keys, so that what the list's columns compute is not computed to be counted.
+        # Only keys, so that the list's computed columns are not evaluated for the count.
         return self.object_list.order_by().values("pk")[: REACH + 1].count()
 
     @cached_property

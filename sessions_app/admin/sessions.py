@@ -1,4 +1,4 @@
-"""The sessions' pages: a list that stays quick at a million rows, and the transcript."""
+"""The pages of sessions: a list that stays fast at a million rows, and the transcript."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
     list_filter = (SessionFilters,)
     list_select_related = ("tenant",)
     search_fields = ("public_id__startswith",)
-    search_help_text = "Session id or its start, or a turn's whole id"
+    search_help_text = "The start of a session id, or a complete turn id"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
         counted = Turn.objects.filter(session=OuterRef("pk")).order_by().values("session").annotate(number=Count("pk"))
@@ -75,7 +75,7 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
         )
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        # Of one tenant the list's own index gives the newest; of all, the numbers do, which grow with time.
+        # For one tenant, the index by creation time; for all tenants, the primary key, which grows with time.
         return ("-created_at", "-id") if request.GET.get("tenant") else ("-id",)
 
     def get_search_results(
@@ -112,15 +112,15 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
         form_url: str = "",  # noqa: ARG002
         extra_context: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> HttpResponse:
-        """The transcript. Reading it is an act upon a person's words, so it leaves a row in the audit."""
+        """The transcript. Reading a user's conversation is recorded in the audit log."""
         session = self.find_or_404(request, object_id)
         only = _number(request.GET.get("message"))
         shown = transcript.page(session, _number(request.GET.get("page")) or 1)
         if only is None:
-            what = f"messages, page {shown.number} of {shown.paginator.num_pages}"
+            detail = f"messages, page {shown.number} of {shown.paginator.num_pages}"
             views = transcript.turns_of(session, shown)
         else:
-            what = f"message {only}"
+            detail = f"message {only}"
             views = transcript.single(session, only)
             if not views:
                 raise Http404
@@ -130,7 +130,7 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
             action=audit.Action.TRANSCRIPT_READ,
             target=f"session {session.public_id}",
             tenant=session.tenant,
-            detail=what,
+            detail=detail,
         )
         return self.page(
             request,

@@ -1,4 +1,4 @@
-"""Admin sign-in: the django-axes handler, the form, and the page shown to clients that must wait."""
+"""Sign-in to the admin: the django-axes handler, the form, and the page for clients that must wait."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WAIT = "agenthost_sign_in_wait"
 
 
 class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # axes has no types
-    """Connects django-axes, which is called around every Django sign-in, to core.tenancy.sign_ins."""
+    """Connects django-axes, which wraps every Django sign-in, to core.tenancy.sign_ins."""
 
     def is_allowed(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
         if credentials is None:
-            # A page that only shows a form is asked about too.
+            # django-axes also calls this for a page that only shows the form.
             return True
         wait = sign_ins.begin(_attempt(request, credentials))
         setattr(request, _WAIT, wait)
@@ -55,7 +55,7 @@ class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # ax
         pass
 
     def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:  # noqa: ARG002
-        # Limits are judged by is_allowed alone.
+        # Only is_allowed checks limits.
         return 0
 
     def reset_attempts(self, *, ip_address: str | None = None, username: str | None = None, ip_or_username: bool = False) -> int:
@@ -66,7 +66,7 @@ class Handler(AbstractAxesHandler, AxesBaseHandler):  # type: ignore[misc]  # ax
 
 class SignInForm(AdminAuthenticationForm):
     def confirm_login_allowed(self, user: User) -> None:
-        """The right password of an account that may not enter the admin is a failure like any other."""
+        """A right password of an account that may not use the admin counts as a failure."""
         try:
             super().confirm_login_allowed(user)
         except forms.ValidationError:
@@ -79,7 +79,7 @@ admin.site.login_form = SignInForm
 
 
 def refused(request: HttpRequest, *_: Any) -> HttpResponse:
-    """The answer to a sign-in that must wait."""
+    """The response to a sign-in that must wait."""
     wait: timedelta = getattr(request, _WAIT, None) or timedelta(seconds=1)
     minutes = math.ceil(wait.total_seconds() / 60)
     context = {
@@ -101,5 +101,5 @@ def _failed(request: HttpRequest, attempt: sign_ins.Attempt, reason: str = "") -
     wait = sign_ins.fail(attempt, reason)
     if wait is not None:
         setattr(request, _WAIT, wait)
-        # AxesMiddleware then puts ``refused`` in the place of the form.
+        # AxesMiddleware then calls ``refused`` instead of showing the form.
         request.axes_locked_out = True  # type: ignore[attr-defined]

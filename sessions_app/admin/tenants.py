@@ -1,4 +1,4 @@
-"""The tenants' pages."""
+"""The pages of tenants: list, creating, changing, suspending, resuming."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions_app.core.turns import refusals
 from sessions_app.models import Tenant
 
 _SUSPENSION = (
-    "From then on all keys of the tenant are refused and its running turns are cancelled. "
+    "All keys of the tenant are refused from now on, and its running turns are cancelled. "
     "Nothing is deleted; after resuming, keys and sessions work as before."
 )
 
@@ -33,7 +33,7 @@ else:
 
 
 class TenantForm(_Form):
-    allowed_agents = AgentsField(help_text="None ticked: every agent of this server, also those to come.")
+    allowed_agents = AgentsField(help_text="None checked: every agent of this server, including later ones.")
 
     class Meta:
         model = Tenant
@@ -42,7 +42,7 @@ class TenantForm(_Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         offer_agents(self, self.instance.allowed_agents)
-        # Who may only look has no fields, but their values.
+        # Without the permission to change, the form has no fields.
         for column, text in tenant_help_texts().items():
             if column in self.fields:
                 self.fields[column].help_text = text
@@ -74,7 +74,7 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         return super().get_queryset(request).annotate(key_count=Count("keys", filter=Q(keys__revoked_at=None)))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:  # noqa: ARG002
-        # Commands and audit rows name a tenant by its slug.
+        # Commands and audit records refer to a tenant by its slug.
         return () if obj is None else ("slug",)
 
     @admin.display(description="state")
@@ -101,11 +101,11 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         who, where = actor(request), address(request)
         agents = form.cleaned_data["allowed_agents"]
         if not change:
-            made, _ = tenants.create(obj.slug, obj.title, actor=who, address=where)
+            created, _ = tenants.create(obj.slug, obj.title, actor=who, address=where)
             if agents is not None:
-                tenants.change(made, title=obj.title, allowed_agents=agents, actor=who, address=where)
-            # Django goes on with the form's own object.
-            obj.pk, obj.created_at, obj._state.adding = made.pk, made.created_at, False
+                tenants.change(created, title=obj.title, allowed_agents=agents, actor=who, address=where)
+            # Django continues with the form's own object.
+            obj.pk, obj.created_at, obj._state.adding = created.pk, created.created_at, False
         else:
             tenants.change(obj, title=obj.title, allowed_agents=agents, actor=who, address=where)
         limits, days = quotas.own_limits(obj), obj.session_retention_days
@@ -182,23 +182,23 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         until, who, where = refusals.deadline(), actor(request), address(request)
         ended = [(row.slug, turns.suspend_tenant(row, actor=who, address=where, until=until)) for row in rows]
         done = [slug for slug, refusal in ended if refusal.changed]
-        self._tell(request, done, "Suspended", "They were suspended already.")
+        self._report(request, done, "Suspended", "Nothing changed: suspended already.")
         if remark := refusals.remark(sum(refusal.left for _, refusal in ended)):
             self.message_user(request, remark, messages.WARNING)
 
     def _resume(self, request: HttpRequest, rows: list[Tenant]) -> None:
         done = [row.slug for row in rows if tenants.resume(row, actor=actor(request), address=address(request))]
-        self._tell(request, done, "Resumed", "They were not suspended.")
+        self._report(request, done, "Resumed", "Nothing changed: not suspended.")
 
-    def _tell(self, request: HttpRequest, done: list[str], what: str, otherwise: str) -> None:
+    def _report(self, request: HttpRequest, done: list[str], action: str, unchanged: str) -> None:
         if done:
-            self.message_user(request, f"{what}: {', '.join(done)}.", messages.SUCCESS)
+            self.message_user(request, f"{action}: {', '.join(done)}.", messages.SUCCESS)
         else:
-            self.message_user(request, otherwise, messages.INFO)
+            self.message_user(request, unchanged, messages.INFO)
 
 
 def chosen_again(action: str | None, rows: list[Any]) -> list[tuple[str, str]]:
-    """The fields that make a list's action run again on the same rows, confirmed."""
+    """The hidden fields that repeat a list's action on the same rows after the confirmation."""
     if action is None:
         return []
     chosen = [(ACTION_CHECKBOX_NAME, str(row.pk)) for row in rows]

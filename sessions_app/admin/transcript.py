@@ -1,6 +1,6 @@
-"""A session as a conversation: rows read and laid out in the order in which things were said.
+"""A session's conversation for the transcript page: messages, tool calls and turns in order.
 
-Reads only. Who may read, and the audit row of the reading, are the page's business (sessions.py).
+Read-only. The page (sessions.py) checks permissions and writes the audit record.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from sessions_app.models import (
 
 MESSAGES_A_PAGE = 100
 LOADED_AT_MOST = 200_000
-"""Letters of one message that are read from the database to be shown; a longer one has to be asked for."""
+"""Characters of one message that are loaded for display; a longer message is shown only on its own page."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """A tool call: what was asked, who decided, what came out."""
+    """A tool call: its arguments, the decision and the result."""
 
     call_id: str
     name: str
@@ -57,26 +57,26 @@ class CallView:
     result: list[Block] | None = None
     result_note: str = ""
     answer: int | None = None
-    """The position of the message that holds the result, if it is on this page."""
+    """The position of the message with the result, if it is on this page."""
 
     @property
     def times(self) -> list[tuple[datetime, str]]:
-        """When what happened, in its order."""
+        """The times of the call's steps, in order."""
         steps = [
-            (self.asked_at, "asked"),
+            (self.asked_at, "requested"),
             (self.decided_at, "decided"),
-            (self.started_at, "begun"),
+            (self.started_at, "started"),
             (self.finished_at, "finished"),
         ]
         if self.decided_at is not None and self.finished_at is not None and self.decided_at > self.finished_at:
-            # A client's tool needs no permission: what was decided is whether the model gets the result.
+            # A client's tool needs no permission: this decision was whether the model gets the result.
             steps.append((steps.pop(1)[0], "result released" if self.state != CallState.DENIED else "result withheld"))
         return [(at, what) for at, what in steps if at is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a line: a block, and the call that it asks for."""
+    """A block of a message, and the tool call that it requests, if any."""
 
     block: Block
     call: CallView | None = None
@@ -84,21 +84,21 @@ class Piece:
 
 @dataclass(slots=True)
 class LineView:
-    """A message. ``answers``: the name of the call that a tool's message belongs to."""
+    """A message. ``answers``: the name of the tool whose call this message answers."""
 
     message: Message
     pieces: list[Piece]
     too_long: int = 0
     compacted_through: bool = False
     summary: str = ""
-    """What the model gets in place of everything up to here; empty: nothing."""
+    """The summary that the model gets instead of everything up to here; empty if there is none."""
     note: bool = False
     answers: str = ""
 
 
 @dataclass(slots=True)
 class TurnView:
-    """A turn with those of its lines that are on the page; ``turn`` None: the seed."""
+    """A turn with its messages on this page; ``turn`` None: the seed messages."""
 
     turn: Turn | None
     lines: list[LineView] = field(default_factory=list)
@@ -126,7 +126,7 @@ class TurnView:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is true of the whole session."""
+    """Facts about the whole session."""
 
     turns: int
     messages: int
@@ -158,7 +158,7 @@ def facts(session: Session) -> Facts:
 
 
 def _masked(session: Session) -> dict[str, str]:
-    """Options with secrets masked, also one that became a secret after it was set."""
+    """Options with secrets masked, including an option that became a secret after it was set."""
     shown = options.shown([session.pk]).get(session.pk, {})
     spec = registry.find(session.agent_name)
     secret = set() if spec is None else {option.name for option in spec.options if option.type == "secret"}
@@ -166,7 +166,7 @@ def _masked(session: Session) -> dict[str, str]:
 
 
 def page(session: Session, number: int) -> Page[Message]:
-    """The messages of a page, the first 1; without the content of those that are too long to load unasked."""
+    """The messages of a page (the first is 1), without the content of those that are too long."""
     return Paginator(_loaded(session), MESSAGES_A_PAGE).get_page(number)
 
 
@@ -182,7 +182,7 @@ def _loaded(session: Session) -> QuerySet[Message]:
 
 
 def single(session: Session, position: int) -> list[TurnView]:
-    """One message, whole."""
+    """One complete message."""
     rows = list(Message.objects.filter(session=session, position=position).defer("provider_data"))
     return _laid_out(session, rows, whole=True)
 
@@ -213,7 +213,7 @@ def _laid_out(session: Session, rows: Sequence[Message], *, whole: bool) -> list
     placed: set[str] = set()
     for row in rows:
         if row.tool_call_id is not None and row.tool_call_id in placed:
-            # Shown with the call that asked for it. Its line in the history is only where the model reads it.
+            # The result is shown with its call, so its own message is left out.
             _mark(views[-1].lines[-1], row.position, covered)
             continue
         pieces = []
@@ -249,7 +249,7 @@ def _content(row: Message, most: int | None) -> list[Block]:
 
 
 def _mark(line: LineView, position: int, covered: Mapping[int, str | None]) -> None:
-    """Show where a compaction reaches to, and what stands for what it covers."""
+    """Mark the end of a compaction, with its summary."""
     if position in covered:
         line.compacted_through, line.summary = True, covered[position] or ""
 
@@ -278,7 +278,7 @@ def _calls(session: Session, call_ids: Iterable[str], *, whole: bool) -> dict[st
 def _call(block: Block, row: ToolCall | None, answer: Message | None, result: list[Block] | None, most: int | None) -> CallView:
     note, position = "", None if answer is None else answer.position
     if answer is not None and _size(answer) > LOADED_AT_MOST:
-        note = f"{_size(answer)} letters, too long to show here; it is message {answer.position}"
+        note = f"{_size(answer)} characters, too long to show here; see message {answer.position}"
     if row is None:
         return CallView(
             block.call_id,
@@ -287,7 +287,7 @@ def _call(block: Block, row: ToolCall | None, answer: Message | None, result: li
             result=result,
             result_note=note,
             answer=position,
-            text="no record of its run",
+            text="not recorded",
         )
     if result is None:
         stored: str | None = getattr(row, "shown_result", None)
@@ -319,13 +319,13 @@ def _call(block: Block, row: ToolCall | None, answer: Message | None, result: li
 def _state_text(call: ToolCall) -> str:
     match call.state:
         case CallState.PENDING:
-            return "waits for the client's result" if call.runner == CallRunner.CLIENT else "waits for a permission"
+            return "waits for the client's result" if call.runner == CallRunner.CLIENT else "waits for permission"
         case CallState.GRANTED:
-            return "granted, not begun"
+            return "granted, not started"
         case CallState.RUNNING:
             return "running"
         case CallState.REVIEW:
-            return "waits for its result to be released"
+            return "result waits for release"
         case CallState.DENIED:
             return "denied"
         case _:
@@ -333,23 +333,23 @@ def _state_text(call: ToolCall) -> str:
 
 
 def failure_text(turn: Turn) -> str:
-    """Why a turn failed, in words; empty if nothing is known beyond its code."""
+    """Why a turn failed, for operators; empty if only its error code is known."""
     if turn.failure is None:
         return ""
     found: dict[str, Any] = exact_json.loads(turn.failure)
     if found["kind"] == "internal":
-        return f"The server failed with {found['exception']}; the log has the place, under the turn's id."
+        return f"The server failed with {found['exception']}; the log has the stack frames under the turn's id."
     answered = [f"status {found['status']}"] if "status" in found else []
     answered += [str(found["code"])] if "code" in found else []
     what = f"{found['provider']}: {_KINDS.get(found['kind'], found['kind'])}"
     attempts = found["attempts"]
     sentences = [
         f"{what} ({', '.join(answered)})" if answered else what,
-        "part of the message had arrived" if found["after_output"] else "nothing had arrived yet",
-        f"asked {attempts} time{'' if attempts == 1 else 's'}",
+        "after part of the output" if found["after_output"] else "before any output",
+        f"{attempts} attempt{'' if attempts == 1 else 's'}",
     ]
     if "retry_after" in found:
-        sentences.append(f"it wants to be asked again after {found['retry_after']} s")
+        sentences.append(f"the provider asks to retry after {found['retry_after']} s")
     return "; ".join(sentences) + "."
 
 
@@ -359,13 +359,13 @@ _KINDS = {
     "context_too_long": "the conversation is too long for the model",
     "declined": "declined the content",
     "timeout": "did not answer in time",
-    "broken_stream": "the answer broke off or could not be read",
+    "broken_stream": "the response ended early or could not be parsed",
     "configuration": "refused the key, the model or the address",
 }
 
 
 def turn_text(turn: Turn) -> str:
-    """A turn's state in words."""
+    """A turn's state for display."""
     match turn.state:
         case TurnState.DONE:
             return {"end_turn": "done", "max_tokens": "stopped at the token limit", "refusal": "refused"}.get(

@@ -1,1 +1,1 @@
-"""The operator's commands: a face for people at a shell."""
+"""Management commands for operators."""

@@ -1,4 +1,4 @@
-"""Durations as people write them: 90m, 12h, 30d, 2w."""
+"""Parses durations such as 90m, 12h, 30d and 2w."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LONGEST = timedelta(days=36_500)
 
 
 def duration(text: str) -> timedelta:
-    """A number and a unit. ArgumentTypeError for anything else, as argparse wants it."""
+    """A duration from a number and a unit, as an argparse type (raises ArgumentTypeError)."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is not a duration: a number and one of s, m, h, d, w, such as 12h or 30d")
+        raise ArgumentTypeError(f"{text!r} is not a duration; use a number and one of s, m, h, d, w, such as 12h or 30d")
     length = timedelta(**{_UNITS[match[2]]: int(match[1])})
     if length > _LONGEST:
-        raise ArgumentTypeError(f"{text!r} is too long: at most 100 years")
+        raise ArgumentTypeError(f"{text!r} is too long; the limit is 100 years")
     return length

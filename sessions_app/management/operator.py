@@ -1,4 +1,4 @@
-"""What the operator's commands share: who acts, finding rows by what people type, errors in one line."""
+"""The base class of the operator's commands: audit actor, lookup of tenants and keys, one-line errors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sessions_app.models import ApiKey, Tenant
 
 
 class OperatorCommand(BaseCommand):
-    """A command that acts for the operator and leaves audit rows.
+    """A command that acts for the operator and writes audit records.
 
-    What a script may want stands on stdout, what a person may want on stderr.
+    Results for scripts go to stdout, explanations for people to stderr.
     """
 
     examples = ""
@@ -41,11 +41,11 @@ class OperatorCommand(BaseCommand):
     def tenant(self, slug: str) -> Tenant:
         found = Tenant.objects.filter(slug=slug).first()
         if found is None:
-            raise CommandError(f"There is no tenant {slug!r}. Make it with: python manage.py create_tenant {slug}")
+            raise CommandError(f"There is no tenant {slug!r}. Create it with: python manage.py create_tenant {slug}")
         return found
 
     def key(self, reference: str) -> ApiKey:
-        """A key by the start of it (at least its 11 stored letters, or all of it) or by its number."""
+        """A key by its prefix (at least its 11 stored characters, or the whole key) or by its number."""
         keys = ApiKey.objects.select_related("tenant")
         if reference.isascii() and reference.isdigit():
             keys = keys.filter(pk=min(int(reference), 2**63 - 1))
@@ -53,9 +53,9 @@ class OperatorCommand(BaseCommand):
             keys = keys.filter(prefix=reference[:11])
         found = list(keys[:2])
         if not found:
-            raise CommandError(f"There is no key {reference[:11]!r}. python manage.py list_keys shows them all.")
+            raise CommandError(f"There is no key {reference[:11]!r}. List the keys with: python manage.py list_keys --all")
         if len(found) > 1:
-            raise CommandError(f"Several keys start with {reference[:11]!r}; name one by its number from list_keys.")
+            raise CommandError(f"Several keys start with {reference[:11]!r}; use the number of one from list_keys.")
         return found[0]
 
     @property
@@ -68,5 +68,5 @@ class OperatorCommand(BaseCommand):
 
 
 def names(text: str) -> list[str]:
-    """A list as people type it: commas between, blanks around."""
+    """The items of a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]

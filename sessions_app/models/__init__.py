@@ -1,4 +1,4 @@
-"""Facts and constraints. Writing functions live in sessions_app.core."""
+"""Database tables and constraints. The functions that write them are in sessions_app.core."""
 
 from sessions_app.models.address import LONGEST_URI, Address
 from sessions_app.models.audit import AuditRecord

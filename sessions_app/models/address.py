@@ -1,4 +1,4 @@
-"""Addresses: what clients of AHP call a session."""
+"""Addresses: the URIs that AHP clients chose for sessions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LONGEST_URI = 1000
 
 
 class Address(models.Model):
-    """A URI that a client chose; it goes when what it names is deleted, and may be used again.
+    """A URI that a client chose. The row is deleted with its session, and the URI may be used again.
 
-    A session without a row has the URI that its agent and public id make.
+    The URI of a session without a row is made of its agent's name and its public id.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

@@ -1,4 +1,4 @@
-"""Audit: who did what to what, when, from where."""
+"""The audit log: who did what, when, to what and from where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class AuditRecord(models.Model):
-    """Written once, never changed; outlives what it speaks of, so it names it in words."""
+    """One audit record; never changed. It outlives the rows it is about, so it refers to them by name."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.SET_NULL, null=True, related_name="+")
     at = models.DateTimeField(auto_now_add=True, db_index=True)

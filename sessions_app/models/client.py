@@ -1,6 +1,6 @@
-"""Clients: who is connected, who takes part in a session, what they have dispatched.
+"""AHP clients: their connections, the sessions they are active in, and the actions they have dispatched.
 
-A client is named by itself, within its tenant.
+Clients choose their own ids, which are unique within a tenant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class SessionClient(models.Model):
-    """A client that takes part in a session and brings tools. ``left_at``: its grace has begun."""
+    """The active client of a session, with its tools. ``left_at``: it has left, and its grace period has begun."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="clients")
@@ -35,7 +35,7 @@ class SessionClient(models.Model):
 
 
 class ClientPresence(models.Model):
-    """A connection of a client; renewed by its process while it is open."""
+    """An open connection of a client; its process renews it periodically."""
 
     connection = models.CharField(max_length=64, primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -51,7 +51,7 @@ class ClientPresence(models.Model):
 
 
 class DispatchRecord(models.Model):
-    """An action that a client has dispatched, kept for a day. Written in the transaction that it causes."""
+    """A dispatched action, kept for a day to detect repetitions. Written in the transaction that it causes."""
 
     tenant_id = models.BigIntegerField()
     client = models.CharField(max_length=256)

@@ -1,4 +1,4 @@
-"""Compactions: what stands for the start of a history when the model is asked."""
+"""Compactions: summaries that replace the start of a history in model input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class Compaction(models.Model):
-    """Messages up to ``covers_through`` are represented by ``summary`` (null: by nothing). Never edited."""
+    """``summary`` replaces the messages up to ``covers_through`` (null: they are left out). Never changed."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")

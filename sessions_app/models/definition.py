@@ -1,4 +1,4 @@
-"""Resolved agent definitions, by digest: what a turn runs by, whatever file a newer process loaded."""
+"""Agent definitions, by digest: a turn uses the stored one, even if another agents file was loaded since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Due summaries: sessions whose older part should be summarised, or is being so."""
+"""The queue of sessions whose older part should be or is being summarised."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sessions_app.models.tenant import Tenant
 
 
 class DueSummary(models.Model):
-    """One row a session, gone when its summary is stored.
+    """At most one row per session, deleted when its summary is stored.
 
-    ``due``: a worker may take it of itself. ``worker`` is at it, if that one lives; ``rest_until``: the last attempt
-    failed, and nobody tries before.
+    ``due``: any worker may claim it. ``worker``: the worker that has claimed it, if it is alive. ``rest_until``: the last attempt
+    failed, and no worker tries again before.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

@@ -1,4 +1,4 @@
-"""Forms: questions that an agent asks its user in the middle of a turn."""
+"""Forms: questions of an agent to its user during a turn."""
 
 from __future__ import annotations
 

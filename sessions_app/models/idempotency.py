@@ -1,4 +1,4 @@
-"""Idempotency: what a client's key stood for the first time."""
+"""Idempotency records: the results of requests with an idempotency key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sessions_app.models.key import ApiKey
 
 
 class IdempotencyRecord(models.Model):
-    """The outcome of a request that was accepted, kept for a day. Written in the transaction it protects.
+    """The result of an accepted request, kept for a day. Written in the transaction that accepts the request.
 
-    ``digest`` tells whether the same key came with the same body; it is keyed, because bodies hold secrets.
-    What was accepted is named in words: the session alone, or a run of one of its turns.
+    ``digest`` shows whether a key was reused with another body; it is keyed, because bodies contain secrets. The result is the
+    public id of a session, and for a turn also its id and run.
     """
 
     api_key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""What waits for a session: messages of users, and changes that wait for the end of a turn."""
+"""The inbox of a session: pending messages of users, and model changes that wait for the end of a turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PendingKind(models.TextChoices):
 
 
 class PendingMessage(models.Model):
-    """A user's message that no model has got yet. ``message`` is JSON: text, attachments."""
+    """A user's message that was not sent to a model yet. ``message`` is JSON: text, attachments."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="pending_messages")
@@ -41,7 +41,7 @@ class PendingMessage(models.Model):
 
 
 class DeferredModel(models.Model):
-    """Another model that a client chose while a turn was under way. ``origin`` is JSON, for the event to come."""
+    """A model that a client selected during a turn. ``origin`` is JSON for the later event."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="deferred_models")

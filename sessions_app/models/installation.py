@@ -1,4 +1,4 @@
-"""Installation marks: what this database was set up with."""
+"""Marks in the database that processes compare with their settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class InstallationMark(models.Model):
-    """One named fact about the installation, such as a canary sealed under its key ring (core.records.database_checks)."""
+    """A named value, such as a text that was encrypted with the key ring (core.records.database_checks)."""
 
     name = models.CharField(max_length=64, primary_key=True)
     value = models.TextField()

@@ -1,7 +1,6 @@
-"""The journal's tables. Touched by sessions_app.core.log.journal alone.
+"""The journal's tables. Only sessions_app.core.log.journal uses them.
 
-They refer to tenants and sessions by bare numbers: a foreign key's lock on the parent row would
-take the journal's locks in the wrong order.
+They refer to tenants and sessions without foreign keys, which would lock the parent rows in the wrong order.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from django.db.models.functions import Now
 
 
 class TenantCounter(models.Model):
-    """A tenant's last number, the era it was given in, and how many sessions there are."""
+    """A tenant's last event number, the database's era at that event, and the number of the tenant's sessions."""
 
     tenant_id = models.BigIntegerField(primary_key=True)
     seq = models.BigIntegerField(default=0)
@@ -23,7 +22,7 @@ class TenantCounter(models.Model):
 
 
 class SessionTail(models.Model):
-    """A session's last number, the one before, and the highest fence. A tenant's own tail is ``-tenant_id``."""
+    """A session's last two event numbers and its highest fence. A tenant's own tail has the id ``-tenant_id``."""
 
     session_id = models.BigIntegerField(primary_key=True)
     seq = models.BigIntegerField(default=0)
@@ -35,7 +34,7 @@ class SessionTail(models.Model):
 
 
 class Event(models.Model):
-    """Something that happened, numbered. ``data`` is JSON text, ready to send."""
+    """A stored event. ``data`` is JSON text, ready to send."""
 
     pk = models.CompositePrimaryKey("tenant_id", "seq")
     tenant_id = models.BigIntegerField()
@@ -59,7 +58,7 @@ class Event(models.Model):
 
 
 class JournalGap(models.Model):
-    """Numbers that were shown and lost in a crash of the database: ``after`` < number <= ``upto``."""
+    """Event numbers that were sent to clients and lost in a database crash: ``after`` < number <= ``upto``."""
 
     tenant_id = models.BigIntegerField(db_index=True)
     after = models.BigIntegerField()
@@ -70,7 +69,7 @@ class JournalGap(models.Model):
 
 
 class Pruned(models.Model):
-    """Events of a session up to ``through`` may be missing: a reader from below has to be told."""
+    """Events of a session up to ``through`` may be deleted: readers from an earlier position get an error."""
 
     session_id = models.BigIntegerField(primary_key=True)
     through = models.BigIntegerField()

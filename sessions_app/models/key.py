@@ -1,4 +1,4 @@
-"""API keys: stored as a hash, found by it, shown once."""
+"""API keys, stored as hashes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class ApiKey(Limited):
-    """A key of one tenant. The key itself is 32 random bytes and is nowhere; this is its SHA-256."""
+    """A key of one tenant. The key itself (32 random bytes) is not stored, only its SHA-256."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="keys")
     name = models.CharField(max_length=200)

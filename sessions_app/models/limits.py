@@ -1,4 +1,4 @@
-"""Limits: how much a tenant or a key may use."""
+"""The limit columns of tenants and keys."""
 
 from __future__ import annotations
 

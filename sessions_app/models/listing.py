@@ -1,4 +1,4 @@
-"""Listings: which agents the tenants' roots show, whatever file a process has loaded."""
+"""Listings of agents: the same for all processes, even if they have loaded different agents files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class AgentListing(models.Model):
-    """What clients are shown of an operator's agents, by digest. The one published last is in force."""
+    """The public parts of the operator's agents, by digest. Clients are shown the listing that was published last."""
 
     digest = models.CharField(max_length=64, unique=True)
     document = models.TextField(help_text="JSON list of what is shown of each agent, in the operator's order.")
@@ -20,7 +20,7 @@ class AgentListing(models.Model):
 
 
 class ShownListing(models.Model):
-    """What one tenant's root shows. Changed only together with the event that says so."""
+    """The listing that one tenant is shown. Changed only together with the event about the change."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+")
     listing = models.ForeignKey(AgentListing, on_delete=models.PROTECT, db_index=False, related_name="+")

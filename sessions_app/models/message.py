@@ -1,4 +1,4 @@
-"""Messages: the lines of a history, exact as they came."""
+"""The messages of a session's history, stored exactly as received."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Origin(models.TextChoices):
 
 
 class Message(models.Model):
-    """One line. ``content`` is JSON text; ``provider_data`` goes back to the provider and to nobody else."""
+    """One message. ``content`` is JSON text. ``provider_data`` is sent only to the provider it came from."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="messages")

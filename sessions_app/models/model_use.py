@@ -1,7 +1,7 @@
-"""Model use: what each session's model calls took, by the day, and what they cost.
+"""Model use: token counts and costs of each session's model calls, per day.
 
-Bare numbers and names, no foreign keys: what was used stays a fact when its session, its key and its agent
-are gone. A row is one session's, so nobody waits for another's.
+There are no foreign keys, because rows stay when the session, key or agent is deleted. Each row belongs to one session, so
+sessions do not wait for each other's row locks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class ModelUsePurpose(models.TextChoices):
 
 
 class ModelUse(models.Model):
-    """All calls of one model on one day, for one session, asked for by one key."""
+    """All calls of one model on one day for one session, requested by one key."""
 
     tenant_id = models.BigIntegerField()
     day = models.DateField(help_text="In UTC.")

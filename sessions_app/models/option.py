@@ -1,4 +1,4 @@
-"""Option values a client has set, one row a value; secret ones sealed."""
+"""A session's option values, one row per value; secrets are encrypted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class OptionValue(models.Model):
-    """What a client set for one option. Exactly one of ``value`` and ``sealed`` is there."""
+    """The value that a client has set for one option. Exactly one of ``value`` and ``sealed`` is set."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="option_values")

@@ -1,4 +1,4 @@
-"""Presence: which processes are alive, by the database's clock."""
+"""Heartbeats of workers, by the database's clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class WorkerPresence(models.Model):
-    """A worker process; renewed while it lives, removed when it stops or long after it died."""
+    """A worker process. It renews its row while it is alive; the row is deleted when it stops, or long after a crash."""
 
     worker = models.CharField(max_length=64, primary_key=True)
     host = models.CharField(max_length=200)

@@ -1,4 +1,4 @@
-"""Sessions: one conversation with one agent."""
+"""Sessions: conversations with an agent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sessions_app.models.tenant import Tenant
 
 
 class LiveSessions(models.Manager["Session"]):
-    """The default: deleted sessions are in no query that does not ask for them."""
+    """The default manager, which leaves out deleted sessions."""
 
     def get_queryset(self) -> models.QuerySet[Session]:
         return super().get_queryset().filter(deleted_at=None)
 
 
 class Session(models.Model):
-    """One conversation. JSON columns are text, because clients compare the order of keys."""
+    """One conversation with one agent. JSON columns are text, because the order of members must be kept."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sessions")
     public_id = models.CharField(max_length=64, unique=True)

@@ -1,4 +1,4 @@
-"""Tenants: the walls between those whom this server serves."""
+"""Tenants: the isolated customers of a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sessions_app.models.limits import Limited
 
 
 class Tenant(Limited):
-    """One customer of the server; every row of theirs carries it."""
+    """One customer of the server. Every row of its data refers to it."""
 
     slug = models.CharField(
         max_length=63, unique=True, validators=[RegexValidator(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", "a-z, 0-9 and inner hyphens")]

@@ -1,4 +1,4 @@
-"""Tool calls: the state of each until it is final. Changed by conditional update alone."""
+"""Tool calls and their states. A state changes only by a conditional update."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class CallRunner(models.TextChoices):
 
 
 class ToolCall(models.Model):
-    """One call. ``turn`` is null while the call comes from a seed that nobody has answered yet.
+    """One tool call. ``turn`` is null for a call of a seed that was not answered yet.
 
-    ``result`` is JSON text: what the tool's message says (or will say, if a client answered while
-    the turn was running). ``stored`` is true once that message is in the history.
+    ``result`` is JSON text: the content of the tool's message (or of the later message, if a client answered while the turn
+    was running). ``stored`` is true when that message is in the history.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

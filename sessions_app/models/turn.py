@@ -1,4 +1,4 @@
-"""Turns: from a user message until the agent is done with it. The table is also the queue."""
+"""Turns: from a user message until the agent's work on it is done. The table is also the queue."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
 TURN_FORMAT = 2
-"""The newest way of storing a turn that this code knows. A worker leaves newer ones to newer workers.
+"""The newest turn format that this code knows. Workers leave turns with a newer format to newer workers.
 
-2: its agent's definition says what the first could not (``agents_app.spec.FIELDS_SINCE``)."""
+2: the agent's definition uses fields that format 1 does not have (``agents_app.spec.FIELDS_SINCE``)."""
 
 
 class TurnState(models.TextChoices):
@@ -30,9 +30,9 @@ LIVE_STATES = (TurnState.QUEUED, TurnState.RUNNING, TurnState.WAITING)
 class Turn(models.Model):
     """One turn.
 
-    ``run`` counts its stretches (the first request is 1, each answer that wakes it adds one);
-    ``fence`` makes a run's writes valid: a write whose fence is not the row's is refused.
-    ``parts`` is what was said in stream order; a call's part only refers to its ToolCall row.
+    ``run``: the number of the current run (the first request is 1, each answer that resumes the turn adds one).
+    ``fence``: a run's writes with another fence than the row's are refused. ``parts``: the output in stream order; a call's
+    part only refers to its ToolCall row.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

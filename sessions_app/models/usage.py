@@ -1,7 +1,7 @@
-"""Usage: what tenants and keys have used, as entries and as the sums of older entries.
+"""The usage of tenants and keys: recent entries, and totals of older entries.
 
-Tenants and keys are bare numbers: a foreign key's lock on the parent row would be one more lock that a
-worker's flush takes, and what was used is a fact even when its key is gone. Key 0 is nobody's.
+There are no foreign keys: their locks on parent rows would slow down a worker's flush, and usage stays when its key is
+deleted. Key 0 means no key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import date
 from django.db import models
 
 STANDING = date(1970, 1, 1)
-"""The day of what is counted over all time."""
+"""The day of usage that is counted over all time."""
 
 
 class Measure(models.TextChoices):
@@ -19,11 +19,11 @@ class Measure(models.TextChoices):
     BYTES = "bytes"
     TOKENS = "tokens"
     OF_SESSION = "session", "bytes of one session"
-    """In place of a key these rows have the session's number."""
+    """These rows have the session's number in ``key_id``."""
 
 
 class UsageEntry(models.Model):
-    """One change, written in the transaction that makes it. Entries are inserted and folded away, never updated."""
+    """One change of usage, written in the transaction of the change. Entries are inserted and added to totals, never updated."""
 
     tenant_id = models.BigIntegerField(db_index=True)
     key_id = models.BigIntegerField(default=0)
@@ -36,7 +36,7 @@ class UsageEntry(models.Model):
 
 
 class UsageTotal(models.Model):
-    """The sum of the entries that were folded. What was used is this and the entries still there."""
+    """The sum of entries that were deleted. The usage is this total plus the remaining entries."""
 
     tenant_id = models.BigIntegerField()
     key_id = models.BigIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Filters for the transcript: times, lengths and numbers as people read them."""
+"""Template filters for the transcript: times, durations and numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def moment(at: datetime | None) -> str | SafeString:
 
 @register.filter
 def clock(at: datetime) -> SafeString:
-    """The time of day to the millisecond; the date stands at the message."""
+    """The time of day in milliseconds; the message shows the date."""
     return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
 
 
@@ -41,7 +41,7 @@ def length_of(took: timedelta) -> str:
 
 @register.filter
 def grouped(number: int) -> str:
-    """Thousands apart, by a narrow space."""
+    """A number with narrow spaces between thousands."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 

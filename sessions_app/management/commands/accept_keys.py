@@ -1,4 +1,4 @@
-"""accept_keys: takes this process's sealing keys or secret key for the database's own."""
+"""accept_keys: lets a database start with a key ring or a secret key that it was not used with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sessions_app.management.operator import OperatorCommand
 
 class Command(OperatorCommand):
     help = (
-        "Makes a database start with keys that it was not used with. For keys that are lost, and for a secret key that is changed"
-        " on purpose; to replace a sealing key that you have, see reseal_secrets."
+        "Accepts a key ring or a secret key that this database was not used with: for lost keys, and for a secret key that is"
+        " changed on purpose. To replace a key of the ring that you still have, see reseal_secrets."
     )
     examples = """
 accept_keys --secret-key
@@ -24,17 +24,17 @@ accept_keys --key-ring
         parser.add_argument(
             "--key-ring",
             action="store_true",
-            help="the former AGENTHOST_KEY_RING is lost: secrets sealed under it stay unreadable, and turns that need them fail",
+            help="the previous AGENTHOST_KEY_RING is lost: secrets sealed with it stay unreadable, and turns that need them fail",
         )
         parser.add_argument(
             "--secret-key",
             action="store_true",
-            help="AGENTHOST_SECRET_KEY is changed: users of the admin sign in again; clients' positions and cursors are refused",
+            help="AGENTHOST_SECRET_KEY was changed: admin users must sign in again; clients' positions and cursors are refused",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         chosen = {name: options[name] for name in ("key_ring", "secret_key")}
         if not any(chosen.values()):
-            raise CommandError("Say which: --key-ring, --secret-key, or both.")
+            raise CommandError("Give --key-ring, --secret-key, or both.")
         database_checks.accept(**chosen, actor=self.actor, address=self.address)
         self.explain("Accepted. Restart every process with the same keys.")

@@ -1,4 +1,4 @@
-"""``ahp_tail``: a session live in a terminal."""
+"""ahp_tail: prints a session live in a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("url", help="of the host, such as ws://127.0.0.1:8000/ahp")
+        parser.add_argument("url", help="the host's URL, such as ws://127.0.0.1:8000/ahp")
         parser.add_argument("session", help="the session's URI, such as echo:/sess_…")
         parser.add_argument("--once", action="store_true", help="print the session so far and end with the running turn")
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         except InvalidStatus as error:
             raise CommandError(f"the host refused the connection: {error.response.status_code}") from None
         except (OSError, WebSocketException) as error:
-            raise CommandError(f"no connection to {options['url']}: {error}") from None
+            raise CommandError(f"cannot connect to {options['url']}: {error}") from None
         except RPCError as error:
             raise CommandError(f"{options['session']}: {error.message}") from None
         except KeyboardInterrupt:

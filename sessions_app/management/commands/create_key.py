@@ -14,7 +14,7 @@ from sessions_app.management.operator import OperatorCommand, names
 
 
 class Command(OperatorCommand):
-    help = "Issues an API key for a tenant. The key is the last line of stdout and is shown this once: it is stored as a hash."
+    help = "Issues an API key for a tenant. The key is the last line of stdout and is shown only once: only its hash is stored."
     examples = """
 create_key acme --name backend
 create_key acme --name dashboard --scopes meta:read,sessions:read --expires 30d
@@ -23,12 +23,12 @@ create_key acme --name ci --agents demo --expires 12h | tail -n 1
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tenant", metavar="TENANT", help="the tenant's slug")
-        parser.add_argument("--name", required=True, metavar="N", help="what the key is for; shown in lists")
+        parser.add_argument("--name", required=True, metavar="N", help="the purpose of the key, shown in lists")
         parser.add_argument(
-            "--scopes", default="*", metavar="a,b", help=f"what it may do, of {', '.join(SCOPES)} (default: *, everything)"
+            "--scopes", default="*", metavar="a,b", help=f"the key's scopes, from {', '.join(SCOPES)} (default: *, everything)"
         )
         parser.add_argument(
-            "--expires", type=duration, metavar="30d", help="when it ends: a number and s, m, h, d or w (default: never)"
+            "--expires", type=duration, metavar="30d", help="its lifetime: a number and s, m, h, d or w (default: unlimited)"
         )
         parser.add_argument("--agents", metavar="a,b", help="the agents it may use (default: all that the tenant may use)")
 
@@ -47,5 +47,5 @@ create_key acme --name ci --agents demo --expires 12h | tail -n 1
             f"Issued a key for {tenant.slug}; scopes: {', '.join(keys.shown_scopes(issued.key))}. It is not shown again."
         )
         if tenant.suspended_at is not None:
-            self.explain(f"The tenant {tenant.slug} is suspended: the key is refused until it is resumed.")
+            self.explain(f"The tenant {tenant.slug} is suspended: the key is refused until the tenant is resumed.")
         self.stdout.write(issued.raw)

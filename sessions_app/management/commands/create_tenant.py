@@ -1,4 +1,4 @@
-"""create_tenant: makes a tenant."""
+"""create_tenant: creates a tenant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions_app.management.operator import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Makes a tenant: a customer of this server, walled off from every other. Running it again changes nothing."
+    help = "Creates a tenant: a customer of this server, isolated from all others. Running it again changes nothing."
     examples = """
 create_tenant acme
 create_tenant acme --title "Acme Ltd."
@@ -19,15 +19,15 @@ create_tenant acme --title "Acme Ltd."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", metavar="SLUG", help="its name in commands and lists: a-z, 0-9 and inner hyphens")
-        parser.add_argument("--title", default="", metavar="T", help="its name for people")
+        parser.add_argument("--title", default="", metavar="T", help="its display name")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         slug, title = options["slug"], options["title"]
         tenant, created = tenants.create(slug, title, actor=self.actor, address=self.address)
         if created:
-            self.explain(f"Made the tenant {slug}. Next: python manage.py create_key {slug} --name NAME")
+            self.explain(f"Created the tenant {slug}. Next: python manage.py create_key {slug} --name NAME")
         elif title and tenant.title != title:
-            self.explain(f"The tenant {slug} is there already, and keeps its title {tenant.title!r}; the admin can change it.")
+            self.explain(f"The tenant {slug} exists already and keeps its title {tenant.title!r}; change it in the admin.")
         else:
-            self.explain(f"The tenant {slug} is there already.")
+            self.explain(f"The tenant {slug} exists already.")
         self.stdout.write(tenant.slug)

@@ -1,4 +1,4 @@
-"""export_usage: writes what models were used for, and what that cost, as CSV."""
+"""export_usage: writes the use and cost of models as CSV."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SUMS = ("calls", "input_tokens", "output_tokens", "cache_read_tokens", "cost", 
 class Command(OperatorCommand):
     help = (
         "Writes the use of models as CSV: calls, tokens and cost by day, tenant, session, key, agent, model and purpose."
-        " Cost is in the unit of the agents file's prices, by the price of the day it was used; tokens used while no price"
-        " was known are counted apart."
+        " Costs are in the unit of the agents file's prices at the time of use; tokens of models without a price are counted"
+        " separately."
     )
     examples = """
 export_usage > usage.csv
@@ -29,16 +29,16 @@ export_usage --tenant acme --from 2026-11-01 --to 2026-11-30 --by key,agent --ou
 """
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--tenant", metavar="TENANT", help="only this tenant (its name in commands)")
+        parser.add_argument("--tenant", metavar="TENANT", help="only this tenant (its slug)")
         parser.add_argument("--from", dest="first", metavar="DAY", type=_day, help="the first day, in UTC (2026-11-01)")
-        parser.add_argument("--to", dest="last", metavar="DAY", type=_day, help="the last day, included")
+        parser.add_argument("--to", dest="last", metavar="DAY", type=_day, help="the last day, inclusive")
         parser.add_argument(
             "--by",
             metavar="GROUPS",
             default="day,tenant,session,key,agent,model,purpose",
-            help=f"what to sum by, with commas: {', '.join(GROUPINGS)} (default: all of them)",
+            help=f"the columns to sum by, separated by commas: {', '.join(GROUPINGS)} (default: all of them)",
         )
-        parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+        parser.add_argument("--output", metavar="FILE", help="the output file (default: standard output)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         by = _groups(options["by"])
@@ -51,14 +51,14 @@ export_usage --tenant acme --from 2026-11-01 --to 2026-11-30 --by key,agent --ou
             written = _write(cast("TextIO", self.stdout), by, lines)
         else:
             written = self._to_file(Path(options["output"]), by, lines)
-        self.explain(f"{written} lines" if written else "Nothing was used in this time.")
+        self.explain(f"{written} lines" if written else "No model was used in this period.")
 
     def _to_file(self, path: Path, by: tuple[Grouping, ...], lines: Iterable[Line]) -> int:
         try:
             with path.open("w", encoding="utf-8", newline="") as file:
                 return _write(file, by, lines)
         except OSError as error:
-            raise CommandError(f"{path} cannot be written: {error.strerror}") from error
+            raise CommandError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _write(file: TextIO, by: tuple[Grouping, ...], lines: Iterable[Line]) -> int:
@@ -75,7 +75,7 @@ def _write(file: TextIO, by: tuple[Grouping, ...], lines: Iterable[Line]) -> int
 
 
 def _day(text: str) -> date:
-    # argparse shows the text and the option's name with it.
+    # argparse adds the text and the option's name to the error.
     return date.fromisoformat(text)
 
 

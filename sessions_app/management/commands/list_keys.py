@@ -1,4 +1,4 @@
-"""list_keys: shows API keys, without the keys."""
+"""list_keys: lists API keys by their prefixes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _COLUMNS = ("NUMBER", "KEY", "TENANT", "NAME", "STATE", "SCOPES", "AGENTS", "EXP
 
 
 class Command(OperatorCommand):
-    help = "Lists API keys: their first letters, rights and state. The keys themselves are nowhere."
+    help = "Lists API keys: their first characters, rights and states. The keys themselves are not stored."
     examples = """
 list_keys
 list_keys acme --all
 """
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tenant", nargs="?", metavar="TENANT", help="only this tenant's")
-        parser.add_argument("--all", action="store_true", help="also revoked and expired ones")
+        parser.add_argument("tenant", nargs="?", metavar="TENANT", help="only the keys of this tenant (its slug)")
+        parser.add_argument("--all", action="store_true", help="include revoked and expired keys")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         rows = ApiKey.objects.select_related("tenant").order_by("tenant__slug", "id")

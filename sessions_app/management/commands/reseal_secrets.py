@@ -1,4 +1,4 @@
-"""Seal stored secrets anew under the newest key of the key ring."""
+"""reseal_secrets: encrypts stored secrets with the newest key of the key ring."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BATCH = 1000
 
 class Command(BaseCommand):
     help = (
-        "Seals every stored secret that an older key of AGENTHOST_KEY_RING sealed with the newest one."
-        " To rotate: put a new key in front of the ring, restart everything, run this, then drop the old key."
-        " Safe to interrupt and to run again while the server works."
+        "Encrypts every stored secret with the newest key of AGENTHOST_KEY_RING."
+        " To rotate: put a new key in front of the ring, restart all processes, run this, then remove the old key."
+        " It can be interrupted and run again while the server is running."
     )
 
     def handle(self, *args: Any, **given: Any) -> None:  # noqa: ARG002 - Django's signature
@@ -28,13 +28,13 @@ class Command(BaseCommand):
             if not done:
                 break
             total += done
-            self.stderr.write(f"{total} sealed anew …")
-        # Last, so that the old key is asked for until everything is sealed under the new one.
+            self.stderr.write(f"{total} resealed …")
+        # Last, so that the old key stays required until everything is sealed with the new one.
         database_checks.reseal()
-        self.stdout.write(f"{total} values were sealed anew.")
+        self.stdout.write(f"{total} values were resealed.")
         if lost := lost + lost_options:
             raise CommandError(
-                f"{lost} values stay as they are: no key of AGENTHOST_KEY_RING opens them. If their key is not lost, add it"
+                f"{lost} values were not changed: no key of AGENTHOST_KEY_RING decrypts them. If their key is not lost, add it"
                 " to the end of the ring and run this again."
             )
-        self.stdout.write("All are under the newest key now.")
+        self.stdout.write("All values are sealed with the newest key.")

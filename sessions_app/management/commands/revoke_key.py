@@ -1,4 +1,4 @@
-"""revoke_key: ends an API key at once."""
+"""revoke_key: revokes an API key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sessions_app.management.operator import OperatorCommand
 
 class Command(OperatorCommand):
     help = (
-        "Revokes an API key: from now on it is refused, its streams end and the runs it began are stopped. "
-        "This cannot be undone; to exchange a key use rotate_key."
+        "Revokes an API key: it is refused from now on, its streams are closed and its runs are stopped. "
+        "This cannot be undone; to replace a key use rotate_key."
     )
     examples = """
 revoke_key ah_3fK2x9Qa
@@ -21,7 +21,7 @@ revoke_key 17
 """
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("key", metavar="KEY", help="its first 11 letters, or its number; list_keys shows both")
+        parser.add_argument("key", metavar="KEY", help="its first 11 characters or its number; list_keys shows both")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         key = self.key(options["key"])
@@ -29,6 +29,6 @@ revoke_key 17
         if refusal.changed:
             self.explain(f"Revoked the key {key.prefix}… ({key.name}) of {key.tenant.slug}.")
         else:
-            self.explain(f"The key {key.prefix}… ({key.name}) of {key.tenant.slug} was revoked before.")
+            self.explain(f"The key {key.prefix}… ({key.name}) of {key.tenant.slug} was revoked already.")
         if refusal.remark:
             self.explain(refusal.remark)

@@ -1,4 +1,4 @@
-"""show_usage: shows what a tenant uses and may use."""
+"""show_usage: shows the usage and limits of a tenant."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sessions_app.models import ApiKey
 
 
 class Command(OperatorCommand):
-    help = "Shows what a tenant uses now, and its limits; with --keys also what each of its keys uses."
+    help = "Shows the current usage and limits of a tenant, with --keys also those of its keys."
     examples = """
 show_usage acme
 show_usage acme --keys
 """
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tenant", metavar="TENANT", help="its name in commands")
-        parser.add_argument("--keys", action="store_true", help="also each key that is not revoked")
+        parser.add_argument("tenant", metavar="TENANT", help="the tenant's slug")
+        parser.add_argument("--keys", action="store_true", help="include each key that is not revoked")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         tenant = self.tenant(options["tenant"])
-        rows = [("WHOSE", "WHAT", "USED", "AT MOST"), *(_line(tenant.slug, use) for use in quotas.usage(tenant))]
+        rows = [("OWNER", "QUOTA", "USED", "LIMIT"), *(_line(tenant.slug, use) for use in quotas.usage(tenant))]
         if options["keys"]:
             for key in ApiKey.objects.filter(tenant=tenant, revoked_at=None).order_by("pk"):
                 rows += [_line(f"{key.prefix}…", use) for use in quotas.usage(tenant, key)]
@@ -33,12 +33,12 @@ show_usage acme --keys
         for row in rows:
             self.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         days = tenant.session_retention_days
-        self.explain(f"Sessions are kept {'for ever' if days is None else f'until unused for {days} days'}.")
+        self.explain(f"Sessions are kept {'forever' if days is None else f'until unused for {days} days'}.")
 
 
-def _line(whose: str, use: Use) -> tuple[str, str, str, str]:
+def _line(owner: str, use: Use) -> tuple[str, str, str, str]:
     return (
-        whose,
+        owner,
         use.title,
         "-" if use.used is None else str(use.used),
         "no limit" if use.limit is None else str(use.limit),

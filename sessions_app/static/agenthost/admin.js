@@ -1,4 +1,4 @@
-// Copy buttons, folding, and leaving a page that must not be loaded again. Everything works without it.
+// Copy buttons, folding, and replacing the address of a page that must not be reloaded. Everything works without it.
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -12,7 +12,7 @@ document.addEventListener("DOMContentLoaded", () => {
         await navigator.clipboard.writeText(text);
         button.textContent = "Copied";
       } catch {
-        // Without TLS a browser keeps the clipboard to itself: select the text, so that Ctrl-C is enough.
+        // Without TLS browsers do not allow writing to the clipboard: select the text, so that Ctrl-C is enough.
         if ("select" in source) source.select();
         else window.getSelection().selectAllChildren(source);
         button.textContent = "Press Ctrl-C";
@@ -34,7 +34,7 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
 
-  // This page answered a POST. Loading it again would issue another key, so the address becomes the list's.
+  // This page is the response to a POST. Reloading it would issue another key, so its address becomes that of the list.
   const leaving = document.querySelector("[data-leave-for]");
   if (leaving) history.replaceState(null, "", leaving.dataset.leaveFor);
 });

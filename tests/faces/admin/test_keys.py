@@ -129,7 +129,7 @@ def test_many_keys_are_revoked_after_being_asked(eve: Client, acme: Tenant) -> N
 
 def test_a_rotation_shows_the_new_key_and_says_when_the_old_one_ends(eve: Client, acme: Tenant) -> None:
     old = make_key(acme)
-    assert "The old key ends" in html(eve.get(url("apikey", "rotate", old.key)))
+    assert "The old key expires" in html(eve.get(url("apikey", "rotate", old.key)))
     page = html(eve.post(url("apikey", "rotate", old.key), {"overlap": "1h"}))
     new = key_on(page)
     assert keys.authenticate(new).key != keys.authenticate(old.raw).key
@@ -202,7 +202,7 @@ def test_names_are_shown_as_text(eve: Client, acme: Tenant) -> None:
 
 def test_a_key_is_issued_with_limits_and_they_can_be_changed(eve: Client, acme: Tenant) -> None:
     page = html(eve.get(url("apikey", "add")))
-    assert "Empty: only the tenant&#x27;s limit." in page
+    assert "Empty: only the tenant&#x27;s limit applies." in page
     caller = keys.authenticate(key_on(html(eve.post(url("apikey", "add"), wish(acme, max_sessions="3")))))
     assert (caller.key_limits.sessions, caller.key_limits.turns_at_once) == (3, None)
     key = ApiKey.objects.get()

@@ -189,7 +189,7 @@ def test_calls_say_what_they_wait_for_and_why_they_were_denied(eve: Client, acme
     call(session, turn, "gone", "gone", failed=True, result='"Tool execution failed: no luck"')
     page = transcript(eve, session)
     for text in (
-        "waits for a permission",
+        "waits for permission",
         "waits for the client&#x27;s result",
         "never do that",
         "Tool call denied",
@@ -211,12 +211,14 @@ def test_the_times_of_a_call_are_shown_in_the_order_in_which_they_were(eve: Clie
     call(session, turn, "kept", "kept", **{**looked_at, "state": CallState.DENIED})
     page = re.sub(r"<[^>]*>", "", transcript(eve, session))
     shown = [
-        re.findall(r"[\d:.]+ ([a-z ]+?)(?= →| (?:ours|theirs|kept))", line) for line in page.splitlines() if " asked →" in line
+        re.findall(r"[\d:.]+ ([a-z ]+?)(?= →| (?:ours|theirs|kept))", line)
+        for line in page.splitlines()
+        if " requested →" in line
     ]
     assert shown == [
-        ["asked", "decided", "begun", "finished"],
-        ["asked", "finished", "result released"],
-        ["asked", "finished", "result withheld"],
+        ["requested", "decided", "started", "finished"],
+        ["requested", "finished", "result released"],
+        ["requested", "finished", "result withheld"],
     ]
 
 
@@ -240,13 +242,13 @@ def test_an_ended_turn_says_how_it_ended(eve: Client, acme: Tenant) -> None:
         say(session, "user", "hello", make_turn(session, TurnState.ERROR, **given))
     page = transcript(eve, session)
     for text in (
-        "openai-chat: not available (status 429, rate_limit_exceeded); nothing had arrived yet; asked 3 times;"
-        " it wants to be asked again after 20 s.",
-        "anthropic: the answer broke off or could not be read; part of the message had arrived; asked 1 time.",
+        "openai-chat: not available (status 429, rate_limit_exceeded); before any output; 3 attempts;"
+        " the provider asks to retry after 20 s.",
+        "anthropic: the response ended early or could not be parsed; after part of the output; 1 attempt.",
         "The server failed with KeyError",
     ):
         assert text in page, text
-    for text in ("provider_unavailable", "taken over 1 time", "connection was closed", "token limit", "is going on"):
+    for text in ("provider_unavailable", "taken over 1 time", "connection was closed", "token limit", "is running"):
         assert text in page, text
 
 
@@ -333,8 +335,8 @@ def test_a_long_conversation_comes_in_pages_and_a_turn_may_span_them(eve: Client
     assert "line 100." in first
     assert "line 101." not in first
     assert "line 250." in last
-    assert "goes on from the page before" in last
-    assert "goes on from the page before" not in first
+    assert "continued from the previous page" in last
+    assert "continued from the previous page" not in first
     assert "Page 3 of 3" in transcript(eve, session, page=99)
     assert "Page 1 of 3" in transcript(eve, session, page="x")
 
@@ -360,7 +362,7 @@ def test_a_very_long_text_is_cut_and_shown_whole_when_asked_for(eve: Client, acm
     say(session, "user", "b" * 300_000 + "the end")
     page = transcript(eve, session)
     assert "the end" not in page
-    assert "more letters" in page
+    assert "more characters" in page
     assert "too long to show here" in page
     assert "the end" in transcript(eve, session, message=1)
     whole = transcript(eve, session, message=2)
@@ -386,7 +388,7 @@ def test_cut_messages_closing_notes_and_compactions_are_marked(eve: Client, acme
     say(session, "tool", "closed", turn, tool_call_id="x", origin=Origin.NOTE)
     Compaction.objects.create(tenant=acme, session=session, covers_through=1, created_at=START)
     page = transcript(eve, session)
-    for text in ("cut away", "closing note", "the model no longer gets what is above"):
+    for text in ("truncated", "closing note", "the model no longer gets the messages above"):
         assert text in page, text
 
 
@@ -396,7 +398,7 @@ def test_a_summary_is_shown_where_it_stands(eve: Client, acme: Tenant) -> None:
     summary = "Summary of the conversation so far:\n\n<b>Ropes</b>"
     Compaction.objects.create(tenant=acme, session=session, covers_through=1, summary=summary, created_at=START)
     page = transcript(eve, session)
-    assert "no longer gets what is above, but this" in page
+    assert "no longer gets the messages above, but this summary" in page
     assert "so far:<br><br>&lt;b&gt;Ropes&lt;/b&gt;" in page
 
 
@@ -435,4 +437,4 @@ def test_who_may_not_see_sessions_reads_none(acme: Tenant, reader: Client) -> No
 
 
 def test_a_session_without_a_word_can_be_read_too(eve: Client, acme: Tenant) -> None:
-    assert "Nothing has been said yet." in transcript(eve, make_session(acme))
+    assert "There are no messages yet." in transcript(eve, make_session(acme))

@@ -109,14 +109,14 @@ def test_the_overview_carries_the_houses_name_and_style(eve: Client) -> None:
 def test_limits_and_retention_are_set_and_what_is_used_is_shown(eve: Client, acme: Tenant) -> None:
     page = html(eve.get(url("tenant", "change", acme)))
     assert "Turns that wait for their client do not count. Empty: no limit." in page
-    assert "In use" in page
+    assert "Usage" in page
     given = {"title": "", "max_sessions": "7", "max_turns_at_once": "0", "session_retention_days": "30"}
     eve.post(url("tenant", "change", acme), given)
     acme.refresh_from_db()
     assert (acme.max_sessions, acme.max_turns_at_once, acme.max_stored_bytes, acme.session_retention_days) == (7, 0, None, 30)
     assert "<td>sessions</td><td>0</td><td>7</td>" in html(eve.get(url("tenant", "change", acme)))
     row = AuditRecord.objects.get(action="tenant_changed", actor="admin:eve")
-    assert row.detail == "turns_at_once none -> 0; sessions none -> 7; retention for ever -> 30 days"
+    assert row.detail == "turns_at_once none -> 0; sessions none -> 7; retention forever -> 30 days"
 
 
 @pytest.mark.parametrize("given", [{"max_sessions": "-1"}, {"session_retention_days": "0"}, {"max_stored_bytes": "many"}])

@@ -120,7 +120,7 @@ def test_a_key_is_revoked_by_its_start_its_number_or_itself(acme: Tenant, by: st
     with pytest.raises(NotAuthenticated):
         keys.authenticate(issued.raw)
     assert keys.authenticate(other.raw).tenant == acme.pk
-    assert "before" in run("revoke_key", reference)[1]
+    assert "revoked already" in run("revoke_key", reference)[1]
 
 
 @pytest.mark.parametrize("reference", ["ah_nothing", "4711", "9" * 40, "", "ah_nothing%", "²"])
@@ -141,7 +141,7 @@ def test_a_refusal_does_not_repeat_a_whole_key(acme: Tenant) -> None:
 def test_two_keys_with_the_same_start_have_to_be_told_apart_by_number(acme: Tenant) -> None:
     first, second = issue(acme), issue(acme)
     ApiKey.objects.filter(pk=second.key.pk).update(prefix=first.key.prefix)
-    with pytest.raises(CommandError, match="by its number"):
+    with pytest.raises(CommandError, match="use the number"):
         run("revoke_key", first.key.prefix)
 
 
@@ -223,8 +223,8 @@ def test_show_usage_shows_what_is_used_and_what_may_be(acme: Tenant) -> None:
     table = [re.split(r" {2,}", line) for line in out.splitlines()]
     shown = {what: numbers for _, what, *numbers in table}
     assert shown["sessions"] == ["0", "3"]
-    assert shown["turns at once"] == ["0", "no limit"]
-    assert shown["bytes a request"] == ["-", "1000"]
+    assert shown["concurrent turns"] == ["0", "no limit"]
+    assert shown["bytes per request"] == ["-", "1000"]
     assert "until unused for 30 days" in said
     out, _ = run("show_usage", "acme", "--keys")
     assert any(line.startswith(key.prefix) and "tokens today" in line and line.endswith(" 5") for line in out.splitlines())
@@ -285,7 +285,7 @@ def test_export_usage_sums_by_what_was_asked_for_within_days_and_a_tenant(acme: 
         (["--from", "2026-11-02", "--to", "2026-11-01"], "is after"),
         (["--from", "yesterday"], "yesterday"),
         (["--tenant", "nobody"], "no tenant"),
-        (["--output", "/nowhere/at/all.csv"], "cannot be written"),
+        (["--output", "/nowhere/at/all.csv"], "cannot write"),
     ],
 )
 def test_export_usage_says_what_is_wrong_with_what_it_was_given(words: list[str], fault: str) -> None:
