@@ -37,7 +37,7 @@ def reasons_not_ready() -> list[str]:
 
 def _check_database() -> list[str]:
     if faults := database_checks.faults():
-        return [fault.what for fault in faults]
+        return [fault.problem for fault in faults]
     if live_workers.turns_stuck() and not live_workers.workers_alive():
         return [NO_WORKER]
     return []

@@ -197,7 +197,7 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     yield
     definitions = sys.modules.get("sessions_app.core.tenancy.definitions")
     if definitions is not None:
-        definitions.forget()
+        definitions.clear_cache()
     admission = sys.modules.get("sessions_app.core.tenancy.admission")
     if admission is not None:
         admission.forget_all()

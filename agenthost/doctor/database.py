@@ -147,12 +147,12 @@ def check_schema_and_keys() -> Iterator[Finding]:
     """The same checks of schema and keys as at every start."""
     schema = database_checks.schema_fault()
     if schema is not None:
-        yield fail("schema", schema.what, schema.fix)
+        yield fail("schema", schema.problem, schema.fix)
         return
     yield ok("schema", "matches this release, all migrations are applied")
     faults = database_checks.key_faults()
     for fault in faults:
-        yield fail("keys", fault.what, fault.fix)
+        yield fail("keys", fault.problem, fault.fix)
     if not faults:
         yield ok("keys", "AGENTHOST_KEY_RING and AGENTHOST_SECRET_KEY match the database")
 

@@ -44,7 +44,7 @@ async def body(
                         events = await reader.next(timeout=max(0.0, quiet_until - now()))
                         entered = True
                         if any(may_end_key(event) for event in events or []):
-                            await key.look()
+                            await key.check()
                         if key.ended:
                             return
                         reason = next((found for event in events or [] if (found := stop_reason(event)) is not None), None)

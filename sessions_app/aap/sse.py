@@ -39,7 +39,7 @@ async def body(
                     timeout = max(0.0, quiet_until - now())
                     events = await reader.next(timeout=min(timeout, _DRAIN_CHECK_SECONDS) if end.follows else timeout)
                     if any(may_end_key(event) for event in events or []):
-                        await key.look()
+                        await key.check()
                     if key.ended:
                         yield KEY_ENDED
                         return

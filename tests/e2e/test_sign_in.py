@@ -62,8 +62,8 @@ def test_password_guesses_are_limited_and_recorded(server: Server) -> None:
         f"signed_in {owner}",
     ]
     log = server.log_text()
-    assert f"sign-in failed: account='{name}' address={attacker}" in log
-    assert f"signed in: account='{name}' address={owner}" in log
+    assert f"sign_in_failed account='{name}' address={attacker}" in log
+    assert f"signed_in account='{name}' address={owner}" in log
     assert RIGHT not in log
     assert WRONG not in log
 

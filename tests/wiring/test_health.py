@@ -59,7 +59,7 @@ def test_a_database_of_other_keys_is_not_ready(settings: Settings) -> None:
     answer = Client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["reasons"] == [
-        "AGENTHOST_KEY_RING does not open what this database holds.",
+        "AGENTHOST_KEY_RING cannot decrypt the secrets in this database.",
         "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
     ]
 
@@ -137,7 +137,7 @@ async def test_concurrent_probes_of_a_hanging_database_share_one_thread(monkeypa
 
 
 def test_a_draining_process_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draining, "begun", lambda: True)
+    monkeypatch.setattr(draining, "is_draining", lambda: True)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["reasons"] == [health.DRAINING]

@@ -233,7 +233,7 @@ def test_production_refuses_a_key_ring_that_its_database_was_not_used_with(tmp_p
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("agenthost: AGENTHOST_KEY_RING does not open what this database holds.")
+    assert line.startswith("agenthost: AGENTHOST_KEY_RING cannot decrypt the secrets in this database.")
 
 
 @on_postgres

@@ -83,7 +83,7 @@ class SessionRequest:
         """InvalidInput if the agent does not accept these settings."""
         spec = agents.for_creation(caller, self.agent)
         faults = session_settings.faults(
-            spec, tool_refs=self.tool_refs, given_options=self.options, client_tools=self.client_tools, before=None
+            spec, tool_refs=self.tool_refs, options=self.options, client_tools=self.client_tools, before=None
         )
         if faults:
             raise InvalidInput(faults)
@@ -210,7 +210,7 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, once:
         asking.admit_session(tx.write)
         if started is not None:
             asking.admit_turn(tx.write)
-    return Created(session_id, session, None if started is None else started.accepted(tx, asking.standings))
+    return Created(session_id, session, None if started is None else started.accepted(tx, asking.rate_statuses))
 
 
 def _activate(session: Session, client: clients.Entry) -> None:

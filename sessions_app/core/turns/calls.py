@@ -96,7 +96,7 @@ def answer(
         asking.admit_turn()
         first = append_all(tx, session, [start, *stored])
         tx.after_commit(tasks.wake)
-    return Accepted(turn, public_id, run, tx.stored[first].seq, standings=asking.standings)
+    return Accepted(turn, public_id, run, tx.stored[first].seq, standings=asking.rate_statuses)
 
 
 class Answering:

@@ -85,7 +85,7 @@ def start(
         message = FirstMessage(content, as_written, dispatched=dispatched)
         started = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)
-    return started.accepted(tx, asking.standings)
+    return started.accepted(tx, asking.rate_statuses)
 
 
 def check_new_id(session: Session, turn_id: str) -> None:

@@ -315,7 +315,7 @@ def _cancel_each(turns: QuerySet[Turn], cause: StopCause, until: float | None) -
     while True:
         this_round, has_waited = Round(seconds), False
         try:
-            this_round.each(list(live.values_list("pk", flat=True)), stop_free)
+            this_round.for_each(list(live.values_list("pk", flat=True)), stop_free)
         except OperationalError as error:
             log.warning("turns_not_stopped cause=%s error=%s", cause, type(error).__name__)
         left, seconds = live.count(), until - time.monotonic()

@@ -96,7 +96,7 @@ def _remove_deleted() -> None:
     """Remove the rows of deleted sessions, as many as the time allows: retention may delete thousands in a round."""
     this_round, removed = Round(_STEP_SECONDS), 0
     while not this_round.over and (batch := _deleted(this_round.skipped)):
-        removed += this_round.each(batch, remove_session)
+        removed += this_round.for_each(batch, remove_session)
     this_round.report("deleted sessions")
     if removed:
         log.info("sessions_removed count=%s", removed)

@@ -34,7 +34,7 @@ def enforce(seconds: float) -> int:
             tenant, slug, days = each
             since = now - timedelta(days=days)
             found = deleting.idle_sessions(tenant, since, BATCH, this_round.skipped)
-            gone = this_round.each(found, partial(deleting.delete_idle, since=since))
+            gone = this_round.for_each(found, partial(deleting.delete_idle, since=since))
             if gone:
                 deleted[slug] = deleted.get(slug, 0) + gone
                 log.info("idle_sessions_deleted tenant=%s days=%s count=%s (so far)", slug, days, deleted[slug])

@@ -141,12 +141,12 @@ class Summariser:
         with log_context.about(tenant=taken.tenant):
             about = await database.run_for(taken.tenant, summary_queue.source, taken.session)
             if about is None or await self._is_out_of_tokens(about):
-                await database.keep_trying(taken.tenant, summary_queue.nothing_to_do, self._worker, taken.session)
+                await database.keep_trying(taken.tenant, summary_queue.cancel, self._worker, taken.session)
                 return
             log_context.bind(session=about.public_id)
             base = await database.run_for(taken.tenant, summary_queue.history_of, taken.session)
             if (older := await self._older(about, base)) is None:
-                await database.keep_trying(taken.tenant, summary_queue.nothing_to_do, self._worker, taken.session)
+                await database.keep_trying(taken.tenant, summary_queue.cancel, self._worker, taken.session)
             else:
                 await self._summarise(taken, about, base, older, BACKGROUND_SECONDS)
 

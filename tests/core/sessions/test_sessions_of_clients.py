@@ -167,7 +167,7 @@ def test_an_action_sent_again_after_a_reconnect_is_handled_once(alice: World) ->
     session = make(alice)
     sent = action("session/titleChanged", title="A")
     session_changes.rename(alice.caller, session, "A", dispatched=sent)
-    again = dispatches.Dispatched(sent.client, "w2", sent.life, sent.seq, sent.protocol, sent.said)
+    again = dispatches.Dispatched(sent.client, "w2", sent.life, sent.seq, sent.protocol, sent.action)
     with pytest.raises(DispatchedBefore):
         session_changes.rename(alice.caller, session, "A", dispatched=again)
     with pytest.raises(DispatchedBefore):
@@ -175,9 +175,9 @@ def test_an_action_sent_again_after_a_reconnect_is_handled_once(alice: World) ->
     assert len(events(session, "title_changed")) == 1
     # The same number over one connection, in another life or with other words is another action.
     session_changes.rename(alice.caller, session, "A", dispatched=sent)
-    other = dispatches.Dispatched(sent.client, "w2", "next life", sent.seq, sent.protocol, sent.said)
+    other = dispatches.Dispatched(sent.client, "w2", "next life", sent.seq, sent.protocol, sent.action)
     session_changes.rename(alice.caller, session, "A", dispatched=other)
-    words = dispatches.Dispatched(sent.client, "w2", sent.life, sent.seq, sent.protocol, {**sent.said, "title": "B"})
+    words = dispatches.Dispatched(sent.client, "w2", sent.life, sent.seq, sent.protocol, {**sent.action, "title": "B"})
     session_changes.rename(alice.caller, session, "B", dispatched=words)
     assert len(events(session, "title_changed")) == 4
 

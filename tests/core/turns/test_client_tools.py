@@ -137,9 +137,9 @@ def test_a_client_that_does_not_know_its_tool_fails_the_call(alice: World, start
     session = make(alice, client=clients.Entry("c1", None, [OPEN_FILE]))
     start(alice, session, model.script([call("open_file")], [text("ok")]))
     row = waiting_call(session, "open_file")
-    sent = replace(action(), came={"type": "session/x", "odd": None})
+    sent = replace(action(), original={"type": "session/x", "odd": None})
     turns.confirm(alice.caller, session, "t1", row.call_id, Decision(approved=False), dispatched=sent)
     ends(session, "t1")
     # Refused just as it came, whatever of it would have been kept.
-    assert [each["origin"]["said"] for each in of_tenant(alice.caller.tenant, "dispatch_refused")] == [sent.came]
+    assert [each["origin"]["said"] for each in of_tenant(alice.caller.tenant, "dispatch_refused")] == [sent.original]
     assert said(session)[-2] == ("tool", "Tool execution failed: the client does not know this tool")

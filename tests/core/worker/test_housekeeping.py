@@ -208,7 +208,7 @@ def test_a_locked_session_does_not_delay_the_retention_of_others(
 def test_locked_rows_are_skipped_by_batch_deletes(alice: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not on_postgres:
         pytest.skip("SQLite has no row locks")
-    monkeypatch.setattr(maintenance, "_DELETED_AT_ONCE", 2)
+    monkeypatch.setattr(maintenance, "_DELETE_BATCH", 2)
     for number in range(5):
         WorkerPresence.objects.create(worker=f"w{number}", host="h", pid=1, started_at=LONG_AGO, seen_at=LONG_AGO)
     with locked(lambda: list(WorkerPresence.objects.filter(worker="w0").select_for_update())):

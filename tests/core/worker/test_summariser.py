@@ -294,7 +294,7 @@ def test_a_summary_with_an_internal_error_delays_nothing(
         raise ValueError(words)
 
     with monkeypatch.context() as broken:
-        broken.setattr(summary_queue, "about", about)
+        broken.setattr(summary_queue, "source", about)
         start_worker()
         wait_for(lambda: DueSummary.objects.get(session=session).attempts == summary_queue.MOST_ATTEMPTS, "it is given up")
     assert "ValueError" in caplog.text

@@ -150,7 +150,7 @@ def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_l
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment is two seconds here; to wait one for each of them would take longer than the test waits."""
-    monkeypatch.setattr("sessions_app.core.base.lock_timeouts._PATIENCE_MS", 2000)
+    monkeypatch.setattr("sessions_app.core.base.lock_timeouts._SHORT_MS", 2000)
     held = [alice.say(alice.session(), "x") for _ in range(40)]
     free = bob.say(bob.session(), "y")
     assert len(turns.claim("dead", 41).runs) == 41
@@ -211,8 +211,8 @@ def test_tenants_take_turns_when_dead_workers_runs_are_taken_over(
 def test_many_overdue_turns_of_one_tenant_delay_no_other_tenants(
     alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_OF_A_TENANT", 2)
-    monkeypatch.setattr(maintenance, "_IN_ALL", 4)
+    monkeypatch.setattr(maintenance, "_ROWS_PER_TENANT", 2)
+    monkeypatch.setattr(maintenance, "_MOST_ROWS", 4)
     of_alice = [alice.say(alice.session(), "x") for _ in range(5)]
     of_bob = bob.say(bob.session(), "y")
     Turn.objects.update(deadline_at=timezone.now() - timedelta(minutes=1))
@@ -276,12 +276,12 @@ def test_a_duty_that_fails_every_time_delays_no_take_over(
     Turn.objects.filter(pk=dead.turn_id).update(lease_expires_at=FOR_EVER)
     with caplog.at_level(logging.INFO):
         start_worker()
-        wait_for(lambda: caplog.text.count("duty_failing") >= 3, "each of them has failed")
+        wait_for(lambda: caplog.text.count("periodic_task_failing") >= 3, "each of them has failed")
         lease_is_over(dead)
         assert wait_for_state(dead, "done").takeovers == 1
         after = alice.say(alice.session(), model.script([text("well")]))
         wait_for_state(after, "done")
-    assert caplog.text.count("duty_failing") == 3, "once each, although they failed all the time"
+    assert caplog.text.count("periodic_task_failing") == 3, "once each, although they failed all the time"
     assert "words of a row" not in caplog.text
 
 
@@ -323,7 +323,7 @@ async def test_a_periodic_task_logs_once_that_it_fails_and_once_that_it_recovere
         while errors:
             await duty.attempt()
     said = [record.getMessage().split()[0] for record in caplog.records]
-    assert said == ["duty_failing", "duty_failing", "duty_recovered", "duty_failing"]
+    assert said == ["periodic_task_failing", "periodic_task_failing", "periodic_task_recovered", "periodic_task_failing"]
 
 
 # --- a worker's limit ----------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_a_session_that_is_full_takes_no_turn_and_can_be_read_and_deleted(alice:
     settings.AGENTHOST_SESSION_BYTES = 2_000
     session = alice.create(messages=[{"role": "user", "content": "x" * 2_000}])
     detail = problem(alice.turn(session), 422)["detail"]
-    assert "2,000 bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES)" in detail
+    assert "size limit of 2,000 bytes (AGENTHOST_SESSION_BYTES)" in detail
     assert len(alice.history(session)) == 1
     assert Turn.objects.count() == 0
     assert alice.turn(alice.create()).status_code == 200

@@ -70,7 +70,7 @@ async def test_frames_that_wait_when_the_key_ends_have_no_effect(sample: SampleT
         for number in range(3):
             params = {"session": f"echo:/{number}", "provider": "echo"}
             await connection.receive(_frame(id=number, method="createSession", params=params))
-        key.found(None)
+        key.update(None)
         await asyncio.wait_for(connection.work(), 30)
         # A client that continues to send does not block.
         for number in range(200):
@@ -90,7 +90,7 @@ async def test_an_action_that_waits_for_the_rate_limit_when_the_key_ends_has_no_
         connection.client, connection.life = "me", "life"
 
         async def wait() -> None:
-            key.found(None)
+            key.update(None)
 
         monkeypatch.setattr(connection._rate_limit, "take", wait)
         action = start_action(f"echo:/{session.public_id}", "hello")
@@ -141,5 +141,5 @@ async def test_a_connection_of_an_ended_key_closes_though_its_client_reads_nothi
         conversation = asyncio.create_task(consumer._converse(connection, receive, send))
         connection.outbox.put("something")
         await asyncio.wait_for(sending.wait(), 30)
-        key.found(None)
+        key.update(None)
         await asyncio.wait_for(conversation, 30)

@@ -87,7 +87,7 @@ async def test_connections_are_limited_per_key(host: str, sample: SampleTenants,
 async def test_a_server_that_shuts_down_accepts_no_connections(
     host: str, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draining, "begun", lambda: True)
+    monkeypatch.setattr(draining, "is_draining", lambda: True)
     assert await _status(host, sample.alice.key) == 503
 
 
@@ -339,7 +339,7 @@ async def test_a_session_that_is_full_rejects_a_turn_and_says_why(host: str, sam
     uri = await create_session(client, "echo")
     settings.AGENTHOST_SESSION_BYTES = 1
     reason = await rejection_reason(client, start_action(uri, "hello"))
-    assert "1 bytes stored or more, which is the limit (AGENTHOST_SESSION_BYTES)" in reason
+    assert "size limit of 1 bytes (AGENTHOST_SESSION_BYTES)" in reason
     await client.close()
 
 

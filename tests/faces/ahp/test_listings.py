@@ -204,11 +204,11 @@ async def test_agents_that_no_server_has_any_more_are_replaced(host: str, sample
     await database.run(gone.show, sample.alice)
     await client.until(lambda: "extra" in _names(client))
     for _ in range(2):
-        patience = agent_listings._process.patience
+        patience = agent_listings._process.abandoned_after
         long_ago = Now() - patience - timedelta(seconds=1)
         await database.run(lambda moment=long_ago: AgentListing.objects.update(seen_at=moment))  # type: ignore[misc]
         await client.until(lambda: "extra" not in _names(client))
-        assert agent_listings._process.patience == 2 * patience
+        assert agent_listings._process.abandoned_after == 2 * patience
         await database.run(gone.start_again, sample.alice)
         await client.until(lambda: "extra" in _names(client))
     await client.check(ROOT)
@@ -409,7 +409,7 @@ async def test_presence_and_listings_are_renewed_though_the_other_fails(
     if broken == "listings":
         monkeypatch.setattr(agent_listings, "outdated", fails)
     async with asyncio.timeout(60):
-        while f"duty_failing duty='{broken}'" not in caplog.text:  # noqa: ASYNC110 - polls the log
+        while f"periodic_task_failing task='{broken}'" not in caplog.text:  # noqa: ASYNC110 - polls the log
             await asyncio.sleep(0.02)
     if broken == "presence":
         with registry.use([*_now(), _other()]):

@@ -403,7 +403,7 @@ def test_two_at_once_with_one_key_make_one_session(old: Person, monkeypatch: pyt
             return None
         return recall(*given)
 
-    monkeypatch.setattr(idempotency, "recall", not_yet)
+    monkeypatch.setattr(idempotency, "find", not_yet)
     second = old.request("PUT", "/session", opening(stream="delta"), **{"Idempotency-Key": "k"})
     session = Session.objects.get().public_id
     old.request("POST", f"/session/{session}/cancel")

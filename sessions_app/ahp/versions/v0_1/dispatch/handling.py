@@ -92,8 +92,8 @@ def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
     """With the echo for an action that is applied; a rejection contains the action as received."""
     echo = echo_of(action)
     if "config" in echo:
-        echo["config"] = dispatched.said["config"]
-    return replace(dispatched, said=echo, came=dispatched.said)
+        echo["config"] = dispatched.action["config"]
+    return replace(dispatched, action=echo, original=dispatched.action)
 
 
 def _dispatched(dispatch: Dispatch, session: Session | None) -> Dispatched:
