@@ -9,7 +9,6 @@ from urllib.parse import quote, urlsplit
 
 from agents_app.errors import ProviderError
 from agents_app.providers import amazon, bedrock_request, exchange, names
-from agents_app.providers.amazon_frames import FrameSplitter
 from agents_app.providers.bedrock_stream import BedrockStream
 from agents_app.providers.faults import ServerSaid, said
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
@@ -61,7 +60,7 @@ def _call(request: ModelRequest, url: str, region: str | None, who: amazon.Ident
         headers=headers,
         body=body,
         answer=BedrockStream,
-        splitter=FrameSplitter,
+        splitter=amazon.EventStreamSplitter,
         refused=_refused,
         tool_names=back,
         as_written=True,

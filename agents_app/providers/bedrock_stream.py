@@ -1,4 +1,4 @@
-"""What Bedrock's ConverseStream streams, as provider events. Pure."""
+"""Translates messages of Bedrock's ConverseStream into provider events. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents_app.providers.amazon_frames import Frame
+from agents_app.providers.amazon import EventMessage
 from agents_app.providers.faults import ServerSaid, said, token
 from agents_app.providers.layout import Layout
 from agents_app.providers.reading import Reading, count, fields, parsed, word
@@ -44,16 +44,16 @@ class BedrockStream(Reading):
         self._blocks: dict[Any, _Block] = {}
         self._calls = 0
 
-    def _documents(self, frame: Frame) -> Iterable[dict[str, Any]]:
+    def _documents(self, message: EventMessage) -> Iterable[dict[str, Any]]:
         if self.over:
             return
-        kind = frame.headers.get(":event-type") or frame.headers.get(":exception-type") or ""
-        if frame.headers.get(":message-type", "event") != "event":
-            document = parsed(frame.payload) if frame.payload else {}
-            kind = kind or frame.headers.get(":error-code", "")
+        kind = message.headers.get(":event-type") or message.headers.get(":exception-type") or ""
+        if message.headers.get(":message-type", "event") != "event":
+            document = parsed(message.payload) if message.payload else {}
+            kind = kind or message.headers.get(":error-code", "")
             raise said({"code": kind, "message": document.get("message") or document.get("originalMessage")})
-        if frame.payload:
-            yield {**parsed(frame.payload), _KIND: kind}
+        if message.payload:
+            yield {**parsed(message.payload), _KIND: kind}
 
     def _take(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
         match document.get(_KIND):

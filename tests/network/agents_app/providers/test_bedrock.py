@@ -16,9 +16,9 @@ from botocore.credentials import ReadOnlyCredentials
 
 from agents_app.errors import ProviderError
 from agents_app.providers import amazon, bedrock_request
-from agents_app.providers.amazon_frames import FrameSplitter
 from agents_app.providers.bedrock import Bedrock
 from agents_app.providers.faults import Unreadable
+from agents_app.providers.sse import EventTooLong
 from agents_app.runtime.interface import Limits, ModelRequest, ProviderEvent, Usage
 from agents_app.runtime.messages import Message, ToolSchema
 from tests.network.agents_app.providers.listener import listener
@@ -271,8 +271,38 @@ async def test_nobody_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch, s
     assert caught.value.fault == "configuration"
 
 
-def test_a_frame_with_a_wrong_checksum_is_none() -> None:
-    spoilt = bytearray(delta(0, text="x"))
-    spoilt[-6] ^= 1
+def test_a_message_with_any_byte_changed_is_refused() -> None:
+    whole = delta(0, text="x")
+    for at in range(len(whole)):
+        spoilt = bytearray(whole)
+        spoilt[at] ^= 1
+        with pytest.raises((Unreadable, EventTooLong)):
+            amazon.EventStreamSplitter().feed(bytes(spoilt))
+
+
+def prelude(size: int, headers: int) -> bytes:
+    start = struct.pack("!II", size, headers)
+    return start + struct.pack("!I", zlib.crc32(start))
+
+
+@pytest.mark.parametrize(("size", "headers"), [(2**32 - 1, 0), (25 * 1024 * 1024, 0), (2**20, 2**18)])
+def test_a_message_that_is_too_large_is_refused_before_it_arrives(size: int, headers: int) -> None:
+    with pytest.raises(EventTooLong):
+        amazon.EventStreamSplitter().feed(prelude(size, headers))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"\x04kind\x0aoops", b"\x04kind", b"\x02\xff\xff\x00", b"\x04kind\x07\xff\xff\xff", b"\x01a\x00\x01a\x00", b"\x01a\x02"],
+    ids=["unknown type", "no type", "name not UTF-8", "value not UTF-8", "twice", "no value"],
+)
+def test_malformed_headers_are_refused(headers: bytes) -> None:
+    whole = prelude(16 + len(headers), len(headers)) + headers
     with pytest.raises(Unreadable):
-        FrameSplitter().feed(bytes(spoilt))
+        amazon.EventStreamSplitter().feed(whole + struct.pack("!I", zlib.crc32(whole)))
+
+
+@pytest.mark.parametrize("size", [0, 3, 12, 15])
+def test_a_message_smaller_than_its_own_frame_is_refused(size: int) -> None:
+    with pytest.raises(Unreadable):
+        amazon.EventStreamSplitter().feed(prelude(size, 0) + bytes(16))
