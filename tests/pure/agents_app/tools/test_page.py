@@ -113,6 +113,8 @@ UNITS = [
     "<![CDATA[", "<li>x",
     "<select><option>x", "<a href=x>", "<dl><dt><dd>", "<nav><a>",
     "<svg><title>", "<table>", "<h1><h2>", "<button><p>",
+    "<i></b>", "<font></p>", "<a><div>", "<a><a href=y><b>", "<b><i><u><a><p>", "<nobr>", "<form><select><math>",
+    "<img alt=x>", "<p style=';   ", "<svg><foreignObject><div>", "<template>", "<table>x<b>", "<table><td></table>",
 ]  # fmt: skip
 
 
