@@ -9,7 +9,7 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from agents_app import images, objects, tool_lists
+        from agents_app import images, object_references, tool_lists
         from agents_app.outbound import guard
         from agents_app.providers import credentials
 
@@ -20,4 +20,4 @@ class AgentsConfig(AppConfig):
         # A worker goes on with turns of definitions it has never loaded itself: it must find their code too.
         path = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
         if path is not None:
-            objects.look_in(path.parent)
+            object_references.add_folder(path.parent)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from agents_app import options, outline
+from agents_app import agent_report, options
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
 from agents_app.providers import credentials
@@ -54,7 +54,7 @@ def _key(spec: AgentSpec) -> Finding:
     if spec.api_key:
         return Finding(spec.name, f"{provider}: a key in the agents file", usable=True)
     known = [provider] if credentials.default(provider) is not None else []
-    if missing := outline.lacks_key(spec, known):
+    if missing := agent_report.lacks_key(spec, known):
         return Finding(spec.name, f"{provider}: no key", usable=False, missing=missing)
     return Finding(spec.name, f"{provider}: a key in the environment" if known else f"{provider}: no key needed", usable=True)
 

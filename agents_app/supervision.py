@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from agents_app import faults
+from agents_app import redaction
 
 log = logging.getLogger(__name__)
 
@@ -99,4 +99,4 @@ def leave(code: int) -> None:
 
 
 def _described(error: BaseException | None) -> str:
-    return "it returned" if error is None else faults.described(error)
+    return "it returned" if error is None else redaction.described(error)

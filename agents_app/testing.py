@@ -22,14 +22,14 @@ from typing import Any
 from agents_app import loader
 from agents_app import options as agent_options
 from agents_app.errors import AgentsFileError
-from agents_app.rehearsal import one_loop
-from agents_app.rehearsal.recording import Recording, RecordingMismatch
-from agents_app.rehearsal.script import OutOfScript, Script, call, fail, finish, pause, thinking, usage
-from agents_app.rehearsal.stage import Answers, Clients, Permit, play
-from agents_app.rehearsal.values import ToolRun, Turn
 from agents_app.runtime.interface import Provider
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.spec import AgentSpec
+from agents_app.testkit import shared_loop
+from agents_app.testkit.recording import Recording, RecordingMismatch
+from agents_app.testkit.script import OutOfScript, Script, call, fail, finish, pause, thinking, usage
+from agents_app.testkit.turn_runner import Answers, Clients, Permit, play
+from agents_app.testkit.values import ToolRun, Turn
 from agents_app.tools.signature import describe
 
 __all__ = [
@@ -100,7 +100,7 @@ class Conversation:
         number = len(self.turns) + 1
         asked = [*self.messages, Message("user", message, turn=number, position=position)]
         playing = play(self.agent, self._speaker, self._options, self._enabled, self._clients, asked, number, self._api_key)
-        turn = one_loop.run(playing)
+        turn = shared_loop.run(playing)
         self.turns.append(turn)
         self.messages = list(turn.history)
         return turn

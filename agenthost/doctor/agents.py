@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from agents_app import model_check, outline, providers, registry
+from agents_app import agent_report, model_check, providers, registry
 from agents_app.errors import AgentError, AgentsFileError
 from agents_app.mcp import doctor as mcp_doctor
 from agents_app.spec import AgentSpec
@@ -36,7 +36,7 @@ def check_agents(specs: list[AgentSpec]) -> Iterator[Finding]:
     yield ok("agents", f"{settings.AGENTHOST_AGENTS_FILE or 'built in'}: {names}")
     for spec in specs if settings.AGENTHOST_AGENTS_FILE else ():
         # Provider keys are checked separately.
-        for line in outline.warnings(spec, providers.NAMES):
+        for line in agent_report.warnings(spec, providers.NAMES):
             yield warning("agents", f"{spec.name}: {line}.", "")
 
 

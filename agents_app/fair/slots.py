@@ -19,10 +19,10 @@ class FairSlots:
         self._shares: FairShares[asyncio.Future[None]] = FairShares(Shares.half(slots), limits)
 
     @asynccontextmanager
-    async def held(self, owner: Hashable, patience: float | None = None) -> AsyncIterator[None]:
-        """Hold a slot. TimeoutError: there was none within ``patience`` seconds."""
+    async def held(self, owner: Hashable, wait_seconds: float | None = None) -> AsyncIterator[None]:
+        """Hold a slot. TimeoutError: there was none within ``wait_seconds`` seconds."""
         if not self._shares.take(owner):
-            await self._wait(owner, patience)
+            await self._wait(owner, wait_seconds)
         try:
             yield
         finally:
@@ -32,11 +32,11 @@ class FairSlots:
     def busy(self) -> int:
         return self._shares.busy
 
-    async def _wait(self, owner: Hashable, patience: float | None) -> None:
+    async def _wait(self, owner: Hashable, wait_seconds: float | None) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shares.wait(owner, turn)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(wait_seconds):
                 await turn
         except (asyncio.CancelledError, TimeoutError):
             if not self._shares.withdraw(owner, turn):

@@ -58,11 +58,11 @@ class FairPool:
         self._closed = False
 
     async def run(
-        self, fair_key: Hashable, fn: Callable[[], T], timeout: float | None = None, *, patience: float | None = None
+        self, fair_key: Hashable, fn: Callable[[], T], timeout: float | None = None, *, wait_seconds: float | None = None
     ) -> T:
         """The function's result.
 
-        TimeoutError: it ran longer than ``timeout`` seconds, or had no thread within ``patience`` seconds and never ran.
+        TimeoutError: it ran longer than ``timeout`` seconds, or had no thread within ``wait_seconds`` seconds and never ran.
         """
         loop = asyncio.get_running_loop()
         work = contextvars.copy_context()
@@ -77,7 +77,7 @@ class FairPool:
                 self._shares.wait(fair_key, job)
         try:
             if not at_once:
-                await self._started(job, patience)
+                await self._started(job, wait_seconds)
             async with asyncio.timeout(timeout):
                 value, error = await job.done
         finally:
@@ -104,9 +104,9 @@ class FairPool:
         for thread in self._threads:
             thread.join()
 
-    async def _started(self, job: _Job, patience: float | None) -> None:
+    async def _started(self, job: _Job, wait_seconds: float | None) -> None:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(wait_seconds):
                 await job.started
         except TimeoutError:
             with self._lock:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents_app import objects
+from agents_app import object_references
 from agents_app.errors import AgentsFileError, FileFault
 from agents_app.loader import agent
 from agents_app.loader.table import TOP, Table
@@ -29,7 +29,7 @@ def load(path: Path) -> list[AgentSpec]:
     except tomllib.TOMLDecodeError as error:
         raise AgentsFileError(str(path), [FileFault(TOP, "", f"is not TOML: {error}")]) from error
     if _names_code(document):
-        objects.look_in(path.parent)
+        object_references.add_folder(path.parent)
     return read(document, path)
 
 

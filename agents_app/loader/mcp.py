@@ -34,7 +34,7 @@ def _server(entry: Table) -> McpSpec | None:
     name, url, transport = entry.text("name", required=True) or "", entry.text("url"), entry.text("transport")
     for key in _OF_PROCESSES:
         if entry.has(key):
-            # Asked for, so that it is one fault and not two.
+            # Retrieved, so that it is one fault and not two.
             entry.ask(key)
             entry.fault(key, "MCP servers that are started as a process (stdio) are not supported yet: give an http(s) url")
     if transport not in (None, "streamable-http", "http"):

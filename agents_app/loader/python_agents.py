@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agents_app import objects, options
+from agents_app import object_references, options
 from agents_app.loader import agent_options
 from agents_app.loader.table import MAX_NAME, Table, is_line
 from agents_app.loader.tools import NAME
@@ -106,7 +106,7 @@ def read(table: Table) -> Brought:
     if reference is None:
         return NOTHING
     try:
-        found = objects.find(reference)
+        found = object_references.find(reference)
         if agent_tools.is_pydantic(found):
             from agents_app.loader import pydantic_agents
 
@@ -114,15 +114,15 @@ def read(table: Table) -> Brought:
         if agent_tools.is_own(found):
             python.resolve(reference)
             return _own(table, reference, found)
-    except (objects.NoObject, python.NoAgent) as error:
-        table.fault(KEY, _with_hint(error) if isinstance(error, objects.NoObject) else f"{reference}: {error}")
+    except (object_references.ObjectNotFound, python.NoAgent) as error:
+        table.fault(KEY, _with_hint(error) if isinstance(error, object_references.ObjectNotFound) else f"{reference}: {error}")
         return Brought(reference, model=f"{python.NAME}:{reference}")
     what = "a function" if inspect.isroutine(found) else "a class" if inspect.isclass(found) else f"a {type(found).__name__}"
     table.fault(KEY, f"{reference} is {what}: name a pydantic_ai.Agent, or a class with a method respond")
     return Brought(reference, model=f"{python.NAME}:{reference}")
 
 
-def _with_hint(error: objects.NoObject) -> str:
+def _with_hint(error: object_references.ObjectNotFound) -> str:
     cause = error.__cause__
     if type(cause).__name__ == "UserError" and type(cause).__module__.startswith("pydantic_ai"):
         return (

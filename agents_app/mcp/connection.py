@@ -262,7 +262,7 @@ class Connection:
             self._fault = McpFault("failed", type(error).__name__)
         if not self._ready.done():
             self._ready.set_exception(self._fault or McpFault("closed", "the connection was closed while it opened"))
-            # Asked for: whoever opened it may have gone.
+            # RequestLog for: whoever opened it may have gone.
             self._ready.exception()
 
 

@@ -28,7 +28,7 @@ class TooLarge(httpx2.StreamError):
 
 @cache
 def _trust() -> ssl.SSLContext:
-    # Reading the certificates takes longer than a call; all connections share them.
+    # AnswerReader the certificates takes longer than a call; all connections share them.
     return ssl.create_default_context()
 
 

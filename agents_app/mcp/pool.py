@@ -67,16 +67,16 @@ class Pool:
         except ToolFailed as failed:
             raise ToolFailed(access.masked(failed.reason)) from None
 
-    async def list_tools(self, access: Access, patience: float) -> tuple[Listed, ...]:
+    async def list_tools(self, access: Access, wait_seconds: float) -> tuple[Listed, ...]:
         """What the server offers to whoever has these headers, as it was when the connection opened.
 
-        ``McpFault`` if it cannot be asked within ``patience`` seconds, or could not a moment ago.
+        ``McpFault`` if it cannot be asked within ``wait_seconds`` seconds, or could not a moment ago.
         """
         failed = self._failed_lists.get(access.key)
         if access.key not in self._opened and failed is not None and time.monotonic() - failed[0] < FAILED_LIST_SECONDS:
             raise failed[1]
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(wait_seconds):
                 found = (await self._connection(access)).tools
         except TimeoutError:
             fault = McpFault("timeout", "it does not answer in time")
@@ -118,7 +118,7 @@ class Pool:
     def _opened_or_not(self, key: str, task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            # Asked for, so that the loop does not report it as never retrieved: all who waited may have gone.
+            # Retrieved, so that the loop does not report it as never retrieved: all who waited may have gone.
             task.exception()
 
     async def _open(self, access: Access) -> Connection:

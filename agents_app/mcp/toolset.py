@@ -16,7 +16,7 @@ from agents_app.runtime.interface import Ask, FormAnswer, Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
-from agents_app.tools.abandoned import abandon
+from agents_app.tools.cancelling import cancel_without_waiting
 from agents_app.tools.toolset import ServerTools
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class WithServers:
         finally:
             # Out of time or cancelled: the server is told so, and nobody waits until it has heard.
             if call is not None:
-                abandon(call)
+                cancel_without_waiting(call)
 
 
 class _Clock:

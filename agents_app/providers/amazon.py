@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from agents_app import extras
 from agents_app.errors import ProviderError
-from agents_app.providers.faults import Unreadable
+from agents_app.providers.server_errors import MalformedStream
 from agents_app.providers.sse import EventTooLong
 
 _lock = threading.Lock()
@@ -45,7 +45,7 @@ class EventStreamSplitter:
         self._buffer = EventStreamBuffer()
 
     def feed(self, chunk: bytes) -> list[EventMessage]:
-        """Raises ``EventTooLong`` for a message above botocore's limits (24 MiB), ``Unreadable`` for invalid bytes."""
+        """Raises ``EventTooLong`` for a message above botocore's limits (24 MiB), ``MalformedStream`` for invalid bytes."""
         from botocore.eventstream import InvalidHeadersLength, InvalidPayloadLength, ParserError
 
         self._buffer.add_data(chunk)
@@ -54,7 +54,7 @@ class EventStreamSplitter:
         except (InvalidHeadersLength, InvalidPayloadLength):
             raise EventTooLong from None
         except (ParserError, KeyError, struct.error, UnicodeDecodeError):
-            raise Unreadable from None
+            raise MalformedStream from None
 
     def finish(self) -> list[EventMessage]:
         """Drops a message that the stream's end cut off."""

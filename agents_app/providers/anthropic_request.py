@@ -19,7 +19,7 @@ from agents_app.providers.conversation import (
     between_users,
     data_image,
     entries,
-    image_told,
+    image_description,
     leading_instructions,
     taking_turns,
 )
@@ -115,7 +115,7 @@ def _shown(part: Block) -> dict[str, Any]:
         return {"type": "image", "source": {"type": "url", "url": url}}
     image = data_image(url)
     if image is None or image[0] not in IMAGE_TYPES:
-        return {"type": "text", "text": image_told(url)}
+        return {"type": "text", "text": image_description(url)}
     return {"type": "image", "source": {"type": "base64", "media_type": image[0], "data": image[1]}}
 
 

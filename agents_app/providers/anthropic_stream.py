@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents_app import exact_json
-from agents_app.providers.faults import said
+from agents_app.providers.answer_reader import AnswerReader, count, fields, items, word
 from agents_app.providers.layout import Layout
-from agents_app.providers.reading import Reading, count, fields, items, word
+from agents_app.providers.server_errors import classified
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
 _REASONS: Mapping[str, FinishReason] = {
@@ -29,7 +29,7 @@ class _Block:
     data: str = ""
 
 
-class AnthropicStream(Reading):
+class AnthropicStream(AnswerReader):
     """One answer. Blocks of tools that run at the vendor are left out."""
 
     exact = b'"tool_use"'
@@ -56,9 +56,9 @@ class AnthropicStream(Reading):
             case "message_stop":
                 self.over = True
             case "error":
-                raise said(document.get("error") or document)
+                raise classified(document.get("error") or document)
             case None if "error" in document:
-                raise said(document["error"])
+                raise classified(document["error"])
 
     def _whole(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
         if document.get("type") != "message":

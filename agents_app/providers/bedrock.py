@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from agents_app.errors import ProviderError
 from agents_app.providers import amazon, bedrock_request, exchange, names
 from agents_app.providers.bedrock_stream import BedrockStream
-from agents_app.providers.faults import ServerSaid, said
+from agents_app.providers.server_errors import ServerError, classified
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
 
 _AMAZONS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -67,10 +67,10 @@ def _call(request: ModelRequest, url: str, region: str | None, who: amazon.Ident
     )
 
 
-def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerSaid:
+def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerError:
     words = document if isinstance(document, dict) else {}
     kind = headers.get("x-amzn-errortype", "").partition(":")[0]
-    return said({"code": kind, "message": words.get("message") or words.get("Message")}, status)
+    return classified({"code": kind, "message": words.get("message") or words.get("Message")}, status)
 
 
 def _text(request: ModelRequest, name: str) -> str | None:

@@ -16,7 +16,7 @@ from agents_app.providers.conversation import (
     between_users,
     data_image,
     entries,
-    image_told,
+    image_description,
     leading_instructions,
     taking_turns,
 )
@@ -104,7 +104,7 @@ def _shown(part: Block) -> dict[str, Any]:
         return {"text": part["text"]}
     image = data_image(part["url"])
     if image is None or image[0] not in _FORMATS:
-        return {"text": image_told(part["url"])}
+        return {"text": image_description(part["url"])}
     return {"image": {"format": _FORMATS[image[0]], "source": {"bytes": image[1]}}}
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents_app.providers.amazon import EventMessage
-from agents_app.providers.faults import ServerSaid, said, token
+from agents_app.providers.answer_reader import AnswerReader, count, fields, parsed, word
 from agents_app.providers.layout import Layout
-from agents_app.providers.reading import Reading, count, fields, parsed, word
+from agents_app.providers.server_errors import ServerError, classified, token
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
 _REASONS: Mapping[str, FinishReason] = {
@@ -35,7 +35,7 @@ class _Block:
     redacted: bytes = b""
 
 
-class BedrockStream(Reading):
+class BedrockStream(AnswerReader):
     """One answer."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class BedrockStream(Reading):
         if message.headers.get(":message-type", "event") != "event":
             document = parsed(message.payload) if message.payload else {}
             kind = kind or message.headers.get(":error-code", "")
-            raise said({"code": kind, "message": document.get("message") or document.get("originalMessage")})
+            raise classified({"code": kind, "message": document.get("message") or document.get("originalMessage")})
         if message.payload:
             yield {**parsed(message.payload), _KIND: kind}
 
@@ -69,14 +69,14 @@ class BedrockStream(Reading):
             case "messageStop":
                 reason = word(document.get("stopReason"))
                 if reason in _SPOILT:
-                    raise ServerSaid("unavailable", token(reason), passing=True)
+                    raise ServerError("unavailable", token(reason), passing=True)
                 self._reason, self.finished = reason, True
             case "metadata":
                 self._count(fields(document.get("usage")))
                 self.over = self.finished
             case None | "":
                 # One document instead of a stream: a proxy's word.
-                raise said(document)
+                raise classified(document)
 
     def _delta(self, block: _Block, delta: Mapping[str, Any], out: list[ProviderEvent]) -> None:
         if "text" in delta:

@@ -8,7 +8,7 @@ from typing import Any
 from agents_app import exact_json
 from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import Settings, filled, merged
-from agents_app.providers.conversation import IMAGE_TYPES, NO_RESULT, data_image, image_told
+from agents_app.providers.conversation import IMAGE_TYPES, NO_RESULT, data_image, image_description
 from agents_app.providers.hosts import PLAIN, Dialect
 from agents_app.runtime import opaque
 from agents_app.runtime.interface import ModelRequest
@@ -155,7 +155,7 @@ def _part(block: Block) -> dict[str, Any]:
     if block["type"] == "image":
         url = block["url"]
         if url.startswith("data:") and ((image := data_image(url)) is None or image[0] not in IMAGE_TYPES):
-            return {"type": "text", "text": image_told(url)}
+            return {"type": "text", "text": image_description(url)}
         return {"type": "image_url", "image_url": {"url": url}}
     return {"type": "text", "text": block["text"]}
 

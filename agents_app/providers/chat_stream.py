@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from agents_app import exact_json
-from agents_app.providers.faults import ServerSaid, said
-from agents_app.providers.reading import Reading, count, fields, items, parsed, parsed_exactly, put_call, word
+from agents_app.providers.answer_reader import AnswerReader, count, fields, items, parsed, parsed_exactly, put_call, word
+from agents_app.providers.server_errors import ServerError, classified
 from agents_app.runtime.interface import (
     Finish,
     FinishReason,
@@ -48,7 +48,7 @@ class _Thought:
         return {**part, "signature": self.signature} if self.signature else part
 
 
-class ChatStream(Reading):
+class ChatStream(AnswerReader):
     """One answer. ``keeps_thinking``: the server wants its thinking back, in whichever way."""
 
     def __init__(self, keeps_thinking: str | None = None) -> None:
@@ -107,7 +107,7 @@ class ChatStream(Reading):
 
     def _end(self, reason: str) -> None:
         if reason in _BROKEN:
-            raise ServerSaid("unavailable", f"finish_reason {reason}", passing=True)
+            raise ServerError("unavailable", f"finish_reason {reason}", passing=True)
         # A second reason that comes with the usage may know less.
         self._cut = self._cut or _CUT.get(reason)
         self.finished = True
@@ -289,10 +289,10 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     return Usage(count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), count(cached))
 
 
-def _error_of(chunk: Mapping[str, Any]) -> ServerSaid | None:
+def _error_of(chunk: Mapping[str, Any]) -> ServerError | None:
     error = chunk.get("error")
     if not error:
         if chunk.get("object") != "error" and chunk.get("type") != "error":
             return None
         error = chunk
-    return said(error)
+    return classified(error)

@@ -172,7 +172,7 @@ def data_image(url: str) -> tuple[str, str] | None:
     return ("image/jpeg" if kind == "image/jpg" else kind), data
 
 
-def image_told(url: str) -> str:
+def image_description(url: str) -> str:
     """The words that stand for an image whose vendor takes no addresses: nobody here fetches it."""
     return "(an image that cannot be shown here)" if url.startswith("data:") else f"(an image, not shown here: {url})"
 

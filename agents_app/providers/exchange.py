@@ -25,8 +25,8 @@ from yarl import URL
 
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import connections
-from agents_app.providers.faults import ServerSaid, Unreadable, said
-from agents_app.providers.patience import Patience
+from agents_app.providers.read_timeout import ReadTimeout
+from agents_app.providers.server_errors import MalformedStream, ServerError, classified
 from agents_app.providers.sse import EventSplitter, EventTooLong
 from agents_app.runtime import long_work
 from agents_app.runtime.interface import ModelRequest, ProviderEvent, ToolCallDelta
@@ -57,7 +57,7 @@ class Splitter(Protocol):
 
 
 class Answer(Protocol):
-    """Reads one answer; see reading.Reading, which most are."""
+    """Reads one answer; see reading.AnswerReader, which most are."""
 
     finished: bool
     over: bool
@@ -71,14 +71,14 @@ class Answer(Protocol):
     def end(self) -> list[ProviderEvent] | None: ...
 
 
-Refusal = Callable[[Any, int, Mapping[str, str]], ServerSaid]
+Refusal = Callable[[Any, int, Mapping[str, str]], ServerError]
 """What a status that is not 200 says, by its JSON document (None: there is none), status and headers."""
 
 
-def plainly_refused(document: Any, status: int, _: Mapping[str, str]) -> ServerSaid:
+def plainly_refused(document: Any, status: int, _: Mapping[str, str]) -> ServerError:
     if isinstance(document, list) and document:
         document = document[0]
-    return said(document.get("error") or document if isinstance(document, dict) else document, status)
+    return classified(document.get("error") or document if isinstance(document, dict) else document, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
     limits = request.limits
     deadline = loop.time() + limits.first_output
     response: aiohttp.ClientResponse | None = None
-    patience: Patience | None = None
+    timeout: ReadTimeout | None = None
     answer = call.answer()
     begun = False
     opening = b""
@@ -199,12 +199,12 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
             )
             if response.status != 200:
                 raise await _refused(call, response, attempt)
-        patience = Patience(response.content)
+        timeout = ReadTimeout(response.content)
         splitter, document, blank = call.splitter(), bytearray(), True
         while not answer.over:
-            patience.expect(deadline)
+            timeout.start(deadline)
             chunk = await _more(response.content)
-            patience.came()
+            timeout.stop()
             if document or (blank and chunk.removeprefix(_BOM).lstrip().startswith((b"{", b"["))):
                 # Not a stream but one document: the server knows no streaming.
                 document += chunk
@@ -244,19 +244,19 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
         # An answer that is not HTTP.
         fault = ProviderError("broken_stream", type(problem).__name__)
         raise (fault if begun else _Failed(fault, None)) from None
-    except ServerSaid as problem:
+    except ServerError as problem:
         if begun:
             fault_kind: ProviderFault = problem.fault if problem.fault in ("context_too_long", "declined") else "broken_stream"
             raise ProviderError(fault_kind, f"error in the stream: {problem.code}", Answered(code=problem.code)) from None
         wait = _backoff(attempt) if problem.passing else None
         refusal = ProviderError(problem.fault, f"error in the stream: {problem.code}", Answered(code=problem.code))
         raise _Failed(refusal, wait) from None
-    except (Unreadable, EventTooLong) as problem:
+    except (MalformedStream, EventTooLong) as problem:
         fault = ProviderError("broken_stream", type(problem).__name__)
         raise (fault if begun else _Failed(fault, None)) from None
     finally:
-        if patience is not None:
-            patience.close()
+        if timeout is not None:
+            timeout.close()
         if response is None or not response.content.at_eof():
             await _abort(response)
     last = answer.end()

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from agents_app.providers import exchange, google_request, names
-from agents_app.providers.faults import ServerSaid
+from agents_app.providers.answer_reader import fields, items, word
 from agents_app.providers.google_stream import GoogleStream
-from agents_app.providers.reading import fields, items, word
+from agents_app.providers.server_errors import ServerError
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
 
 BASE_URL = "https://generativelanguage.googleapis.com"
@@ -50,7 +50,7 @@ def call(request: ModelRequest, url: str, vendor: str = "google", bearer: str | 
     )
 
 
-def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerSaid:
+def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerError:
     """Google says in the error when to come back, not in a header."""
     problem = exchange.plainly_refused(document, status, headers)
     whole = document[0] if isinstance(document, list) and document else document

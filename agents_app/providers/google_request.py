@@ -21,7 +21,7 @@ from agents_app.providers.conversation import (
     between_users,
     data_image,
     entries,
-    image_told,
+    image_description,
     leading_instructions,
     taking_turns,
 )
@@ -151,7 +151,7 @@ def _answer(result: Result, ids: dict[str, str], *, third: bool) -> dict[str, An
     if given := ids.get(result.call_id):
         answer["id"] = given
     shown = [_pixels(image["url"]) for image in result.images] if third else []
-    told = [image_told(image["url"]) for image, data in zip(result.images, shown, strict=False) if data is None]
+    told = [image_description(image["url"]) for image, data in zip(result.images, shown, strict=False) if data is None]
     answer["response"] = {"output": "\n".join([result.text, *told] if result.text or not told else told)}
     if inside := [{"inlineData": {"mimeType": kind, "data": data}} for kind, data in filter(None, shown)]:
         answer["parts"] = inside
@@ -166,7 +166,7 @@ def _shown(part: Block) -> dict[str, Any]:
         kind, _ = mimetypes.guess_type(urlsplit(url).path)
         return {"fileData": {"fileUri": url, "mimeType": kind if kind and kind.startswith("image/") else "image/jpeg"}}
     image = _pixels(url)
-    return {"text": image_told(url)} if image is None else {"inlineData": {"mimeType": image[0], "data": image[1]}}
+    return {"text": image_description(url)} if image is None else {"inlineData": {"mimeType": image[0], "data": image[1]}}
 
 
 def _pixels(url: str) -> tuple[str, str] | None:

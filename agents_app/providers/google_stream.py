@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents_app import exact_json
-from agents_app.providers.faults import ServerSaid, said, token
+from agents_app.providers.answer_reader import AnswerReader, count, fields, items, word
 from agents_app.providers.layout import Layout
-from agents_app.providers.reading import Reading, count, fields, items, word
+from agents_app.providers.server_errors import ServerError, classified, token
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
 _REFUSALS = {
@@ -35,7 +35,7 @@ _SPOILT = {
 """The answer is of no use, and the next one may be."""
 
 
-class GoogleStream(Reading):
+class GoogleStream(AnswerReader):
     """One answer. Parts of tools that run at the vendor are left out."""
 
     exact = b'"functionCall"'
@@ -49,7 +49,7 @@ class GoogleStream(Reading):
 
     def _take(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
         if "error" in document:
-            raise said(document["error"])
+            raise classified(document["error"])
         usage = fields(document.get("usageMetadata"))
         if usage:
             self._tokens = Usage(
@@ -71,7 +71,7 @@ class GoogleStream(Reading):
         if not reason or reason == "FINISH_REASON_UNSPECIFIED":
             return
         if reason in _SPOILT or (reason == "OTHER" and not self._said):
-            raise ServerSaid("unavailable", token(reason), passing=True)
+            raise ServerError("unavailable", token(reason), passing=True)
         self._reason, self.finished = reason, True
         self._refused = self._refused or reason in _REFUSALS
 

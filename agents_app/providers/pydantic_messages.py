@@ -16,7 +16,17 @@ from pydantic_ai.tools import ToolDefinition
 from agents_app import exact_json
 from agents_app.providers import schemas
 from agents_app.providers.common_settings import Settings, as_list
-from agents_app.providers.conversation import Entry, Model, Results, System, User, between_users, data_image, entries, image_told
+from agents_app.providers.conversation import (
+    Entry,
+    Model,
+    Results,
+    System,
+    User,
+    between_users,
+    data_image,
+    entries,
+    image_description,
+)
 from agents_app.runtime.interface import ModelRequest, Opaque
 from agents_app.runtime.messages import Block
 
@@ -168,7 +178,7 @@ def _shown(part: Block, addresses: bool) -> theirs.UserContent:
         return theirs.BinaryContent(base64.b64decode(image[1]), media_type=image[0])
     if addresses and url.lower().startswith(("http://", "https://")):
         return theirs.ImageUrl(url)
-    return image_told(url)
+    return image_description(url)
 
 
 def _takes_addresses(model: TheirModel) -> bool:

@@ -33,7 +33,7 @@ from pydantic_ai.models import Model
 from agents_app import exact_json
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import exchange, pydantic_messages
-from agents_app.providers.reading import put_call
+from agents_app.providers.answer_reader import put_call
 from agents_app.runtime import long_work
 from agents_app.runtime.interface import Finish, ModelRequest, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 

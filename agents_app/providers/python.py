@@ -15,11 +15,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterator, M
 from contextlib import aclosing
 from typing import Any
 
-from agents_app import exact_json, objects
+from agents_app import exact_json, object_references, redaction
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool, Pool
 from agents_app.python_agent import STATE, Request, Said, State, ToolCall
-from agents_app.runtime import places
 from agents_app.runtime.interface import (
     Finish,
     Limits,
@@ -55,7 +54,7 @@ def resolve(reference: str) -> Any:
     """The instance or model behind ``module:name``, one a process. The first use imports its module."""
     with _lock:
         if reference not in _found:
-            _found[reference] = _made(objects.find(reference))
+            _found[reference] = _made(object_references.find(reference))
         return _found[reference]
 
 
@@ -63,7 +62,7 @@ def fault(reference: str) -> str | None:
     """Why the object cannot speak, if it cannot."""
     try:
         resolve(reference)
-    except objects.NoObject as error:
+    except object_references.ObjectNotFound as error:
         return str(error)
     except NoAgent as error:
         return f"{reference}: {error}"
@@ -147,7 +146,7 @@ async def _stream(
         try:
             # An import runs a module's code and may block: not in the loop.
             speaker = await pool.run(fair_key, lambda: resolve(request.model))
-        except (objects.NoObject, NoAgent) as error:
+        except (object_references.ObjectNotFound, NoAgent) as error:
             raise ProviderError("configuration", f"{request.full_model or request.model}: {error}") from None
     if _is_model(speaker):
         # Imported when first needed: it is large.
@@ -203,12 +202,12 @@ async def _spoken(
     task = asyncio.create_task(speak())
     taken = _Taken(name)
     try:
-        patience = limits.first_output
+        timeout = limits.first_output
         while True:
-            batch = await _heard(queue, patience)
+            batch = await _heard(queue, timeout)
             if events := taken.events(batch):
                 yield events
-                patience = limits.between_outputs
+                timeout = limits.between_outputs
             if None in batch or (task.done() and queue.empty()):
                 break
         await _ended(task, name)
@@ -236,7 +235,7 @@ async def _ended(task: asyncio.Task[None], name: str) -> None:
     if isinstance(error, ProviderError):
         raise error
     if error is not None:
-        raise ProviderError("broken_stream", f"{name}.respond raised\n{places.of(error)}")
+        raise ProviderError("broken_stream", f"{name}.respond raised\n{redaction.without_source(error)}")
 
 
 async def _close(task: asyncio.Task[None], name: str) -> None:
@@ -248,7 +247,7 @@ async def _close(task: asyncio.Task[None], name: str) -> None:
         _left_behind.add(task)
         task.add_done_callback(_forgotten)
     elif not task.cancelled():
-        # Asked for, so that the loop does not report it as never retrieved.
+        # Retrieved, so that the loop does not report it as never retrieved.
         task.exception()
 
 
@@ -314,7 +313,7 @@ async def _in_threads(said: Iterator[Said], pool: Pool, fair_key: Hashable) -> A
         while (each := await pool.run(fair_key, pulled.next)) is not _END:
             yield each
     except (GeneratorExit, asyncio.CancelledError):
-        if pulled.abandon():
+        if pulled.cancel_without_waiting():
             await pool.run(fair_key, pulled.close)
         raise
 
@@ -347,7 +346,7 @@ class _Pulled:
             self._at_work = False
             return self._abandoned
 
-    def abandon(self) -> bool:
+    def cancel_without_waiting(self) -> bool:
         """Give it up; whether nobody is in the middle of it, so that whoever gives it up has to close it."""
         with self._lock:
             self._abandoned = True

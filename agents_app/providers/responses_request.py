@@ -13,7 +13,17 @@ from typing import Any
 from agents_app import exact_json
 from agents_app.providers import names, schemas
 from agents_app.providers.common_settings import Settings, filled, merged
-from agents_app.providers.conversation import IMAGE_TYPES, Entry, Model, Results, System, User, data_image, entries, image_told
+from agents_app.providers.conversation import (
+    IMAGE_TYPES,
+    Entry,
+    Model,
+    Results,
+    System,
+    User,
+    data_image,
+    entries,
+    image_description,
+)
 from agents_app.providers.layout import Piece
 from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block, ToolSchema
@@ -102,7 +112,7 @@ def _shown(part: Block) -> dict[str, Any]:
         return {"type": "input_text", "text": part["text"]}
     url = part["url"]
     if url.startswith("data:") and ((image := data_image(url)) is None or image[0] not in IMAGE_TYPES):
-        return {"type": "input_text", "text": image_told(url)}
+        return {"type": "input_text", "text": image_description(url)}
     return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents_app.providers.faults import ServerSaid, said
+from agents_app.providers.answer_reader import AnswerReader, count, fields, items, word
 from agents_app.providers.layout import Layout
-from agents_app.providers.reading import Reading, count, fields, items, word
+from agents_app.providers.server_errors import ServerError, classified
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
 # What the vendor's own tools did goes back with the reasoning that asked for it.
@@ -29,7 +29,7 @@ class _Item:
     said_thought: bool = False
 
 
-class ResponsesStream(Reading):
+class ResponsesStream(AnswerReader):
     """One answer."""
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ class ResponsesStream(Reading):
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 self._respond(fields(document.get("response")), kind.removeprefix("response."), out)
             case "error":
-                raise said(document.get("error") or document)
+                raise classified(document.get("error") or document)
             case "":
                 if "error" in document:
-                    raise said(document["error"])
+                    raise classified(document["error"])
 
     def _whole(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
         if document.get("object") == "response":
@@ -85,7 +85,9 @@ class ResponsesStream(Reading):
             cached = fields(usage.get("input_tokens_details")).get("cached_tokens")
             self._tokens = Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), count(cached))
         if response.get("error") or status in ("failed", "cancelled"):
-            raise said(response.get("error")) if response.get("error") else ServerSaid("unavailable", status, passing=False)
+            raise (
+                classified(response.get("error")) if response.get("error") else ServerError("unavailable", status, passing=False)
+            )
         for index, item in enumerate(items(response.get("output"))):
             known = self._items.get(index) or self._items.get(fields(item).get("id"))
             if known is None or known.done is None:

@@ -40,7 +40,7 @@ from agents_app.runtime.interface import (
     Usage,
 )
 from agents_app.runtime.messages import Content, Message, ToolSchema
-from agents_app.runtime.room import MOST_CALLS, PART_BYTES, Filling, Full, Room
+from agents_app.runtime.size_limits import MAX_CALLS, PART_BYTES, MessageSize, SizeLimitReached, SizeLimits
 from agents_app.runtime.unicode import Mender, storable, storable_value
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Plan:
     titles: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = field(default_factory=dict)
     """By tool that asks the user: what is wrong with its arguments, if anything."""
-    room: Room = field(default_factory=Room)
+    size_limits: SizeLimits = field(default_factory=SizeLimits)
     fair_key: Hashable = None
     """In whose share of threads a long request is built."""
 
@@ -103,7 +103,7 @@ async def run(plan: Plan, host: Host, steps_done: int) -> None:
         if step >= plan.limits.max_steps:
             await host.end("error", "too_many_steps")
             return
-        if plan.room.is_full:
+        if plan.size_limits.is_reached:
             await host.end("error", TURN_TOO_LARGE)
             return
         step += 1
@@ -114,7 +114,7 @@ async def run(plan: Plan, host: Host, steps_done: int) -> None:
         except TooLong:
             await host.end("max_tokens")
             return
-        said = await _Step(plan, host, step).speak(messages)
+        said = await _Step(plan, host, step).call_model(messages)
         if said is None:
             return
         calls = said
@@ -222,8 +222,8 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
     size = len(exact_json.dumps(content).encode())
-    plan.room.left -= size
-    if plan.room.left < 0:
+    plan.size_limits.left -= size
+    if plan.size_limits.left < 0:
         log.warning("tool_result_dropped bytes=%d limit=AGENTHOST_TURN_BYTES", size)
         content, failed = NO_ROOM, True
     await host.call_finished(call, content, failed=failed)
@@ -282,10 +282,10 @@ class _Step:
         self._opaque: list[Opaque] = []
         self._usage = Usage()
         self._finish: FinishReason | None = None
-        self._filling = Filling(plan.room)
+        self._size = MessageSize(plan.size_limits)
         self._menders: dict[str, Mender] = {"text": Mender(), "thinking": Mender()}
 
-    async def speak(self, messages: Sequence[Message]) -> Sequence[Call] | None:
+    async def call_model(self, messages: Sequence[Message]) -> Sequence[Call] | None:
         """Call the model once. The calls of its message, or None when the turn is over."""
         plan, host = self._plan, self._host
         await host.step_started(self._step)
@@ -303,7 +303,7 @@ class _Step:
             fair_key=plan.fair_key,
         )
         fault: ProviderError | None = None
-        full: Full | None = None
+        limit_reached: SizeLimitReached | None = None
         try:
             async with aclosing(plan.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
                 async for batch in stream:
@@ -313,10 +313,10 @@ class _Step:
                 fault = ProviderError("broken_stream", "the stream ended without a finish reason")
         except ProviderError as error:
             fault = error
-        except Full as error:
-            full = error
-        if full is not None:
-            await self._cut(full)
+        except SizeLimitReached as error:
+            limit_reached = error
+        if limit_reached is not None:
+            await self._cut(limit_reached)
             return None
         await self._take_held()
         if fault is not None:
@@ -335,12 +335,12 @@ class _Step:
         await host.message_done(self._message(calls, broken=False))
         return calls
 
-    async def _cut(self, full: Full) -> None:
+    async def _cut(self, limit_reached: SizeLimitReached) -> None:
         """End the turn with the part of the message that was shown."""
-        limit = "AGENTHOST_MESSAGE_BYTES" if full.bound == "message" else "AGENTHOST_TURN_BYTES"
+        limit = "AGENTHOST_MESSAGE_BYTES" if limit_reached.bound == "message" else "AGENTHOST_TURN_BYTES"
         log.warning("model_message_cut limit=%s", limit)
         message = self._message([], broken=True)
-        if full.bound == "message":
+        if limit_reached.bound == "message":
             await self._host.message_done(message, "max_tokens")
         else:
             await self._host.message_done(message, "error", TURN_TOO_LARGE)
@@ -349,14 +349,14 @@ class _Step:
         match event:
             case TextDelta(text):
                 await self._say("text", self._menders["text"].feed(text))
-                self._filling.check()
+                self._size.check()
             case ThinkingDelta(text):
                 await self._say("thinking", self._menders["thinking"].feed(text))
-                self._filling.check()
+                self._size.check()
             case ToolCallDelta():
                 await self._take_call(event)
             case Opaque():
-                self._filling.take(len(exact_json.dumps(event.data)))
+                self._size.take(len(exact_json.dumps(event.data)))
                 self._opaque.append(event)
             case Usage():
                 self._usage = _counted(event)
@@ -364,7 +364,7 @@ class _Step:
                 self._finish = reason
 
     async def _take_held(self) -> None:
-        with contextlib.suppress(Full):
+        with contextlib.suppress(SizeLimitReached):
             await self._say("thinking", self._menders["thinking"].rest())
             await self._say("text", self._menders["text"].rest())
 
@@ -376,8 +376,8 @@ class _Step:
         late = kind == "thinking" and bool(self._text)
         opens = not self._parts or self._parts[-1][1] != kind
         if opens:
-            self._filling.take(PART_BYTES)
-        text = self._filling.fit(text)
+            self._size.take(PART_BYTES)
+        text = self._size.fit(text)
         if not text:
             return
         if opens:
@@ -395,9 +395,9 @@ class _Step:
     async def _take_call(self, piece: ToolCallDelta) -> None:
         call = self._calls.get(piece.index)
         if call is None:
-            if len(self._calls) == MOST_CALLS:
-                raise Full("message")
-            self._filling.take(PART_BYTES + len(piece.name or ""))
+            if len(self._calls) == MAX_CALLS:
+                raise SizeLimitReached("message")
+            self._size.take(PART_BYTES + len(piece.name or ""))
             call_id = await self._host.free_call_id(piece.id)
             call = _OpenCall(call_id, f"{self._step}.{len(self._parts)}", storable(piece.name or ""))
             self._calls[piece.index] = call
@@ -406,7 +406,7 @@ class _Step:
         elif piece.name and not call.name:
             call.name = storable(piece.name)
         if piece.arguments:
-            self._filling.take(len(piece.arguments.encode("utf-8", "surrogatepass")))
+            self._size.take(len(piece.arguments.encode("utf-8", "surrogatepass")))
             call.arguments.append(piece.arguments)
             if said := call.mender.feed(piece.arguments):
                 await self._host.call_arguments(self._step, call.call_id, said)

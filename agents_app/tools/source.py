@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agents_app import objects
+from agents_app import object_references
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
 from agents_app.tools.questions import ask_user
@@ -55,8 +55,8 @@ def _find(source: str) -> Callable[..., Any]:
     if kind != "python":
         raise NoFunction("write it as module:function")
     try:
-        found = objects.find(rest)
-    except objects.NoObject as error:
+        found = object_references.find(rest)
+    except object_references.ObjectNotFound as error:
         raise NoFunction(str(error).replace("module:name", "module:function")) from error
     if not callable(found) or inspect.isclass(found):
         raise NoFunction(f"{rest} is not a function")
@@ -71,8 +71,8 @@ def _of_agent(rest: str) -> Callable[..., Any]:
 
     reference, _, name = rest.rpartition(":")
     try:
-        return agent_tools.of(objects.find(reference))[name].function
-    except (objects.NoObject, agent_tools.NotTaken) as error:
+        return agent_tools.of(object_references.find(reference))[name].function
+    except (object_references.ObjectNotFound, agent_tools.NotTaken) as error:
         raise NoFunction(str(error)) from error
     except KeyError:
         raise NoFunction(f"{reference} has no tool {name}") from None

@@ -8,16 +8,16 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from agents_app import redaction
 from agents_app.errors import ToolFailed
 from agents_app.fair.threads import Pool
-from agents_app.runtime import places
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
-from agents_app.tools.abandoned import abandon
 from agents_app.tools.arguments import checked
 from agents_app.tools.caller import fair_key
+from agents_app.tools.cancelling import cancel_without_waiting
 from agents_app.tools.source import NoFunction, known, resolve
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class ServerTools:
         except Exception as error:
             # Where and what kind, but not its words: they may quote what a user wrote.
             cause = error.__cause__ if isinstance(error, _Raised) and error.__cause__ is not None else error
-            logger.warning("tool %s raised %s\n%s", name, type(error).__name__, places.of(cause))
+            logger.warning("tool %s raised %s\n%s", name, type(error).__name__, redaction.without_source(cause))
             raise ToolFailed("the tool raised an error") from None
 
 
@@ -124,4 +124,4 @@ async def _bounded(start: Callable[[], Any], seconds: float) -> Any:
         return task.result()
     finally:
         if not task.done():
-            abandon(task)
+            cancel_without_waiting(task)

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from agents_app import loader, outline, providers
+from agents_app import agent_report, loader, providers
 from agents_app.errors import AgentsFileError
 from agents_app.mcp import doctor
 from agents_app.providers import credentials
@@ -34,9 +34,9 @@ class Command(BaseCommand):
         keys = [name for name in providers.NAMES if credentials.default(name) is not None]
         for spec in specs:
             self.stdout.write(f"{spec.name} {spec.version}: OK")
-            for what, how in outline.lines(spec):
+            for what, how in agent_report.lines(spec):
                 self.stdout.write(f"  {what:<8} {how}")
-            for warning in outline.warnings(spec, keys):
+            for warning in agent_report.warnings(spec, keys):
                 self.stdout.write(f"  warning: {warning}")
         if options["connect"]:
             self._connect(specs)

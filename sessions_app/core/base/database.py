@@ -140,7 +140,7 @@ async def serve(
     Raises TimeoutError if no thread was free within ``timeout`` seconds; ``fn`` was not called then.
     """
     call = partial(context.run, _call_and_release, partial(fn, *args, **kwargs))
-    return await _requests.pool().run(owner, call, patience=timeout)
+    return await _requests.pool().run(owner, call, wait_seconds=timeout)
 
 
 def shut_down() -> None:

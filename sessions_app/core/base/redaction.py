@@ -1,5 +1,5 @@
-"""Descriptions of exceptions that are safe to log: ``agents_app.faults`` for the core and the faces."""
+"""Descriptions of exceptions that are safe to log: ``agents_app.redaction`` for the core and the faces."""
 
-from agents_app.faults import described, kinds
+from agents_app.redaction import described, kinds
 
 __all__ = ["described", "kinds"]

@@ -14,7 +14,7 @@ from agents_app.runtime import loop
 from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import Change
 from agents_app.runtime.messages import ToolSchema
-from agents_app.runtime.room import Room
+from agents_app.runtime.size_limits import SizeLimits
 from agents_app.spec import AgentSpec
 from sessions_app.core.records import clients
 from sessions_app.core.records.session_settings import Settings
@@ -55,7 +55,7 @@ def make(
         provider_failed=provider_failed,
         titles=_titles(spec, choices),
     )
-    return replace(plan, room=Room(settings.AGENTHOST_MESSAGE_BYTES, settings.AGENTHOST_TURN_BYTES - loaded.stored))
+    return replace(plan, size_limits=SizeLimits(settings.AGENTHOST_MESSAGE_BYTES, settings.AGENTHOST_TURN_BYTES - loaded.stored))
 
 
 def change(spec: AgentSpec, choices: ClientChoices, plan: loop.Plan) -> Change:

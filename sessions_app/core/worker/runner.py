@@ -16,7 +16,7 @@ from django.utils import timezone
 from agents_app import exact_json
 from agents_app.errors import ProviderError, RunLost
 from agents_app.fair.threads import FairPool
-from agents_app.mcp import finding, listing
+from agents_app.mcp import listing, session_tools
 from agents_app.runtime import loop
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
@@ -151,7 +151,7 @@ class Run:
     async def _find_tools(self) -> None:
         loaded = self._loaded
         client_tools = [tool["name"] for tool in loaded.settings.client_tools]
-        found = await finding.found(loaded.spec, loaded.options, loaded.session_public_id, client_tools)
+        found = await session_tools.discover(loaded.spec, loaded.options, loaded.session_public_id, client_tools)
         loaded.spec, loaded.own_tools = found.spec, found.own
         self._plan = planning.make(loaded, self._choices, self._pool, self.claimed.tenant, self._provider_failed)
 

@@ -17,7 +17,7 @@ from botocore.credentials import ReadOnlyCredentials
 from agents_app.errors import ProviderError
 from agents_app.providers import amazon, bedrock_request
 from agents_app.providers.bedrock import Bedrock
-from agents_app.providers.faults import Unreadable
+from agents_app.providers.server_errors import MalformedStream
 from agents_app.providers.sse import EventTooLong
 from agents_app.runtime.interface import Limits, ModelRequest, ProviderEvent, Usage
 from agents_app.runtime.messages import Message, ToolSchema
@@ -276,7 +276,7 @@ def test_a_message_with_any_byte_changed_is_refused() -> None:
     for at in range(len(whole)):
         spoilt = bytearray(whole)
         spoilt[at] ^= 1
-        with pytest.raises((Unreadable, EventTooLong)):
+        with pytest.raises((MalformedStream, EventTooLong)):
             amazon.EventStreamSplitter().feed(bytes(spoilt))
 
 
@@ -298,11 +298,11 @@ def test_a_message_that_is_too_large_is_refused_before_it_arrives(size: int, hea
 )
 def test_malformed_headers_are_refused(headers: bytes) -> None:
     whole = prelude(16 + len(headers), len(headers)) + headers
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedStream):
         amazon.EventStreamSplitter().feed(whole + struct.pack("!I", zlib.crc32(whole)))
 
 
 @pytest.mark.parametrize("size", [0, 3, 12, 15])
 def test_a_message_smaller_than_its_own_frame_is_refused(size: int) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedStream):
         amazon.EventStreamSplitter().feed(prelude(size, 0) + bytes(16))

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from agents_app.providers import anthropic_request, google_request, responses_request
+from agents_app.providers.answer_reader import AnswerReader
 from agents_app.providers.anthropic_stream import AnthropicStream
-from agents_app.providers.faults import ServerSaid
 from agents_app.providers.google_stream import GoogleStream
-from agents_app.providers.reading import Reading
 from agents_app.providers.responses_stream import ResponsesStream
+from agents_app.providers.server_errors import ServerError
 from agents_app.runtime.interface import ModelRequest, ProviderEvent
 from agents_app.runtime.messages import Message
 from tests.network.agents_app.providers.vendors import LOOK, Said, said
 
 
-def read(reading: Reading, *documents: dict[str, Any]) -> Said:
+def read(reading: AnswerReader, *documents: dict[str, Any]) -> Said:
     found: list[ProviderEvent] = []
     for document in documents:
         found += reading.read([[json.dumps(document).encode()]])
@@ -241,7 +241,7 @@ def test_tools_that_ran_at_google_are_left_out_and_exact_numbers_stay() -> None:
 
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER"])
 def test_an_answer_that_google_spoilt_is_none(reason: str) -> None:
-    with pytest.raises(ServerSaid) as caught:
+    with pytest.raises(ServerError) as caught:
         read(GoogleStream(), part(finishReason=reason))
     assert caught.value.passing
 

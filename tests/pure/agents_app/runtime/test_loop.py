@@ -11,7 +11,6 @@ import pytest
 
 from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, RunLost, ToolFailed
-from agents_app.rehearsal.host import MemoryHost
 from agents_app.runtime import loop
 from agents_app.runtime.interface import (
     Ask,
@@ -28,7 +27,8 @@ from agents_app.runtime.interface import (
     Usage,
 )
 from agents_app.runtime.messages import Content, Message, ToolSchema
-from agents_app.runtime.room import Filling, Full, Room
+from agents_app.runtime.size_limits import MessageSize, SizeLimitReached, SizeLimits
+from agents_app.testkit.host import MemoryHost
 
 Step = list[Any]
 """What the model says to one request: provider events, an exception, or something to be awaited."""
@@ -442,7 +442,7 @@ async def test_a_message_without_end_is_cut_and_its_provider_closed() -> None:
     """1,500 deltas of 60 KB: nobody holds, stores or shows more of them than a message may have."""
     host = Host()
     provider = Provider([*([TextDelta("é" * 30_000)] * 1_500), Finish("stop")])
-    await loop.run(plan(provider, room=Room(message=1_000_000)), host, 0)
+    await loop.run(plan(provider, size_limits=SizeLimits(message=1_000_000)), host, 0)
     assert host.said[-1] == ("message_done", "max_tokens", "")
     (message,) = host.messages
     assert 999_000 < len(message.text.encode()) <= 1_000_000
@@ -464,7 +464,7 @@ async def test_a_message_without_end_is_cut_and_its_provider_closed() -> None:
 )
 async def test_whatever_a_message_grows_by_is_counted(step: Step) -> None:
     host, provider = Host(), Provider(step)
-    await loop.run(plan(provider, Tools(t=nothing), room=Room(message=100_000)), host, 0)
+    await loop.run(plan(provider, Tools(t=nothing), size_limits=SizeLimits(message=100_000)), host, 0)
     assert host.said[-1] == ("message_done", "max_tokens", "")
     (message,) = host.messages
     assert message.text.startswith("a")
@@ -479,7 +479,7 @@ async def test_a_turn_ends_with_error_where_its_messages_have_its_size() -> None
     host = Host()
     call = [TextDelta("x" * 40_000), asked("t", "a"), Finish("tool_calls")]
     provider = Provider(call, [TextDelta("y" * 80_000), Finish("stop")])
-    await loop.run(plan(provider, Tools(t=nothing), room=Room(left=100_000)), host, 0)
+    await loop.run(plan(provider, Tools(t=nothing), size_limits=SizeLimits(left=100_000)), host, 0)
     assert host.said[-1] == ("message_done", "error", "turn_too_large")
     assert len(host.messages[0].text) + len(host.messages[1].text) <= 100_000
     assert host.messages[1].text.startswith("y" * 50_000)
@@ -494,7 +494,7 @@ async def test_a_result_that_is_larger_than_what_is_left_of_its_turn_is_not_stor
     host = Host()
     calls = [asked("large", "a", 0), asked("large", "b", 1), Finish("tool_calls")]
     provider = Provider(calls, [TextDelta("never"), Finish("stop")])
-    await loop.run(plan(provider, Tools(large=large), room=Room(left=100_000)), host, 0)
+    await loop.run(plan(provider, Tools(large=large), size_limits=SizeLimits(left=100_000)), host, 0)
     assert sorted(map(str, host.results.values()))[0].startswith("Tool execution failed: its result is larger")
     assert sorted(map(len, host.results.values())) == [len(loop.NO_ROOM), 60_000]
     assert host.said[-1] == ("end", "error", "turn_too_large")
@@ -502,9 +502,9 @@ async def test_a_result_that_is_larger_than_what_is_left_of_its_turn_is_not_stor
 
 
 def test_text_is_cut_between_characters_and_never_beyond_the_limit() -> None:
-    filling = Filling(Room(message=7))
+    filling = MessageSize(SizeLimits(message=7))
     assert filling.fit("éé") == "éé"
     assert filling.fit("👩x") == ""
-    with pytest.raises(Full) as full:
+    with pytest.raises(SizeLimitReached) as full:
         filling.check()
     assert full.value.bound == "message"

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp.base_protocol import BaseProtocol
 
-from agents_app.providers.patience import Patience
+from agents_app.providers.read_timeout import ReadTimeout
 
 
 def reader() -> aiohttp.StreamReader:
@@ -21,19 +21,19 @@ def reader() -> aiohttp.StreamReader:
 
 async def test_a_read_that_waits_beyond_the_deadline_ends() -> None:
     content = reader()
-    patience = Patience(content)
-    patience.expect(asyncio.get_running_loop().time() + 0.02)
+    timeout = ReadTimeout(content)
+    timeout.start(asyncio.get_running_loop().time() + 0.02)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(content.readany(), 90)
 
 
 async def test_a_deadline_that_moved_on_is_the_one_that_counts() -> None:
     loop, content = asyncio.get_running_loop(), reader()
-    patience = Patience(content)
+    timeout = ReadTimeout(content)
     began = loop.time()
-    patience.expect(began + 0.02)
-    patience.came()
-    patience.expect(began + 0.15)
+    timeout.start(began + 0.02)
+    timeout.stop()
+    timeout.start(began + 0.15)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(content.readany(), 90)
     assert loop.time() - began >= 0.14
@@ -41,22 +41,22 @@ async def test_a_deadline_that_moved_on_is_the_one_that_counts() -> None:
 
 async def test_a_nearer_deadline_does_not_wait_for_the_one_before() -> None:
     loop, content = asyncio.get_running_loop(), reader()
-    patience = Patience(content)
+    timeout = ReadTimeout(content)
     began = loop.time()
-    patience.expect(began + 60)
-    patience.came()
-    patience.expect(began + 0.02)
+    timeout.start(began + 60)
+    timeout.stop()
+    timeout.start(began + 0.02)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(content.readany(), 90)
-    patience.close()
+    timeout.close()
     assert loop.time() - began < 30
 
 
 async def test_the_time_in_which_nothing_is_waited_for_does_not_count() -> None:
     loop, content = asyncio.get_running_loop(), reader()
-    patience = Patience(content)
-    patience.expect(loop.time() + 0.01)
-    patience.came()
+    timeout = ReadTimeout(content)
+    timeout.start(loop.time() + 0.01)
+    timeout.stop()
     over = asyncio.Event()
     loop.call_later(0.03, over.set)
     await over.wait()

@@ -9,7 +9,7 @@ _left_behind: set[asyncio.Task[Any]] = set()
 """The loop itself holds tasks weakly."""
 
 
-def abandon(task: asyncio.Task[Any]) -> None:
+def cancel_without_waiting(task: asyncio.Task[Any]) -> None:
     """Cancel a task without waiting for it: it might not listen."""
     if task.done():
         _heard(task)
@@ -22,5 +22,5 @@ def abandon(task: asyncio.Task[Any]) -> None:
 def _heard(task: asyncio.Task[Any]) -> None:
     _left_behind.discard(task)
     if not task.cancelled():
-        # Asked for, so that the loop does not report it as never retrieved.
+        # Retrieved, so that the loop does not report it as never retrieved.
         task.exception()

@@ -8,7 +8,7 @@ import math
 import aiohttp
 
 
-class Patience:
+class ReadTimeout:
     """Ends a read of ``content`` with TimeoutError when what it waits for has not come by the deadline.
 
     The timer is left where it is while deadlines move on, and looks when it rings. Between ``came`` and the next
@@ -21,12 +21,12 @@ class Patience:
         self._deadline = self._rings_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
-    def expect(self, deadline: float) -> None:
+    def start(self, deadline: float) -> None:
         self._deadline = deadline
         if deadline < self._rings_at:
             self._set(deadline)
 
-    def came(self) -> None:
+    def stop(self) -> None:
         self._deadline = math.inf
 
     def close(self) -> None:

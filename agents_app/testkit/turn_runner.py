@@ -11,13 +11,13 @@ from typing import Any
 from agents_app import exact_json
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
-from agents_app.rehearsal.host import MemoryHost, fitting
-from agents_app.rehearsal.values import By, ToolRun, Turn
 from agents_app.runtime import loop
 from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import Ask, Call, FormAnswer, ModelRequest, Provider, ProviderEvent, ToolSet, Usage
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.spec import AgentSpec
+from agents_app.testkit.host import MemoryHost, fitting
+from agents_app.testkit.values import By, ToolRun, Turn
 from agents_app.tools import output, questions
 from agents_app.tools.arguments import checked
 from agents_app.tools.signature import describe
@@ -41,7 +41,7 @@ class Clients:
     """Functions in the place of the agent's own tools, or of what its MCP servers would offer."""
 
 
-class Asked:
+class RequestLog:
     """Puts a model in front of another: remembers what it is asked."""
 
     def __init__(self, model: Provider) -> None:
@@ -53,7 +53,7 @@ class Asked:
         return self._model.stream(request)
 
 
-class StandIns:
+class ReplacedTools:
     """A run's tools, of which the test plays some itself (interface.ToolSet)."""
 
     def __init__(self, tools: ToolSet, functions: Mapping[str, Callable[..., Any]], limit: int) -> None:
@@ -79,7 +79,7 @@ class StandIns:
         return output.as_content(await value if inspect.isawaitable(value) else value, self._limit)
 
 
-class Attended(MemoryHost):
+class ScriptedHost(MemoryHost):
     """A host whose clients answer by the test's rules."""
 
     def __init__(self, clients: Clients, limit: int, *arguments: Any) -> None:
@@ -152,8 +152,8 @@ async def play(
     failures: list[ProviderError] = []
     try:
         assembled = assemble(spec, options, enabled, pool, None, clients.schemas)
-        asked = Asked(model(assembled.provider))
-        tools = StandIns(assembled.tools, clients.stand_ins, spec.limits.tool_output_bytes)
+        asked = RequestLog(model(assembled.provider))
+        tools = ReplacedTools(assembled.tools, clients.stand_ins, spec.limits.tool_output_bytes)
         schemas = [*assembled.tool_schemas, *tools.more]
         unexposed = {tool.name for tool in spec.tools if not tool.expose}
         plan = assembled.plan(
@@ -165,7 +165,7 @@ async def play(
         key = assembled.api_key or (api_key if spec.api_key is None else None)
         plan = replace(plan, provider=asked, api_key=key, tools=tools, tool_schemas=schemas)
         fits = fitting(assembled.instructions, schemas, spec.context_tokens, turn)
-        host = Attended(clients, spec.limits.tool_output_bytes, messages, turn, fits)
+        host = ScriptedHost(clients, spec.limits.tool_output_bytes, messages, turn, fits)
         cut = ""
         try:
             async with asyncio.timeout(spec.limits.run):
@@ -177,7 +177,7 @@ async def play(
         pool.close()
 
 
-def _turn(host: Attended, asked: Asked, failures: Sequence[ProviderError], cut: str) -> Turn:
+def _turn(host: ScriptedHost, asked: RequestLog, failures: Sequence[ProviderError], cut: str) -> Turn:
     end, error = host.ended or ("waiting", "")
     counted = [message.usage for message in host.messages]
     return Turn(
@@ -197,7 +197,7 @@ def _turn(host: Attended, asked: Asked, failures: Sequence[ProviderError], cut: 
     )
 
 
-def _tool_run(host: Attended, call: Call) -> ToolRun:
+def _tool_run(host: ScriptedHost, call: Call) -> ToolRun:
     by: Mapping[str, By] = {"server": "server", "client": "client", "nobody": "nobody"}
     try:
         arguments = exact_json.loads_plain(call.arguments)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agents_app import loader, objects
+from agents_app import loader, object_references
 from agents_app.errors import AgentsFileError
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    path, folders, modules = list(sys.path), list(objects._folders), set(sys.modules)
+    path, folders, modules = list(sys.path), list(object_references._folders), set(sys.modules)
     yield
-    sys.path[:], objects._folders[:] = path, folders
+    sys.path[:], object_references._folders[:] = path, folders
     for name in set(sys.modules) - modules:
         del sys.modules[name]
 
@@ -81,14 +81,14 @@ def test_the_modules_of_two_files_may_be_used_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_leads_to_nothing_says_why(reference: str, why: str) -> None:
-    with pytest.raises(objects.NoObject) as caught:
-        objects.find(reference)
+    with pytest.raises(object_references.ObjectNotFound) as caught:
+        object_references.find(reference)
     assert str(caught.value) == why
 
 
 def test_a_module_that_raises_is_named_without_its_words(tmp_path: Path) -> None:
     (tmp_path / "raising_module.py").write_text("raise SystemExit('the password is hunter2')")
-    objects.look_in(tmp_path)
-    with pytest.raises(objects.NoObject) as caught:
-        objects.find("raising_module:x")
+    object_references.add_folder(tmp_path)
+    with pytest.raises(object_references.ObjectNotFound) as caught:
+        object_references.find("raising_module:x")
     assert str(caught.value) == "cannot import raising_module: importing it raised SystemExit"

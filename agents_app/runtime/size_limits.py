@@ -7,13 +7,13 @@ from typing import Literal
 
 Bound = Literal["message", "turn"]
 
-MOST_CALLS = 256
+MAX_CALLS = 256
 """Tool calls in one model message; each is a row, and a task while it runs."""
 PART_BYTES = 512
 """Overhead counted for each part: a part of one character also makes rows and events."""
 
 
-class Full(Exception):
+class SizeLimitReached(Exception):
     """A model's message has reached a limit: its own (``bound`` "message") or its turn's."""
 
     def __init__(self, bound: Bound) -> None:
@@ -22,7 +22,7 @@ class Full(Exception):
 
 
 @dataclass(slots=True)
-class Room:
+class SizeLimits:
     """The limits of one run: ``message``, the bytes of one model message; ``left``, the bytes left in the turn.
 
     A turn's bytes are the UTF-8 of its model messages and its tools' results.
@@ -32,17 +32,17 @@ class Room:
     left: int = 16 * 1024 * 1024
 
     @property
-    def is_full(self) -> bool:
+    def is_reached(self) -> bool:
         return self.left <= 0
 
 
-class Filling:
+class MessageSize:
     """Counts one model message while it streams."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._left = min(room.message, room.left)
-        self._bound: Bound = "message" if room.message <= room.left else "turn"
+    def __init__(self, limits: SizeLimits) -> None:
+        self._limits = limits
+        self._left = min(limits.message, limits.left)
+        self._bound: Bound = "message" if limits.message <= limits.left else "turn"
 
     def fit(self, text: str) -> str:
         """The part of the text that fits; empty once the limit was reached."""
@@ -56,17 +56,17 @@ class Filling:
         return kept
 
     def take(self, size: int) -> None:
-        """Count something that cannot be cut; ``Full`` if it does not fit."""
+        """Count something that cannot be cut; ``SizeLimitReached`` if it does not fit."""
         if size > self._left:
             self._left = -1
-            raise Full(self._bound)
+            raise SizeLimitReached(self._bound)
         self._take(size)
 
     def check(self) -> None:
-        """``Full`` if the limit was reached."""
+        """``SizeLimitReached`` if the limit was reached."""
         if self._left < 0:
-            raise Full(self._bound)
+            raise SizeLimitReached(self._bound)
 
     def _take(self, size: int) -> None:
         self._left -= size
-        self._room.left -= size
+        self._limits.left -= size

@@ -17,11 +17,11 @@ _lock = threading.Lock()
 _folders: list[Path] = []
 
 
-class NoObject(Exception):
+class ObjectNotFound(Exception):
     """The reference leads to nothing; the text says why, without the code's own words."""
 
 
-def look_in(folder: Path) -> None:
+def add_folder(folder: Path) -> None:
     """Modules of this folder can be named from now on. What is installed comes first, so nothing of ours can be replaced."""
     folder = folder.resolve()
     with _lock:
@@ -37,7 +37,7 @@ def split(reference: str) -> tuple[str, str]:
     """(module, path of names in it)."""
     module, _, path = reference.partition(":")
     if not all(name.isidentifier() for name in (*module.split("."), *path.split("."))):
-        raise NoObject("write it as module:name")
+        raise ObjectNotFound("write it as module:name")
     return module, path
 
 
@@ -51,15 +51,17 @@ def find(reference: str) -> Any:
         reason = "no such module" if _is_missing(error, module_name) else f"importing it raised {_described(error)}"
         if (extra := _missing_extra(error)) is not None:
             reason = f"it needs the extra {extra}, which is not installed: {extras.command(extra)}"
-        raise NoObject(f"cannot import {module_name}: {reason}") from error
+        raise ObjectNotFound(f"cannot import {module_name}: {reason}") from error
     if (hidden := _hidden_by(module)) is not None:
-        raise NoObject(f"{hidden} stands beside the agents file, but Python already knows another {module_name}: rename yours")
+        raise ObjectNotFound(
+            f"{hidden} stands beside the agents file, but Python already knows another {module_name}: rename yours"
+        )
     found = module
     for name in path.split("."):
         try:
             found = getattr(found, name)
         except AttributeError as error:
-            raise NoObject(f"the module {module_name} has no {path}") from error
+            raise ObjectNotFound(f"the module {module_name} has no {path}") from error
     return found
 
 

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import orjson
 
 from agents_app import exact_json
-from agents_app.providers.faults import ServerSaid, Unreadable
+from agents_app.providers.server_errors import MalformedStream, ServerError
 from agents_app.runtime.interface import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
 _LARGE = 64 * 1024
 _MOST_LEVELS = 500
 
 
-class Reading(ABC):
+class AnswerReader(ABC):
     """One answer. ``read`` takes server events as they come; ``end`` says how the answer ended.
 
     ``finished``: the model said it is done. ``over``: nothing more will come. Neighbouring deltas of one kind
@@ -32,7 +32,7 @@ class Reading(ABC):
         self.finished = False
         self.over = False
         self._tokens: Usage | None = None
-        self._fault: ServerSaid | Unreadable | None = None
+        self._fault: ServerError | MalformedStream | None = None
         self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
         self._texts: list[str] = []
 
@@ -46,7 +46,7 @@ class Reading(ABC):
             for event in events:
                 for document in self._documents(event):
                     self._take(document, out)
-        except (ServerSaid, Unreadable) as fault:
+        except (ServerError, MalformedStream) as fault:
             self._put_text(out)
             if not out:
                 raise
@@ -67,7 +67,7 @@ class Reading(ABC):
             for event in listed_exactly(text):
                 self._take(event, out)
             if not self.finished:
-                raise Unreadable
+                raise MalformedStream
         else:
             self._whole(self._parsed(text), out)
         self._put_text(out)
@@ -93,7 +93,7 @@ class Reading(ABC):
         """An answer in one document; what is none of that, an error above all, is taken like an event."""
         self._take(document, out)
         if not self.finished:
-            raise Unreadable
+            raise MalformedStream
 
     @abstractmethod
     def _close(self, out: list[ProviderEvent]) -> None:
@@ -110,7 +110,7 @@ class Reading(ABC):
             return
         try:
             yield self._parsed(whole)
-        except Unreadable:
+        except MalformedStream:
             # Some servers forget the empty line between events.
             if len(lines) == 1:
                 raise
@@ -119,7 +119,7 @@ class Reading(ABC):
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         if self.exact is not None and self.exact in text:
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(MalformedStream):
                 return parsed_exactly(text)
         return parsed(text)
 
@@ -153,9 +153,9 @@ def put_call(piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
 
 
 def _check_size(text: bytes) -> None:
-    """Unreadable if parsing it would block the event loop of all runs for long."""
+    """MalformedStream if parsing it would block the event loop of all runs for long."""
     if len(text) > _LARGE and exact_json.excess(text, members=exact_json.MAX_MEMBERS, levels=_MOST_LEVELS) is not None:
-        raise Unreadable
+        raise MalformedStream
 
 
 def parsed(text: bytes) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def parsed(text: bytes) -> dict[str, Any]:
         try:
             value = json.loads(_decoded(text))
         except (ValueError, RecursionError):
-            raise Unreadable from None
+            raise MalformedStream from None
     if not isinstance(value, dict):
-        raise Unreadable
+        raise MalformedStream
     return value
 
 
@@ -178,9 +178,9 @@ def listed_exactly(text: bytes) -> list[dict[str, Any]]:
     try:
         values = exact_json.loads(text)
     except exact_json.NotJSON:
-        raise Unreadable from None
+        raise MalformedStream from None
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise Unreadable
+        raise MalformedStream
     return values
 
 
@@ -189,9 +189,9 @@ def parsed_exactly(text: bytes) -> dict[str, Any]:
     try:
         value = exact_json.loads(text)
     except exact_json.NotJSON:
-        raise Unreadable from None
+        raise MalformedStream from None
     if not isinstance(value, dict):
-        raise Unreadable
+        raise MalformedStream
     return value
 
 

@@ -15,19 +15,19 @@ from agents_app.mcp.listing import Listed
 from agents_app.mcp.pool import pool
 from agents_app.spec import AgentSpec, McpSpec
 
-PATIENCE_SECONDS = 10.0
+WAIT_SECONDS = 10.0
 """What a run's start waits at most; a server that answers later is there for the next run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovered:
     """An agent with what was found, and which of its tools nobody could enable: those that are this session's alone."""
 
     spec: AgentSpec
     own: frozenset[str]
 
 
-async def found(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, of_clients: Iterable[str]) -> Found:
+async def discover(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, of_clients: Iterable[str]) -> Discovered:
     """Ask the servers of which ``spec`` has no tools. Those that cannot be asked are named in its instructions.
 
     ``of_clients``: names of clients' tools, which could not know of what is found here.
@@ -47,7 +47,7 @@ async def found(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, 
     instructions = spec.instructions
     if missing:
         instructions = f"{instructions}\n\n{_MISSING} {', '.join(missing)}.".strip()
-    return Found(replace(spec, tools=(*spec.tools, *made), instructions=instructions), frozenset(own))
+    return Discovered(replace(spec, tools=(*spec.tools, *made), instructions=instructions), frozenset(own))
 
 
 _MISSING = "The tools of these MCP servers cannot be used at the moment:"
@@ -59,7 +59,7 @@ async def _asked(servers: tuple[McpSpec, ...], by_name: Mapping[str, Access]) ->
 
 async def _listed(access: Access) -> tuple[Listed, ...] | None:
     try:
-        return await pool().list_tools(access, PATIENCE_SECONDS)
+        return await pool().list_tools(access, WAIT_SECONDS)
     except McpFault:
         return None
 

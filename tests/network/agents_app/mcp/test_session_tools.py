@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents_app.mcp import connection, finding
+from agents_app.mcp import connection, session_tools
 from agents_app.mcp.catalogue import catalogue
 from agents_app.mcp.pool import pool
 from agents_app.runtime.interface import Limits
@@ -39,8 +39,8 @@ async def test_no_conversation_waits_for_a_server_that_is_known_to_hang(
     spec = agent(silent)
     catalogue.watch([spec])
     await asyncio.to_thread(eventually, lambda: bool(catalogue.faults(spec)))
-    monkeypatch.setattr(finding, "pool", lambda: pytest.fail("it was asked"))
-    found = await finding.found(spec, {}, "a conversation", ())
+    monkeypatch.setattr(session_tools, "pool", lambda: pytest.fail("it was asked"))
+    found = await session_tools.discover(spec, {}, "a conversation", ())
     assert found.spec.instructions == "The tools of these MCP servers cannot be used at the moment: harbour."
 
 
@@ -51,7 +51,7 @@ async def test_a_session_with_a_secret_of_its_own_asks_for_itself(silent: McpSer
     silent.may_answer.set()
     connection._HANDSHAKE_SECONDS = 30.0  # the fixture puts it back
     try:
-        found = await finding.found(spec, {"token": "mine"}, "a conversation", ())
+        found = await session_tools.discover(spec, {"token": "mine"}, "a conversation", ())
     finally:
         await pool().close()
     assert "read_file" in {tool.name for tool in found.spec.tools}

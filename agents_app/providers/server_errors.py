@@ -32,7 +32,7 @@ _KEY_WORDS = re.compile("api[_ ]key[_ ](not[_ ]valid|invalid|expired)", re.IGNOR
 _TOKEN = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
-class ServerSaid(Exception):
+class ServerError(Exception):
     """The server put an error into its answer. ``code`` is fit for a log; its message is not.
 
     ``wait``: the seconds after which it wants to be asked again, where it says so in the error itself.
@@ -43,11 +43,11 @@ class ServerSaid(Exception):
         super().__init__(code)
 
 
-class Unreadable(Exception):
+class MalformedStream(Exception):
     """The stream holds what is not an event of its format."""
 
 
-def said(error: Any, status: int | None = None) -> ServerSaid:
+def classified(error: Any, status: int | None = None) -> ServerError:
     """An error as the server wrote it, sorted; ``status`` is the answer's, if it was not 200."""
     fields: Mapping[str, Any] = error if isinstance(error, dict) else {}
     code = " ".join(token(fields.get(name)) for name in ("code", "type", "status") if token(fields.get(name)))
@@ -55,17 +55,17 @@ def said(error: Any, status: int | None = None) -> ServerSaid:
     words = f"{code} {text}"[:10_000]
     number = status if status is not None else _status(fields.get("code"))
     if (number == 0 or 400 <= number < 500) and number not in (401, 429) and _DECLINED_WORDS.search(words):
-        return ServerSaid("declined", code, passing=False)
+        return ServerError("declined", code, passing=False)
     if number in (401, 403) or (number == 400 and _KEY_WORDS.search(words)):
-        return ServerSaid("configuration", code, passing=False)
+        return ServerError("configuration", code, passing=False)
     # A rate is counted in tokens too.
     if number != 429 and "rate" not in code and _CONTEXT_WORDS.search(words):
-        return ServerSaid("context_too_long", code, passing=False)
+        return ServerError("context_too_long", code, passing=False)
     passing = number in (408, 429) or number >= 500 or (number == 0 and bool(_PASSING_WORDS.search(code)))
     # No money left comes as 429 too, and does not pass by waiting.
     passing = passing and "insufficient_quota" not in code
     unavailable = passing or number == 429 or number == 0
-    return ServerSaid("unavailable" if unavailable else "refused_request", code, passing=passing)
+    return ServerError("unavailable" if unavailable else "refused_request", code, passing=passing)
 
 
 def token(value: Any) -> str:
