@@ -11,8 +11,9 @@ from agents_app import agent_report, options
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
 from agents_app.providers import credentials
-from agents_app.runtime.assemble import Assembled, assemble
+from agents_app.runtime.assemble import assemble
 from agents_app.runtime.interface import ModelRequest
+from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
 
@@ -92,19 +93,19 @@ def _model(spec: AgentSpec) -> str:
     return options.fill(spec.model, options.effective(spec, {}))
 
 
-async def _first_output(found: Assembled) -> None:
+async def _first_output(plan: Plan) -> None:
     request = ModelRequest(
-        model=found.model,
+        model=plan.model,
         instructions="",
         messages=[Message("user", "Hello")],
-        settings=found.settings,
-        api_key=found.api_key,
-        base_url=found.base_url,
-        headers=found.headers,
-        limits=replace(found.limits, retries=0),
-        full_model=found.full_model,
+        settings=plan.settings,
+        api_key=plan.api_key,
+        base_url=plan.base_url,
+        headers=plan.headers,
+        limits=replace(plan.limits, retries=0),
+        full_model=plan.full_model,
     )
-    async with aclosing(found.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
+    async with aclosing(plan.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
         async for _ in stream:
             return
     raise ProviderError("broken_stream", "the stream ended before any output")

@@ -60,11 +60,10 @@ _MOST_TOKENS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run works with; resolved from the agent's definition and the session when it starts.
+    """Everything a run needs, resolved from the agent's definition and the session when the run starts.
 
-    ``why_free`` tells why a server tool needs nobody's word, empty if it asks for one. ``client_tools`` are the
-    names of what clients run themselves, each with its client (None: an application's); ``forms`` the names of
-    tools that ask the user. ``provider_failed`` is called with what a provider did wrong, for the log.
+    ``assemble`` fills the fields up to ``fair_key``; the host adds its own with ``dataclasses.replace``.
+    ``model`` is the provider's name of the model, ``full_model`` has the provider in front.
     """
 
     provider: Provider
@@ -78,15 +77,18 @@ class Plan:
     limits: Limits
     tools: ToolSet
     tool_schemas: Sequence[ToolSchema]
-    why_free: Callable[[str], str]
-    client_tools: Mapping[str, str | None]
-    provider_failed: Callable[[ProviderError], None]
-    titles: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = field(default_factory=dict)
-    """By tool that asks the user: what is wrong with its arguments, if anything."""
-    size_limits: SizeLimits = field(default_factory=SizeLimits)
+    """For each tool that asks the user: a check of its arguments that returns the fault, or None."""
     fair_key: Hashable = None
-    """In whose share of threads a long request is built."""
+    """The owner whose share of threads builds long requests."""
+    why_free: Callable[[str], str] = lambda _name: ""
+    """Why a server tool may run without a client's permission; empty: it asks for one."""
+    client_tools: Mapping[str, str | None] = field(default_factory=dict)
+    """The tools that clients run, each with its client (None: the application's)."""
+    provider_failed: Callable[[ProviderError], None] = lambda _error: None
+    """Called with each failure of a provider that ends the turn, for the log."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    size_limits: SizeLimits = field(default_factory=SizeLimits)
 
 
 def changed(plan: Plan, change: Change) -> Plan:

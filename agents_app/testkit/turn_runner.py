@@ -151,20 +151,22 @@ async def play(
     pool = FairPool(_THREADS)
     failures: list[ProviderError] = []
     try:
-        assembled = assemble(spec, options, enabled, pool, None, clients.schemas)
-        asked = RequestLog(model(assembled.provider))
-        tools = ReplacedTools(assembled.tools, clients.stand_ins, spec.limits.tool_output_bytes)
-        schemas = [*assembled.tool_schemas, *tools.more]
+        plan = assemble(spec, options, enabled, pool, None, clients.schemas)
+        asked = RequestLog(model(plan.provider))
+        tools = ReplacedTools(plan.tools, clients.stand_ins, spec.limits.tool_output_bytes)
+        schemas = [*plan.tool_schemas, *tools.more]
         unexposed = {tool.name for tool in spec.tools if not tool.expose}
-        plan = assembled.plan(
+        plan = replace(
+            plan,
+            provider=asked,
+            api_key=plan.api_key or (api_key if spec.api_key is None else None),
+            tools=tools,
+            tool_schemas=schemas,
             why_free=lambda name: "not-needed" if name in unexposed else "",
             client_tools=dict.fromkeys(schema.name for schema in clients.schemas),
             provider_failed=failures.append,
-            titles={},
         )
-        key = assembled.api_key or (api_key if spec.api_key is None else None)
-        plan = replace(plan, provider=asked, api_key=key, tools=tools, tool_schemas=schemas)
-        fits = fitting(assembled.instructions, schemas, spec.context_tokens, turn)
+        fits = fitting(plan.instructions, schemas, spec.context_tokens, turn)
         host = ScriptedHost(clients, spec.limits.tool_output_bytes, messages, turn, fits)
         cut = ""
         try:

@@ -48,14 +48,14 @@ def make(
     choices.internal_tools = {tool.name for tool in spec.tools if not tool.expose}
     enabled = loaded.settings.enabled | loaded.own_tools
     client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
-    assembled = assemble(spec, loaded.options, enabled, pool, fair_key, client_schemas, loaded.session_public_id)
-    plan = assembled.plan(
+    return replace(
+        assemble(spec, loaded.options, enabled, pool, fair_key, client_schemas, loaded.session_public_id),
         why_free=choices.why_free,
         client_tools=_owners(spec, choices),
         provider_failed=provider_failed,
         titles=_titles(spec, choices),
+        size_limits=SizeLimits(settings.AGENTHOST_MESSAGE_BYTES, settings.AGENTHOST_TURN_BYTES - loaded.stored),
     )
-    return replace(plan, size_limits=SizeLimits(settings.AGENTHOST_MESSAGE_BYTES, settings.AGENTHOST_TURN_BYTES - loaded.stored))
 
 
 def change(spec: AgentSpec, choices: ClientChoices, plan: loop.Plan) -> Change:

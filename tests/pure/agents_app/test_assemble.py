@@ -10,7 +10,8 @@ import pytest
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
 from agents_app.providers import credentials
-from agents_app.runtime.assemble import Assembled, assemble
+from agents_app.runtime.assemble import assemble
+from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 
@@ -35,7 +36,7 @@ AGENT = AgentSpec(
 )
 
 
-def made(spec: AgentSpec = AGENT, enabled: tuple[str, ...] = (), client: tuple[str, ...] = (), **stored: str) -> Assembled:
+def made(spec: AgentSpec = AGENT, enabled: tuple[str, ...] = (), client: tuple[str, ...] = (), **stored: str) -> Plan:
     pool = FairPool(1)
     return assemble(spec, stored, frozenset(enabled), pool, "tenant", [ToolSchema(name, "") for name in client])
 
