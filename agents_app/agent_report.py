@@ -1,4 +1,4 @@
-"""An agent in a few lines for its author: what became of the file, and what works but may yet surprise. Pure."""
+"""Describes an agent in a few lines for its author, with warnings. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agents_app.providers import KEY_VARIABLES
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 
 WITHOUT_KEY = ("ollama", "vllm", "litellm", "bedrock")
-"""Providers that may do without the key they take: on the operator's own machines, or with another login."""
+"""Providers whose key is optional: on the operator's own machines, or with other credentials."""
 
 
 def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
-    """(what, how it is) of everything that an author looks for first."""
+    """(name, description) of each main property of the agent."""
     if agent.python:
         yield "python", agent.python
     yield "model", agent.model + (f" at {agent.base_url}" if agent.base_url else "")
@@ -24,7 +24,7 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
     for tool in agent.tools:
         yield "tool", _tool(tool)
     for server in agent.mcp:
-        # What follows the host may be a secret of its operator's.
+        # The path or query may contain a secret of the operator.
         yield "mcp", f"{server.name} at {_host(server.url)}" + ("" if server.expose else ", not shown to clients")
     if agent.client_tools:
         yield "tools", "of clients are welcome"
@@ -46,7 +46,7 @@ _COMPACTED = {"drop": "left out", "summarise": "summarised"}
 
 
 def lacks_key(agent: AgentSpec, keys: Collection[str]) -> str:
-    """The variables of which one should hold a key, if the agent needs one and has none; else empty."""
+    """The environment variables of which one should have a key, if the agent needs one and has none; else empty."""
     provider = agent.model.partition(":")[0]
     if provider in (*WITHOUT_KEY, *keys) or agent.api_key or agent.base_url:
         return ""
@@ -54,7 +54,7 @@ def lacks_key(agent: AgentSpec, keys: Collection[str]) -> str:
 
 
 def warnings(agent: AgentSpec, keys: Collection[str]) -> Iterator[str]:
-    """What an author should know. ``keys`` are the providers that the operator's environment has a key for."""
+    """Warnings for the author. ``keys``: the providers for which the operator's environment has a key."""
     provider = agent.model.partition(":")[0]
     if variables := lacks_key(agent, keys):
         yield f"there is no key for {provider}: neither api_key here nor {variables} in the environment of this command"
@@ -67,7 +67,7 @@ def warnings(agent: AgentSpec, keys: Collection[str]) -> Iterator[str]:
             yield f"the tool {tool.name} has no description: a model can only guess what it is for"
     used = {name for text in _texts(agent) for name in options.places(text, {each.name: each for each in agent.options})}
     for option in agent.options:
-        # A class of our own interface is given every option.
+        # A class of Agenthost's own interface receives every option.
         if option.name not in used and provider != "python":
             yield f"the option {option.name} is used nowhere: write {{{option.name}}} where its value belongs"
 

@@ -17,7 +17,7 @@ class AgentsConfig(AppConfig):
         guard.set_policy(settings.AGENTHOST_FETCH_POLICY)
         images.set_most_bytes(settings.AGENTHOST_IMAGE_BYTES)
         tool_lists.set_most_bytes(settings.AGENTHOST_TOOL_LIST_BYTES)
-        # A worker goes on with turns of definitions it has never loaded itself: it must find their code too.
+        # A worker continues turns of definitions that another process has loaded, and must find their code too.
         path = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
         if path is not None:
             object_references.add_folder(path.parent)

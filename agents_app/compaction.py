@@ -1,8 +1,8 @@
-"""Making a conversation fit a model: what is left out when it is too long, or summarised, and which gaps are closed. Pure.
+"""Shortens a conversation to a model's limit: drops old turns or places a summary, and closes gaps in tool calls. Pure.
 
-Nothing here changes a history: the messages that come out are for the model (and for the compacted
-history, which shows what the model gets). A summary, if there is one, is a message among the others; the
-text for it is made elsewhere (runtime/summarising.py) of what ``older`` gives.
+No stored history changes: the results are for the model (and for the compacted history, which shows the
+model's input). A summary is one of the messages; runtime/summarising.py makes its text from the messages
+that ``older`` returns.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ NO_RESULT = "Tool call denied: no result"
 SUMMARY_BEGINS = "Summary of the conversation so far:"
 
 DUE_SHARE = 0.7
-"""A conversation that takes more of its room than this is to be summarised before it takes all."""
+"""A conversation that fills more than this share of its limit is due to be summarised."""
 KEPT_SHARE = 0.4
-"""How much of the room the newest turns keep, word for word, beside a new summary."""
+"""The share of the limit that the newest turns keep in full beside a new summary."""
 SUMMARY_SHARE = 0.2
 LONGEST_SUMMARY, SHORTEST_SUMMARY = 16_000, 120
-"""Characters, with the line it begins with. What is shorter says nothing that is worth a model call."""
+"""Characters, including the first line. A shorter summary is not worth a model call."""
 _TIGHT_SUMMARY = 400
-"""Where a share of the room is less than this, a summary may take this much if it fits at all."""
+"""Characters that a summary may always have, if it fits, even where its share of the limit is less."""
 
 
 class TooLong(AgentError):
-    """Even what must be kept is over the limit. ``messages`` is that rest, already shortened."""
+    """The messages that must be kept exceed the limit. ``messages``: these messages, already shortened."""
 
     def __init__(self, tokens: int, limit: int, messages: Sequence[Message]) -> None:
         self.tokens, self.limit, self.messages = tokens, limit, messages
@@ -44,9 +44,9 @@ class TooLong(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """The older part of a conversation, up to ``through``: what a summary of ``longest`` characters is to stand for.
+    """The older part of a conversation, up to ``through``, to be summarised in ``longest`` characters.
 
-    A former summary is the first of ``messages``.
+    An earlier summary is the first of ``messages``.
     """
 
     messages: list[Message]
@@ -56,7 +56,7 @@ class Older:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """``dropped_through``: up to this position nothing but system messages and a summary is left; None: all are there."""
+    """``dropped_through``: up to this position only system messages and a summary are left; None: nothing was dropped."""
 
     messages: list[Message]
     dropped_through: int | None
@@ -69,11 +69,10 @@ def compact(
     limit_tokens: int | None,
     running_turn: int | None,
 ) -> Compacted:
-    """``messages`` brought under ``limit_tokens``, instructions and tools counted; ``TooLong`` if that cannot be.
+    """``messages`` shortened to ``limit_tokens``, counting instructions and tools; ``TooLong`` if that is impossible.
 
-    First old tool results lose their content, then whole turns go, oldest first. System messages, the
-    newest user message and the calls and results of ``running_turn`` stay. A summary of what is gone already is
-    shortened last.
+    First old tool results lose their content, then whole turns are dropped, oldest first. System messages, the
+    newest user message, and the calls and results of ``running_turn`` stay. The summary is shortened last.
     """
     everything = list(messages)
     if limit_tokens is None:
@@ -109,7 +108,7 @@ def compact(
 
 
 def _with_shorter_summary(messages: Sequence[Message], excess: int) -> list[Message]:
-    """With the summary shorter by so many characters, or without it if too little of it would be left."""
+    """``messages`` with the summary shorter by ``excess`` characters, or without it if too little would be left."""
     out: list[Message] = []
     for message in messages:
         if not message.summary:
@@ -120,7 +119,7 @@ def _with_shorter_summary(messages: Sequence[Message], excess: int) -> list[Mess
 
 
 def _dropped_through(messages: Sequence[Message], gone: Collection[int]) -> int | None:
-    """How far everything is gone; a result that stood far behind its dropped call may lie beyond."""
+    """The position up to which everything was dropped; a late result of a dropped call may be behind it."""
     kept = (
         message.position
         for index, message in enumerate(messages)
@@ -134,13 +133,13 @@ def _dropped_through(messages: Sequence[Message], gone: Collection[int]) -> int 
 
 
 def is_due(messages: Sequence[Message], instructions: str, tool_schemas: Sequence[ToolSchema], limit_tokens: int) -> bool:
-    """Whether the conversation takes so much of the room that instructions, tools and system messages leave."""
+    """Whether the conversation fills ``DUE_SHARE`` of the tokens that instructions, tools and system messages leave."""
     taken = _tokens(_fixed(instructions, tool_schemas), [message for message in messages if message.role == "system"])
     return tokens(messages, instructions, tool_schemas) - taken > DUE_SHARE * (limit_tokens - taken)
 
 
 def has_to_go(messages: Sequence[Message], instructions: str, tool_schemas: Sequence[ToolSchema], limit_tokens: int) -> bool:
-    """Whether turns have to go: old tool results without their content are not enough."""
+    """Whether turns have to be dropped, because dropping the content of old tool results is not enough."""
     if tokens(messages, instructions, tool_schemas) <= limit_tokens:
         return False
     return tokens(_without_old_results(list(messages)), instructions, tool_schemas) > limit_tokens
@@ -153,10 +152,10 @@ def older(
     limit_tokens: int,
     running_turn: int | None,
 ) -> Older | None:
-    """What a summary should stand for, so that the newest turns and the summary leave room for the next ones.
+    """The messages to summarise, so that the newest turns and the summary leave space for the next turns.
 
-    Whole turns from the oldest, as in ``compact``, but none that it would keep. None: there is nothing to be
-    summarised, or no room for a summary beside what stays.
+    Whole turns from the oldest, as in ``compact``, without those that it keeps. None: there is nothing to
+    summarise, or no space for a summary beside the rest.
     """
     everything = list(messages)
     fixed = _fixed(instructions, tool_schemas)
@@ -187,27 +186,27 @@ def older(
 
 
 def summary(text: str, through: int) -> Message:
-    """The message that stands for what was said up to ``through``."""
+    """The message with a summary of all messages up to ``through``."""
     return Message("user", f"{SUMMARY_BEGINS}\n\n{text}", position=through, summary=True)
 
 
 def with_summary(messages: Sequence[Message], standing: Message | None, through: int) -> list[Message]:
-    """``messages`` with ``standing`` in place of all up to ``through`` but system messages, and of a former summary."""
+    """``messages`` with ``standing`` instead of all but system messages up to ``through``, and of an earlier summary."""
     before = [each for each in messages if each.position <= through and each.role == "system"]
     after = [each for each in messages if each.position > through and not each.summary]
     return [*before, *([] if standing is None else [standing]), *after]
 
 
 def cut(text: str, longest: int) -> str:
-    """``text`` in at most ``longest`` characters."""
+    """``text`` cut to at most ``longest`` characters."""
     return text if len(text) <= longest else text[: max(0, longest - 1)].rstrip() + "…"
 
 
 def for_model(messages: Sequence[Message]) -> list[Message]:
-    """The same conversation with every call followed by its result, as model APIs demand.
+    """The conversation with every call followed by its result, as model APIs require.
 
-    A result that came later is moved up to its call; a call without one gets ``NO_RESULT``; a result
-    without a call is left out. Pure reordering otherwise.
+    A later result is moved up to its call; a call without a result gets ``NO_RESULT``; a result without a call
+    is left out. Nothing else changes.
     """
     answers = _answers(messages)
     results: dict[int, list[int]] = {}
@@ -238,12 +237,12 @@ def for_model(messages: Sequence[Message]) -> list[Message]:
 
 
 def tokens(messages: Sequence[Message], instructions: str = "", tool_schemas: Sequence[ToolSchema] = ()) -> int:
-    """How long an input is by this server's way of counting."""
+    """The estimated length of an input in tokens."""
     return _tokens(_fixed(instructions, tool_schemas), messages)
 
 
 def _answers(messages: Sequence[Message]) -> dict[tuple[int, str], int]:
-    """For each answered call (index of its message, call id): the index of its tool message."""
+    """The index of the tool message of each answered call, by (index of the call's message, call id)."""
     callers: dict[str, int] = {}
     found: dict[tuple[int, str], int] = {}
     for index, message in enumerate(messages):
@@ -255,7 +254,7 @@ def _answers(messages: Sequence[Message]) -> dict[tuple[int, str], int]:
 
 
 def _without_old_results(messages: list[Message]) -> list[Message]:
-    """Tool results of all steps but the last two replaced by a note of their length."""
+    """``messages`` with the tool results of all steps but the last two replaced by a note of their length."""
     steps = [index for index, message in enumerate(messages) if message.role == "assistant"]
     if len(steps) <= STEPS_LEFT_WHOLE:
         return messages
@@ -278,8 +277,8 @@ def _left_out(message: Message) -> Message:
 def _turns(messages: Sequence[Message]) -> list[list[int]]:
     """The indexes of all messages but system ones and a summary, by turn, oldest first.
 
-    A seed has no turns of its own: there each user message begins one. A result belongs to where its
-    call is, whichever turn it came in, so that the pair has one fate.
+    Seed messages have no turns: there each user message begins one. A result belongs to the turn of its call,
+    so that both are kept or dropped together.
     """
     groups: list[list[int]] = []
     group_of: dict[int, int] = {}
@@ -301,9 +300,9 @@ def _turns(messages: Sequence[Message]) -> list[list[int]]:
 
 
 def _protected(messages: Sequence[Message], groups: Sequence[Sequence[int]], running_turn: int | None) -> set[int]:
-    """The groups that stay: that of the newest user message and those the running turn works on."""
+    """The groups to keep: that of the newest user message and those of the running turn."""
     users = [index for index, message in enumerate(messages) if message.role == "user" and not message.summary]
-    # Results that stand before the running turn's own user message only closed what an earlier turn left open.
+    # Results before the running turn's own user message only closed calls of an earlier turn.
     begins = min((index for index in users if messages[index].turn == running_turn), default=-1)
     keep = {users[-1]} if users else set()
     if running_turn is not None:
@@ -334,7 +333,7 @@ def _size(messages: Iterable[Message]) -> tuple[int, int]:
 
 
 def _content_size(content: Content) -> tuple[int, int]:
-    """(characters, images) of what a model is sent; thinking is never sent back as text."""
+    """(characters, images) that the model is sent; thinking is never sent back as text."""
     if isinstance(content, str):
         return len(content), 0
     characters = images = 0
@@ -349,6 +348,6 @@ def _content_size(content: Content) -> tuple[int, int]:
 
 
 def _schema_size(schema: ToolSchema) -> int:
-    """As it is declared to a model, in the widest of the usual ways to write JSON: what surrounds a schema is sent too."""
+    """The size of a declared tool in the longest usual JSON spelling, including what surrounds the schema."""
     declared = {"name": schema.name, "description": schema.description, "parameters": schema.parameters}
     return len(json.dumps({"type": "function", "function": declared}, ensure_ascii=False, default=str))

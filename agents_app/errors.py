@@ -1,4 +1,4 @@
-"""What can go wrong between an agent, its model and its tools. Facts first, text built from them."""
+"""Errors of agents, models and tools. Each carries facts; its text is built from them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 
 
 class AgentError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of this package's errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """One thing wrong with an agents file: where (table and key) and why."""
+    """One fault of an agents file: table, key and reason."""
 
     table: str
     key: str
@@ -24,7 +24,7 @@ class FileFault:
 
 
 class AgentsFileError(AgentError):
-    """The agents file cannot be used. Nothing of it was taken."""
+    """The agents file has faults; nothing of it was loaded."""
 
     def __init__(self, path: str, faults: list[FileFault]) -> None:
         self.path, self.faults = path, faults
@@ -34,15 +34,15 @@ class AgentsFileError(AgentError):
 ProviderFault = Literal[
     "unavailable", "refused_request", "context_too_long", "declined", "timeout", "broken_stream", "configuration"
 ]
-"""``refused_request``: it was malformed; ``declined``: a guardrail of the vendor's would not have its content."""
+"""``refused_request``: the request was invalid; ``declined``: a guardrail of the vendor rejected its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a provider answered instead of a message, as facts that hold no text of anybody's.
+    """Facts about a provider's error response, without any text of a user or a vendor.
 
-    ``code`` is the vendor's, made of short tokens; ``retry_after`` what it asked for, in seconds; ``attempts`` how often
-    it was asked; ``after_output``: part of the message had arrived.
+    ``code``: the vendor's error code, made of short tokens. ``retry_after``: the seconds it asked for. ``attempts``: the
+    number of requests. ``after_output``: part of the message had arrived.
     """
 
     status: int | None = None
@@ -53,7 +53,7 @@ class Answered:
 
 
 class ProviderError(AgentError):
-    """The model's provider failed. ``detail`` is for the log, masked; it never reaches a client."""
+    """The model's provider failed. ``detail`` is masked and for the log only, never for a client."""
 
     def __init__(self, fault: ProviderFault, detail: str = "", answered: Answered = Answered()) -> None:
         self.fault, self.detail, self.answered = fault, detail, answered
@@ -61,7 +61,7 @@ class ProviderError(AgentError):
 
 
 class ToolFailed(AgentError):
-    """A tool did not give a result. ``reason`` is short and fit for the model and the client."""
+    """A tool has no result. ``reason`` is short and can be shown to the model and the client."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

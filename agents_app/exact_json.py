@@ -1,7 +1,7 @@
-"""JSON that comes back as it went in: order of keys, big integers, ``1.0`` and long decimals survive.
+"""Lossless JSON codec: key order, big integers, ``1.0`` and long decimals survive a round trip.
 
-The standard library's codec, made strict (no NaN, no Infinity) and compact. orjson is faster but rounds
-integers beyond 64 bits, so it is used only where no client's numbers pass.
+It is the standard library's codec, made strict (no NaN, no Infinity) and compact. orjson is faster but rounds
+integers beyond 64 bits, so it is used only for data without numbers of clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NotJSON(ValueError):
 
 
 class LongNumber:
-    """A decimal that no float holds exactly, kept as the text it was written in."""
+    """A decimal that no float represents exactly, kept as its text."""
 
     __slots__ = ("text",)
 
@@ -44,7 +44,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _LONGEST_FLOAT = len(repr(-sys.float_info.max))
-"""Characters; no longer text is compared with what a float of it would be, which takes time."""
+"""Characters. Longer text is not compared with its float's text, which takes time."""
 
 
 def _number(text: str) -> float | LongNumber:
@@ -52,7 +52,7 @@ def _number(text: str) -> float | LongNumber:
         return LongNumber(text)
     value = float(text)
     if len(text) > 15 or "e" in text or "E" in text:
-        # A huge exponent is not worked out; what overflows or differs stays text.
+        # A huge exponent is not evaluated; a number that overflows or differs stays text.
         if math.isinf(value) or (value == 0.0 and any(digit in "123456789" for digit in re.split("[eE]", text)[0])):
             return LongNumber(text)
         if Decimal(text) != Decimal(repr(value)):
@@ -60,18 +60,18 @@ def _number(text: str) -> float | LongNumber:
     return value
 
 
-# Made once: the module's own functions make a codec at each call, which takes longer than most of our texts.
+# Created once: the module's own functions create a codec for each call, which takes longer than most texts.
 _EXACT = json.JSONDecoder(parse_float=_number, parse_constant=_refuse_constant)
 _PLAIN = json.JSONDecoder(parse_float=float, parse_constant=_refuse_constant)
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse strict JSON; ``NotJSON`` for anything else, nesting too deep for the parser included."""
+    """Parse strict JSON; ``NotJSON`` for anything else, including nesting too deep for the parser."""
     return _loads(text, _EXACT)
 
 
 def loads_plain(text: str | bytes) -> Any:
-    """The same with every decimal as a float: for code that calculates with it, not for keeping it."""
+    """``loads`` with every decimal as a float: for code that calculates with the value, not for storing it."""
     return _loads(text, _PLAIN)
 
 
@@ -85,7 +85,7 @@ def _loads(text: str | bytes, decoder: json.JSONDecoder) -> Any:
 
 
 class _NeedsPlace(Exception):
-    """There is a number in it that the fast encoder cannot write."""
+    """The value has a number that the fast encoder cannot write."""
 
 
 def _needs_place(item: Any) -> NoReturn:
@@ -99,7 +99,7 @@ _ENCODER = json.JSONEncoder(**_FORM, default=_needs_place)
 
 
 def dumps(value: Any) -> str:
-    """One line of JSON, compact, text unescaped, keys in their own order."""
+    """Compact JSON in one line; text is not escaped, keys keep their order."""
     try:
         return _ENCODER.encode(value)
     except _NeedsPlace:
@@ -107,13 +107,13 @@ def dumps(value: Any) -> str:
 
 
 _MANY = 50
-"""Items; a list of more is encoded one by one."""
+"""The items of a longer list are encoded one by one."""
 
 
 def dumps_in_pieces(value: Mapping[str, Any]) -> str:
-    """``dumps(value)`` by many short calls of the encoder, which lets no other thread run until it returns.
+    """``dumps(value)`` in many short calls of the encoder, which holds the interpreter's lock during each call.
 
-    For long values, outside the event loop: 10 MB at once would stop the loop for some 100 ms.
+    For long values in a thread: encoding 10 MB in one call would stop the event loop for some 100 ms.
     """
     return "{" + ",".join(f"{dumps(name)}:{_piece(each)}" for name, each in value.items()) + "}"
 
@@ -127,7 +127,7 @@ def _piece(value: Any) -> str:
 
 
 def _dumps_with_places(value: Any) -> str:
-    """A place is held for each number that the encoder cannot write."""
+    """``dumps`` with a placeholder for each number that the encoder cannot write."""
     long: list[str] = []
     mark = secrets.token_hex(16)
 
@@ -145,32 +145,32 @@ def _dumps_with_places(value: Any) -> str:
 # --- size limits, checked before parsing ---
 
 MAX_MEMBERS = 150_000
-"""The members that a client's request may have in all its lists and objects: 15 for each of 10,000 messages."""
+"""Limit of members in all lists and objects of a client's request: 15 for each of 10,000 messages."""
 
 Excess = Literal["members", "levels", "unclosed"]
 
 _ALL_BUT_MARKS = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS = bytes(1 if mark in b"[{" else 255 if mark in b"]}" else 0 for mark in range(256))
-"""Read as signed bytes: one level down, one level up."""
+"""Translates brackets to signed bytes: +1 for an opening one, -1 for a closing one."""
 
 
 def excess(text: str | bytes, *, members: int, levels: int) -> Excess | None:
-    """The limit that a JSON text exceeds, found in native code without parsing; None if it is within both.
+    """The limit that a JSON text exceeds, found without parsing; None if it exceeds none.
 
     ``members`` counts the members of all lists and objects, an empty one as one more; ``levels`` is the nesting depth.
-    ``unclosed``: a limit is exceeded and the brackets do not match, so the text is not JSON. Never too low for the part of
-    a text before its first syntax error, which is all that a parser reads.
+    ``unclosed``: a limit is exceeded and the brackets do not match, so the text is not JSON. The count is never too low for
+    the part of a text before its first syntax error, where a parser stops.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     openings = data.count(b"[") + data.count(b"{")
-    # An upper bound, because strings are counted too. Enough for nearly every text.
+    # An upper bound, because brackets and commas in strings count too. It decides nearly every text.
     if openings <= levels and openings + data.count(b",") <= members:
         return None
     if b"\\" in data:
         # Pairs first: in an odd run of backslashes only the last one escapes a quote.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = data.translate(None, _ALL_BUT_MARKS)
-    # Each string has two quotes, and is a member or the name of one.
+    # Each string has two quotes, and is a member or a member's name.
     if marks.count(b'"') > 4 * members + 4:
         return "members"
     outside = b"".join(marks.split(b'"')[::2])
@@ -224,7 +224,7 @@ def _path_to_the_last(text: str) -> tuple[str | int, ...]:
 
 
 def deeper_than(levels: int, value: Any) -> bool:
-    """Whether lists and objects stand in each other more than ``levels`` deep. Not by recursion, which ends first."""
+    """Whether lists and objects are nested more than ``levels`` deep. Iterative, because recursion has a lower limit."""
     level = [value]
     for _ in range(levels):
         level = [

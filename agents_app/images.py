@@ -1,7 +1,7 @@
-"""Whether an image is one that models take: its format, its size, whole from the first byte to the last.
+"""Validates images: format, size and complete structure, without decoding pixels. Pure.
 
-A vendor refuses a whole request for one broken image, and an image stays in a session's history: taken once, it would break
-every turn that follows. So it is looked at before it is stored. Its structure is read, its pixels are not unpacked. Pure.
+A vendor refuses a whole request for one broken image, and an image stays in a session's history: once stored, it would
+break every later turn.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ MAX_SIDE = 8_000
 MAX_PIXELS = 40_000_000
 
 FORMATS: Mapping[str, str] = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WebP"}
-"""Media type to the format's name: what every vendor that takes images takes."""
+"""Media types that every vendor with image input accepts, with the format's name."""
 
-# Nothing but the sign that a format begins with: what clients send that only want to see whether images are taken.
-# There is nothing in it that could be broken.
+# Only a format's signature: clients send it to find out whether images are accepted.
+# It has no content that could be broken.
 _BARE: Mapping[str, int] = {"image/png": 8, "image/jpeg": 4, "image/gif": 6, "image/webp": 12}
-# Common enough that every provider here sends it on in its usual spelling.
+# A common spelling, which the providers replace by the usual one.
 _OTHER_NAMES = {"image/jpg": "image/jpeg"}
 _DATA = re.compile(r"data:(image/[A-Za-z0-9][A-Za-z0-9.+-]*)(?:;[A-Za-z0-9.+-]+=[A-Za-z0-9.+-]*)*;base64,")
 _most_bytes = 5 * 1024 * 1024
 
 
 class BadImage(Exception):
-    """No model could take it; ``reason`` says why, for whoever sent it."""
+    """The image is not valid for models; ``reason`` is for the client that sent it."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -38,7 +38,7 @@ class BadImage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``media_type`` is what the bytes are, in its usual spelling. A bare sign of a format has no size."""
+    """``media_type`` is the actual type of the bytes, in its usual spelling. A bare signature has no size."""
 
     media_type: str
     data: bytes
@@ -47,19 +47,19 @@ class Image:
 
 
 def set_most_bytes(count: int) -> None:
-    """The operator's limit for one image, decoded."""
+    """Set the operator's limit of one image, in decoded bytes."""
     global _most_bytes
     _most_bytes = count
 
 
 def media_type(name: str) -> str:
-    """The usual spelling of a media type; the name itself in small letters if it is none of ours."""
+    """The usual spelling of a media type; an unknown one in lower case."""
     small = name.strip().lower()
     return _OTHER_NAMES.get(small, small)
 
 
 def read(url: str) -> Image:
-    """The image of a ``data:`` address. ``BadImage`` if it is none, broken, too large, or not what it says it is."""
+    """The image of a ``data:`` address; ``BadImage`` if it is broken, too large or of another type than declared."""
     start = _DATA.match(url)
     if start is None:
         raise BadImage("an image's data must be written as data:image/…;base64,…")
@@ -75,7 +75,7 @@ def read(url: str) -> Image:
 
 
 def check(declared: str, data: bytes) -> Image:
-    """The image that the bytes are; ``BadImage`` unless they are one, of the declared media type."""
+    """The image in ``data``; ``BadImage`` unless it is valid and of the declared media type."""
     if len(data) > _most_bytes:
         raise BadImage(f"the image is larger than {_most_bytes} bytes")
     wanted = media_type(declared)
@@ -104,7 +104,7 @@ def check(declared: str, data: bytes) -> Image:
 
 
 class _BrokenError(Exception):
-    """What is wrong with the bytes, to go behind a colon."""
+    """A fault of the bytes, worded to follow a colon."""
 
 
 def _sniffed(data: bytes) -> str | None:
@@ -119,7 +119,7 @@ def _sniffed(data: bytes) -> str | None:
     return None
 
 
-# --- PNG: chunks. Their checksums are not looked at: decoders differ in what they forgive, and a cut one is found without ---
+# --- PNG: chunks. Checksums are not compared: decoders differ in what they accept, and truncation is found without them ---
 
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 
@@ -133,11 +133,11 @@ def _png(data: bytes) -> tuple[int, int]:
         if end > len(data):
             raise IndexError
         if (at == 8) != (kind == b"IHDR"):
-            raise _BrokenError("its PNG header is missing or stands in the wrong place")
+            raise _BrokenError("its PNG header is missing or in the wrong place")
         if kind == b"IHDR":
             width, height, depth, colours, compression, filtering, interlace = struct.unpack_from(">IIBBBBB", data, at + 8)
             if length != 13 or depth not in _PNG_DEPTHS.get(colours, ()) or compression or filtering or interlace > 1:
-                raise _BrokenError("its PNG header makes no sense")
+                raise _BrokenError("its PNG header has invalid values")
         palette = palette or kind == b"PLTE"
         drawn = drawn or (kind == b"IDAT" and length > 0)
         at = end
@@ -157,7 +157,7 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 def _jpeg(data: bytes) -> tuple[int, int]:
     at, size, drawn = 2, (0, 0), False
     while True:
-        # Any number of filling bytes may stand before a marker.
+        # Any number of fill bytes may come before a marker.
         while data[at] == 0xFF and data[at + 1] == 0xFF:
             at += 1
         if data[at] != 0xFF:
@@ -176,7 +176,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         if marker in _FRAMES:
             height, width, components = struct.unpack_from(">xxxHHB", data, at)
             if length != 8 + 3 * components or not components:
-                raise _BrokenError("its JPEG header makes no sense")
+                raise _BrokenError("its JPEG header has invalid values")
             size = (width, height)
         at += length
         if marker == 0xDA:
@@ -203,15 +203,15 @@ def _gif(data: bytes) -> tuple[int, int]:
             at = _gif_end(data, at + 2)
         elif data[at] == 0x2C:
             left, top, own_width, own_height, packed = struct.unpack_from("<HHHHB", data, at + 1)
-            # Some writers leave the canvas empty and mean the first picture's size.
+            # Some encoders write no canvas size; the first frame's size counts then.
             width, height = max(width, left + own_width), max(height, top + own_height)
             at += 10 + _gif_colours(packed)
             if not 1 <= data[at] <= 11:
-                raise _BrokenError("the GIF's pixels are coded in no known way")
+                raise _BrokenError("the GIF's pixels have an unknown code size")
             drawn = drawn or (data[at + 1] > 0 and own_width > 0 and own_height > 0)
             at = _gif_end(data, at + 1)
         else:
-            raise _BrokenError("a GIF block is of no known kind")
+            raise _BrokenError("a GIF block has an unknown type")
     if not drawn:
         raise _BrokenError("there are no pixels in the GIF")
     return width, height
@@ -256,12 +256,12 @@ def _webp_pixels(kind: bytes, pixels: bytes) -> tuple[int, int]:
     if kind == b"VP8L":
         mark, bits = struct.unpack_from("<BI", pixels)
         if mark != 0x2F or bits >> 29:
-            raise _BrokenError("its WebP header makes no sense")
+            raise _BrokenError("its WebP header has invalid values")
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     tag, code, width, height = struct.unpack_from("<3s3sHH", pixels)
     if tag[0] & 1 or code != b"\x9d\x01\x2a":
-        raise _BrokenError("its WebP header makes no sense")
-    # The first of its parts, whose length the tag has, must be there.
+        raise _BrokenError("its WebP header has invalid values")
+    # The first partition, whose length is in the tag, must be complete.
     if 10 + (int.from_bytes(tag, "little") >> 5) > len(pixels):
         raise IndexError
     return width & 0x3FFF, height & 0x3FFF

@@ -1,4 +1,4 @@
-"""Whether agents can reach their models: is there a key, and does the provider answer with it."""
+"""Checks that agents can reach their models: there is a key, and the provider answers."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _WITHOUT_PROVIDER = ("demo", "python")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of one agent's access to its model. ``usable`` False: its turns would fail."""
+    """The result for one agent. ``usable`` False: its turns would fail."""
 
     agent: str
     words: str
     usable: bool
     missing: str = ""
-    """The variables of which one is needed, if no key was given."""
+    """The environment variables of which one is needed, if there is no key."""
 
 
 def keys(specs: Iterable[AgentSpec]) -> list[Finding]:
-    """Whether each agent has a key; nobody is asked."""
+    """Whether each agent has a key, without a request."""
     return [_key(spec) for spec in specs]
 
 
 def look(specs: Iterable[AgentSpec]) -> list[Finding]:
-    """Ask each model for the start of an answer, all at the same time, with the options' defaults.
+    """Request the start of an answer from each model, concurrently, with the options' defaults.
 
-    It is a real call, of a few tokens: a list of models would not show that this model answers this key.
+    Each is a real call of a few tokens: a list of models would not show that this key may use this model.
     """
     return asyncio.run(_look(list(specs)))
 

@@ -1,6 +1,6 @@
-"""From ``module:name``, as an agents file writes it, to the object in the operator's code.
+"""Imports the object of a reference ``module:name`` in an agents file.
 
-A module is looked for where Python looks, and at last beside the agents file that names it.
+A module is searched on Python's path, and last in the folder of the agents file.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _folders: list[Path] = []
 
 
 class ObjectNotFound(Exception):
-    """The reference leads to nothing; the text says why, without the code's own words."""
+    """The reference has no object. The text gives the reason, without messages of the operator's code."""
 
 
 def add_folder(folder: Path) -> None:
-    """Modules of this folder can be named from now on. What is installed comes first, so nothing of ours can be replaced."""
+    """Allow references to modules of this folder. Installed modules come first, so it cannot replace any of them."""
     folder = folder.resolve()
     with _lock:
         if folder not in _folders:
             _folders.append(folder)
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
-    # The folder may have been read before the module was written.
+    # Python may have cached the folder's content before the module was written.
     importlib.invalidate_caches()
 
 
 def split(reference: str) -> tuple[str, str]:
-    """(module, path of names in it)."""
+    """The module and the dotted name in it."""
     module, _, path = reference.partition(":")
     if not all(name.isidentifier() for name in (*module.split("."), *path.split("."))):
         raise ObjectNotFound("write it as module:name")
@@ -42,7 +42,7 @@ def split(reference: str) -> tuple[str, str]:
 
 
 def find(reference: str) -> Any:
-    """The object. The first use of a module imports it: this may take its time, and runs the module's code."""
+    """The object. The first use of a module imports it, which runs its code and may be slow."""
     module_name, path = split(reference)
     try:
         module: Any = importlib.import_module(module_name)
@@ -53,9 +53,7 @@ def find(reference: str) -> Any:
             reason = f"it needs the extra {extra}, which is not installed: {extras.command(extra)}"
         raise ObjectNotFound(f"cannot import {module_name}: {reason}") from error
     if (hidden := _hidden_by(module)) is not None:
-        raise ObjectNotFound(
-            f"{hidden} stands beside the agents file, but Python already knows another {module_name}: rename yours"
-        )
+        raise ObjectNotFound(f"{hidden} is beside the agents file, but Python has another module {module_name}: rename yours")
     found = module
     for name in path.split("."):
         try:
@@ -91,7 +89,7 @@ def _is_missing(error: BaseException, module_name: str) -> bool:
 
 
 def _hidden_by(module: Any) -> str | None:
-    """The file beside an agents file that was meant, if the module found is another one."""
+    """The file beside an agents file that another module of the same name hides, if there is one."""
     relative = Path(*module.__name__.split("."))
     beside = [path for folder in _folders for path in (folder / f"{relative}.py", folder / relative / "__init__.py")]
     meant = [path for path in beside if path.is_file()]

@@ -1,4 +1,4 @@
-"""The values of an agent's options: which hold, which are refused, how they fill a template. Pure."""
+"""Values of an agent's options: effective values, validation, and filling of templates. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from agents_app.spec import AgentSpec
 
 LONGEST_VALUE = 256 * 1024
-"""Characters. Every answer that shows the session has the values in it."""
+"""Characters. Every response that shows the session contains the values."""
 UNCHANGED_SECRET = "***"  # noqa: S105 - what clients see, and may send back, in place of a secret
-"""A secret option with this value was not typed by anybody: "leave it as it is"."""
+"""A client that sends this value for a secret option leaves the secret unchanged."""
 
 _PLACE = re.compile(r"\{\{([A-Za-z_][\w.-]*)\}\}|\{([^{}]+)\}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
 def effective(spec: AgentSpec, stored: Mapping[str, str]) -> dict[str, str]:
-    """The value of every option of the agent, given what the client has set so far.
+    """The value of every option of the agent: the stored one if it is valid, else the default.
 
-    What is no longer allowed falls back to the default; so does a secret that was never really typed.
+    A secret that is stored as ``UNCHANGED_SECRET`` was never set, so its default counts too.
     """
     values: dict[str, str] = {}
     for option in spec.options:
@@ -32,9 +32,9 @@ def effective(spec: AgentSpec, stored: Mapping[str, str]) -> dict[str, str]:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """``template`` with each ``{name}`` replaced by its value, once: values are never filled themselves.
+    """``template`` with each ``{name}`` replaced by its value; placeholders in values are not replaced.
 
-    ``{{name}}`` stands for the literal text ``{name}``; braces around anything else stay as they are.
+    ``{{name}}`` gives the literal text ``{name}``; braces around anything else stay as they are.
     """
 
     def replacement(place: re.Match[str]) -> str:
@@ -47,7 +47,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def as_written(text: str, known: Mapping[str, Any] | frozenset[str]) -> str:
-    """A template that gives ``text`` back as it is, but for places of known options."""
+    """A template that gives ``text`` unchanged, except for placeholders of known options."""
 
     def kept(place: re.Match[str]) -> str:
         literal, name = place.groups()
@@ -69,7 +69,7 @@ def fill_all(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def places(template: str, known: Mapping[str, Any] | frozenset[str]) -> list[str]:
-    """The names a template asks for, in order, each once: known options, and what looks like one."""
+    """The names of a template's placeholders, in order, each once: known options and anything that looks like one."""
     names: dict[str, None] = {}
     for place in _PLACE.finditer(template):
         name = place.group(2)
@@ -79,7 +79,7 @@ def places(template: str, known: Mapping[str, Any] | frozenset[str]) -> list[str
 
 
 def unset_secrets(spec: AgentSpec, templates: Iterable[str]) -> list[str]:
-    """The secrets in these templates that only a session can have: options of that type without a default."""
+    """The secret options in these templates that have no default, so that only a session can set them."""
     by_name = {option.name: option for option in spec.options}
     found: dict[str, None] = {}
     for template in templates:
@@ -91,7 +91,7 @@ def unset_secrets(spec: AgentSpec, templates: Iterable[str]) -> list[str]:
 
 
 def faults(spec: AgentSpec, given: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What is wrong with option values a client sends: (option name, why). Never repeats a value."""
+    """The faults of option values that a client sends: (option name, reason). Never repeats a value."""
     found: list[tuple[str, str]] = []
     for name, value in given.items():
         option = spec.option(name)

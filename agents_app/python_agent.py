@@ -1,7 +1,7 @@
-"""Agenthost's own interface for an agent in Python: a class that decides itself what to say.
+"""Agenthost's own interface for an agent in Python: a class that gives the answers itself.
 
-An agents file names it (``python = "module:Class"``). The server asks it wherever it would ask a model; everything
-else stays the server's: tools, permissions, waiting, storing, cancelling, taking over after a crash.
+An agents file names it (``python = "module:Class"``). The server calls it instead of a model and does everything else:
+tools, permissions, waiting, storing, cancelling, taking over after a crash.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STATE = "state"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A whole call: the server runs the tool, or asks whoever has to, and calls ``respond`` again with the result."""
+    """A complete call: the server runs the tool or asks the client, and calls ``respond`` again with the result."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -48,18 +48,18 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the agent wants to know again: any JSON value, stored with this message and shown to nobody."""
+    """Private state of the agent: any JSON value, stored with this message and never shown."""
 
     data: Any
 
 
 Said = str | TextDelta | ThinkingDelta | ToolCall | ToolCallDelta | State | Opaque | Usage | Finish
-"""What ``respond`` may yield. A string is a piece of text."""
+"""The values that ``respond`` may yield. A string is a piece of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool gave that the agent called. A call that was denied or failed has a text that says so."""
+    """The result of a tool call. That of a denied or failed call is a text with the reason."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -72,11 +72,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything there is to know at one step of a turn.
+    """The input of one step of a turn.
 
-    ``messages`` is the conversation, oldest first, shortened if the agent has ``context_tokens``. ``tools`` are those
-    that may be called now. ``options`` has the session's values, secrets in clear. ``settings`` and ``instructions``
-    are those of the agents file or the class, with options filled in.
+    ``messages``: the conversation, oldest first, shortened if the agent has ``context_tokens``. ``tools``: the tools that
+    may be called now. ``options``: the session's values, secrets in plain text. ``settings`` and ``instructions``: those
+    of the agents file or the class, with options filled in.
     """
 
     instructions: str
@@ -86,16 +86,16 @@ class Request:
     options: Mapping[str, str] = field(repr=False)
     limits: Limits
     full_model: str
-    """The name this agent's messages are kept under."""
+    """The model name under which this agent's messages are stored."""
 
     @property
     def text(self) -> str:
-        """The newest message of the user."""
+        """The text of the user's newest message."""
         return next((text_of(message.content) for message in reversed(self.messages) if message.role == "user"), "")
 
     @property
     def results(self) -> list[Result]:
-        """The results of the agent's last calls, in their order; none if the user spoke last."""
+        """The results of the agent's last calls, in order; empty if the last message is the user's."""
         found: list[Message] = []
         for message in reversed(self.messages):
             if message.role != "tool":
@@ -107,7 +107,7 @@ class Request:
 
     @property
     def state(self) -> Any:
-        """The newest ``State`` in this conversation; None if there was none, or it was left out with old messages."""
+        """The newest ``State`` in this conversation; None if there is none, or it was dropped with old messages."""
         for message in reversed(self.messages):
             for part in reversed(opaque.returned(message, self.full_model)):
                 if part.part == STATE:
@@ -116,44 +116,44 @@ class Request:
 
 
 class Agent:
-    """An agent that decides itself what to say. Subclass it, or write any class with a method ``respond``.
+    """Base class of agents in Python. Subclass it, or write any class with a method ``respond``.
 
     What the agent does:
 
     - ``respond`` is a generator. It yields strings (pieces of the answer, shown at once), ``ThinkingDelta``,
-      ``ToolCall``, ``State`` and ``Usage``. Where it returns, this step is over: with calls the server gets their
-      results and calls ``respond`` again, without calls the turn has ended. ``Finish("refusal")`` or
-      ``Finish("max_tokens")`` as the last thing ends the turn with that reason.
-    - One instance serves all sessions of its process, many at a time, and there are many processes: nothing about a
-      conversation may be kept on ``self``. Whatever must be known later goes into the text or a ``State``.
-    - An asynchronous generator runs in the loop that all runs of a worker share: it awaits, and never blocks
-      (``time.sleep``, ``requests``, long computing). A plain generator (``def``) runs in a thread and may block.
-    - When it is closed it stops soon: it is closed when the turn is cancelled or out of time. What it holds open is
-      released with ``try``/``finally`` or ``async with``. A thread cannot be interrupted: a plain generator hears of
-      it at its next ``yield``.
-    - A step whose worker died may be asked again, if nothing of it had been shown: what happens inside ``respond``
-      should bear that. What must happen once belongs into a tool.
+      ``ToolCall``, ``State`` and ``Usage``. When it returns, the step ends: after calls the server gets their results and
+      calls ``respond`` again, without calls the turn ends. ``Finish("refusal")`` or ``Finish("max_tokens")`` as the last
+      value ends the turn with that reason.
+    - One instance serves all sessions of its process, many at a time, and there are several processes: keep nothing about
+      a conversation on ``self``. Data for later steps goes into the text or a ``State``.
+    - An asynchronous generator runs in the loop that all runs of a worker share and must not block (``time.sleep``,
+      ``requests``, long computations). A plain generator (``def``) runs in a thread and may block.
+    - It must stop soon after it is closed, which happens when the turn is cancelled or out of time. Release resources
+      with ``try``/``finally`` or ``async with``. A thread cannot be interrupted: a plain generator is closed at its next
+      ``yield``.
+    - If a worker dies before a step has shown anything, the step runs again, so ``respond`` must be safe to repeat. Put
+      actions that must happen only once into a tool.
 
     What the server does:
 
-    - It makes the instance, without arguments, when it first needs it, and calls ``respond`` once for each step.
-    - It stores and streams what is yielded; runs the tools, with permissions and limits, and knows what was done.
-    - It bounds each step by the agent's limits: ``first_output`` until the first thing yielded, ``between_outputs``
-      after that, ``run`` for all, ``max_steps`` calls of ``respond`` in a turn.
-    - An exception ends the turn with ``error``. What was yielded before is kept. The log has the exception's type
-      and place and never its words, which may quote a user; a client learns neither.
+    - It creates the instance, without arguments, at its first use, and calls ``respond`` once for each step.
+    - It stores and streams the yielded values, runs the tools with permissions and limits, and stores their results.
+    - It applies the agent's limits to each step: ``first_output`` until the first value, ``between_outputs`` after it,
+      ``run`` for all, and ``max_steps`` calls of ``respond`` per turn.
+    - An exception ends the turn with ``error``; values yielded before are kept. The log has the exception's type and
+      stack frames, never its message, which may quote a user; a client sees neither.
 
-    The attributes below are what an agents file would say; what stands in both is refused there.
+    The attributes below correspond to keys of the agents file; a key that is set in both is refused.
     """
 
     title: str | None = None
     description: str | None = None
     instructions: str = ""
     options: Sequence[Mapping[str, Any]] = ()
-    """Each with the keys of an ``[[agents.options]]`` table."""
+    """Mappings with the keys of an ``[[agents.options]]`` table."""
     tools: Sequence[Callable[..., Any]] = ()
-    """Functions, made to tools as ``[[agents.tools]]`` does with ``python = …``."""
+    """Functions that become tools, as with ``python = …`` in ``[[agents.tools]]``."""
 
     def respond(self, request: Request) -> AsyncIterator[Said] | Iterator[Said]:
-        """Answer one step; see above."""
+        """Yield the answer of one step; see the class."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""The agents this process serves: loaded once, in the operator's order.
+"""The agents that this process serves, loaded once, in the operator's order.
 
-To an agent's own tools come those that its MCP servers offer, as far as they are known (agents_app.mcp.catalogue);
-between two changes of a list the very same objects are handed out.
+Their tools include those of their MCP servers that are known so far (agents_app.mcp.catalogue). The same objects are
+returned until a server's list changes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _agents: Mapping[str, AgentSpec] | None = None
 _merged: dict[str, tuple[AgentSpec, Mapping[str, Sequence[Listed]], AgentSpec]] = {}
-"""By the agent's name: its description, the lists of its servers, what both come to."""
+"""By the agent's name: its description, the lists of its servers, and the agent merged from both."""
 _all: Mapping[str, AgentSpec] = MappingProxyType({})
 
 
 def described() -> Mapping[str, AgentSpec]:
-    """All agents by name, as they are described. The first call reads the file and may raise ``AgentsFileError``."""
+    """All agents by name, as the file describes them. The first call reads it and may raise ``AgentsFileError``."""
     global _agents
     found = _agents
     if found is None:
@@ -50,7 +50,7 @@ def described() -> Mapping[str, AgentSpec]:
 def agents() -> Mapping[str, AgentSpec]:
     """All agents by name, with the tools of their MCP servers. May raise as ``described`` does.
 
-    Waits for no server, but for a moment when it is asked for the first time; in an event loop not even that.
+    The first call waits briefly for servers that are being asked, except in an event loop; later calls never wait.
     """
     global _all
     known = described()
@@ -64,21 +64,21 @@ def agents() -> Mapping[str, AgentSpec]:
 
 
 def find(name: str) -> AgentSpec | None:
-    """The agent of that name, if there is one now; else as ``agents``."""
+    """The agent of that name, if there is one; otherwise like ``agents``."""
     known = described()
     spec = known.get(name)
     return spec if spec is None or not spec.mcp else _with_servers(spec, known.values())
 
 
 def look_ahead() -> None:
-    """Begin to ask all MCP servers what they offer: called when a process starts, so that nobody has to wait later."""
+    """Start listing the tools of all MCP servers. Called when a process starts, so that no request waits later."""
     catalogue.watch(described().values())
 
 
 def _with_servers(spec: AgentSpec, known: Iterable[AgentSpec]) -> AgentSpec:
     if not spec.mcp:
         return spec
-    # All of them, so that the first wait is the only one.
+    # All agents, so that the first wait is the only one.
     catalogue.watch(known)
     lists = catalogue.lists(spec, wait=not _in_a_loop())
     with _lock:
@@ -122,7 +122,7 @@ def _in_a_loop() -> bool:
 
 @contextmanager
 def use(specs: Iterable[AgentSpec]) -> Iterator[None]:
-    """For tests: serve these agents, in every thread, until the block ends."""
+    """For tests: serve these agents in every thread until the block ends."""
     global _agents
     before, _agents = _agents, _by_name(specs)
     try:
@@ -135,7 +135,7 @@ def _load() -> list[AgentSpec]:
     path: Path | None = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
     if path is not None:
         return loader.load(Path(path))
-    # An agent without a provider's key could only fail: the one that needs a key is there only with it.
+    # The agent that needs a key is served only with one: without it every turn would fail.
     return [spec for spec in loader.load(BUILTIN_FILE) if _can_run(spec)]
 
 

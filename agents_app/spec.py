@@ -1,12 +1,12 @@
-"""What an agent is: the values an operator's description comes down to.
+"""The definition of an agent as frozen values, complete and checked by the loader.
 
-Frozen values, complete and checked (the loader does the checking). ``to_document`` and
-``from_document`` turn one into JSON and back, with its secrets split off, so that a definition can be
-stored and a turn can go on by it after the file has changed. Nothing here imports a tool or a provider.
+``to_document`` and ``from_document`` convert one to JSON and back, with its secrets apart, so that a
+definition can be stored and a turn can continue with it after the file has changed. Nothing here imports
+a tool or a provider.
 
-A document outlives the release that wrote it and is read by the one before. A field that came after the
-first release stands in ``FIELDS_SINCE``: documents leave it out while it says nothing, and a definition
-in which it says something is of the format it came with, so that older workers leave its turns alone.
+A document is read by later releases and by the one before. A field that was added after the first release is
+listed in ``FIELDS_SINCE``: documents omit it while it has its default, and a definition that sets it has the
+format of that release, so that older workers do not claim its turns.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ COMPACTION_KINDS: tuple[CompactionKind, ...] = get_args(CompactionKind)
 
 FIRST_FORMAT = 1
 FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2}
-"""Which format of definitions each later field of ``AgentSpec`` came with; each has a default that says nothing."""
+"""The format that introduced each later field of ``AgentSpec``; each of these fields has a default."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """Something a client may set. ``default`` is the operator's, also a secret's: never show that one."""
+    """A value that a client may set. ``default`` is the operator's; that of a secret is never shown."""
 
     type: OptionType
     name: str
@@ -50,10 +50,10 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A server tool. ``source`` says where its code is: ``python:module:function``, ``builtin:name`` or ``mcp:server:tool``.
+    """A server tool. ``source``: its code, as ``python:module:function``, ``builtin:name`` or ``mcp:server:tool``.
 
-    ``timeout`` None: the agent's own limit. ``idempotent``: it may be run again after a crash.
-    ``confirm_result``: the model gets its result when a client has looked at it.
+    ``timeout`` None: the agent's limit. ``idempotent``: it may run again after a crash. ``confirm_result``: the model
+    gets the result after a client has approved it.
     """
 
     name: str
@@ -73,10 +73,10 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class McpSpec:
-    """An MCP server whose tools the agent has. ``url`` and header values are templates as an agent's are.
+    """An MCP server whose tools the agent has. ``url`` and header values are templates.
 
-    ``include`` and ``exclude`` are patterns such as ``read_*`` over the server's own names of its tools.
-    ``expose`` and ``timeout`` as a tool's.
+    ``include`` and ``exclude``: patterns such as ``read_*`` for the server's own tool names. ``expose`` and
+    ``timeout``: as for a tool.
     """
 
     name: str
@@ -90,10 +90,10 @@ class McpSpec:
 
 @dataclass(frozen=True, slots=True)
 class SummarySpec:
-    """Who summarises what is left out of a conversation; None in all of it: the agent's own model.
+    """The model that summarises long conversations; with all fields None the agent's own model.
 
-    Templates as an agent's. A model of the agent's own provider is asked with the agent's own access, if none is given here.
-    ``context_tokens``: what it may be sent at once; None: as much as the agent's model.
+    The texts are templates. A model of the agent's own provider uses the agent's key, address and headers unless they are
+    set here. ``context_tokens``: the most tokens of one request; None: as many as the agent's model.
     """
 
     model: str | None = None
@@ -105,7 +105,7 @@ class SummarySpec:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens of one model cost. ``cache_read`` None: as much as any other input."""
+    """The price of a million tokens of one model. ``cache_read`` None: the price of other input."""
 
     input: float
     output: float
@@ -117,8 +117,8 @@ class AgentSpec:
     """One agent. ``model``, ``api_key``, ``base_url``, header values, ``instructions`` and the strings in
     ``settings`` are templates: options.fill puts the session's option values in.
 
-    ``python`` names the object in code that the agent was taken from, if one was (``module:name``). ``prices``
-    are by model, as ``model`` names it (with or without its provider).
+    ``python``: the object in code that defines the agent, if there is one (``module:name``). ``prices``: by model, as
+    ``model`` names it, with or without its provider.
     """
 
     name: str
@@ -147,7 +147,7 @@ class AgentSpec:
 
     @property
     def exposed_tools(self) -> tuple[ToolSpec, ...]:
-        """The tools clients may see and enable, in the operator's order."""
+        """The tools that clients may see and enable, in the operator's order."""
         return tuple(tool for tool in self.tools if tool.expose)
 
     def tool(self, name: str) -> ToolSpec | None:
@@ -158,7 +158,7 @@ class AgentSpec:
 
 
 def format_of(spec: AgentSpec) -> int:
-    """The oldest format that can say all of this definition."""
+    """The oldest format that has all fields that this definition sets."""
     since = [number for name, number in FIELDS_SINCE.items() if getattr(spec, name) != getattr(_NOTHING_SAID, name)]
     builtins = {tool.source for tool in spec.tools if tool.source.startswith("builtin:")}
     if spec.compaction == "summarise" or spec.model.partition(":")[0] not in _FIRST_PROVIDERS or builtins - _FIRST_BUILTINS:
@@ -174,7 +174,7 @@ _FIRST_BUILTINS = frozenset({"builtin:ask_user", "builtin:calculator", "builtin:
 def to_document(spec: AgentSpec) -> tuple[dict[str, Any], dict[str, str]]:
     """The definition as JSON values without its secrets, and the secrets by their path in it.
 
-    A secret's place holds null, so that order survives the round trip.
+    A secret is null in the document, so that the order of members survives the round trip.
     """
     document = dataclasses.asdict(spec)
     for name in FIELDS_SINCE:
@@ -207,7 +207,7 @@ def _hide_headers(headers: Mapping[str, str], document: dict[str, Any], path: st
 
 
 def from_document(document: Mapping[str, Any], secrets: Mapping[str, str]) -> AgentSpec:
-    """What ``to_document`` was given."""
+    """The definition of a document and its secrets; the reverse of ``to_document``."""
     fields = {**document, **_access(document, "", secrets)}
     fields["limits"] = Limits(**document["limits"])
     fields["options"] = tuple(
@@ -244,7 +244,7 @@ def _default(option: Mapping[str, Any], number: int, secrets: Mapping[str, str])
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists: what a JSON codec would give back, so that equal definitions are equal documents."""
+    """``value`` with tuples as lists, as JSON returns it, so that equal definitions give equal documents."""
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

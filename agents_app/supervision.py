@@ -1,9 +1,8 @@
-"""Tasks and threads that must live as long as their process, or as long as their owner wants them.
+"""Supervises tasks and threads that must run as long as their process or their owner.
 
-A task that ends silently leaves a process that looks alive and does nothing: its runs hang while their leases are
-renewed. So if one ends that nobody cancelled, the process writes why to its log and exits with ``EXIT_CODE``; its
-supervisor starts it again, and other workers take over its runs. Where less than a process can be given up, the owner
-passes ``instead``.
+A process whose task ended silently looks alive and does nothing: its runs hang while their leases are renewed. So if a
+supervised task ends without being cancelled, the process logs the reason and exits with ``EXIT_CODE``; its supervisor
+starts it again, and other workers take over its runs. An owner that can recover by itself passes ``instead``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ EXIT_CODE = 70
 """An internal software error (EX_SOFTWARE)."""
 
 Instead = Callable[[BaseException | None], object]
-"""Called with the exception, None if there was none, in place of ending the process."""
+"""Called with the exception (None: the work returned) instead of ending the process."""
 
 
 def task(
@@ -47,7 +46,7 @@ def _ended(done: asyncio.Task[None], may_return: Callable[[], bool], instead: In
     if done.cancelled():
         if done.cancelling():
             return
-        # Nobody cancelled the task: something it waited for was cancelled.
+        # The task itself was not cancelled: something that it awaited was.
         error: BaseException | None = asyncio.CancelledError()
     else:
         error = done.exception()
@@ -85,13 +84,13 @@ def _give_up(what: str, name: str, error: BaseException | None, instead: Instead
 
 
 def end_process(what: str, error: BaseException | None) -> None:
-    """Write why, then exit at once. Nothing is wound down: what cannot be relied on must not go on."""
+    """Log the reason and exit at once, without a shutdown: the state of the process is not reliable any more."""
     log.critical("process_ends exit_code=%d: %s ended unexpectedly: %s", EXIT_CODE, what, _described(error))
     leave(EXIT_CODE)
 
 
 def leave(code: int) -> None:
-    """End the process now, its log written; threads that hang do not delay it."""
+    """Flush the log and end the process at once; threads that hang do not delay it."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Tests of agents, as their authors write them: no server, no database, no Django, no model unless a test wants one.
+"""Test kit for authors of agents: no server, no database, no Django, and no model unless a test wants one.
 
     from agents_app.testing import Script, call, run
 
@@ -7,9 +7,9 @@
         assert turn.call("weather").arguments == {"city": "Bern"}
         assert turn.text == "Yes."
 
-What runs is the server's own loop with the agent's own tools, options and limits. The model is a ``Script``, a ``Recording``
-of a real one, or the agent's own; permissions, client tools and forms are answered by what the test says. Works with any
-test runner, inside and outside of an event loop.
+A test runs the server's own loop with the agent's tools, options and limits. The model is a ``Script``, a ``Recording``
+of a real one, or the agent's own; the test specifies the answers to permissions, client tools and forms. Works with any
+test runner, inside and outside an event loop.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ __all__ = [
 
 
 class Conversation:
-    """Several turns with one agent; ``say`` is the next.
+    """Several turns with one agent; ``say`` runs the next one.
 
-    ``agent``: an agents file (with ``name`` if it has several), ``"module:agent"``, an agent in Python itself, or what
-    ``load`` gave.
-    ``model``: a ``Script``, a ``Recording``, any provider; left out, the agent's own model is asked.
-    ``options``: values that a client would set. ``tools``: the names of the tools the session enables; left out, all.
-    ``permit``: what happens to calls that need a permission: True, False, or a function of name and arguments that
-    returns True, False, a reason for the denial, or None to leave it open. ``client_tools``: the application's own
-    tools, as functions by name. ``answers``: what the user puts into forms, by question; or a function of the form.
-    ``stand_ins``: functions that run in the place of the agent's own tools, by name, or as what its MCP servers would
-    offer, for those are not asked here. Nothing is summarised: what a conversation has too much is dropped.
-    ``api_key``: for an agent whose key a server would have in its environment, when the real model is asked.
+    ``agent``: an agents file (with ``name`` if it has several), ``"module:agent"``, an agent in Python itself, or the
+    result of ``load``.
+    ``model``: a ``Script``, a ``Recording`` or any provider; by default the agent's own model.
+    ``options``: values that a client would set. ``tools``: the names of the tools that the session enables; by default all.
+    ``permit``: the decision on calls that need a permission: True, False, or a function of name and arguments that
+    returns True, False, a reason for the denial, or None to leave the call open. ``client_tools``: the application's own
+    tools, as functions by name. ``answers``: the user's answers to forms, by question; or a function of the form.
+    ``stand_ins``: functions by name that replace the agent's own tools or provide the tools of its MCP servers, which
+    are not contacted. Nothing is summarised: a conversation that is too long is cut.
+    ``api_key``: a key that a server would have in its environment, for a test with the real model.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Conversation:
         return f"<Conversation with {self.agent.name}, {len(self.turns)} turns>"
 
     def say(self, message: Content) -> Turn:
-        """The user says something (a text, or blocks with images): plays the turn to its end."""
+        """Send the user's message (a text, or blocks with images) and run the turn to its end."""
         position = self.messages[-1].position + 1 if self.messages else 1
         number = len(self.turns) + 1
         asked = [*self.messages, Message("user", message, turn=number, position=position)]
@@ -125,7 +125,7 @@ def run(
     stand_ins: Mapping[str, Callable[..., Any]] | None = None,
     api_key: str | None = None,
 ) -> Turn:
-    """One turn in a conversation of its own; what may be given stands at ``Conversation``."""
+    """Run one turn in a conversation of its own; see ``Conversation`` for the parameters."""
     conversation = Conversation(
         agent,
         name=name,
@@ -142,21 +142,21 @@ def run(
 
 
 def load(agent: Any, name: str | None = None) -> AgentSpec:
-    """The agent, read and checked as a server does at its start; ``AgentsFileError`` has all that is wrong with it."""
+    """The agent, read and checked as at a server's start; ``AgentsFileError`` lists all its faults."""
     if isinstance(agent, AgentSpec):
         return agent
     if isinstance(agent, Path) or (isinstance(agent, str) and ":" not in agent):
         return _named(loader.load(Path(agent)), name, str(agent))
     reference = agent if isinstance(agent, str) else _reference(agent)
-    spoken_of = name or reference.rpartition(":")[2]
+    default_name = name or reference.rpartition(":")[2]
     table = {"python": reference}
     try:
         return loader.read({"agents": [table]}, Path(reference))[0]
     except AgentsFileError as error:
-        # An agent in code may have no name of its own, and a test needs none.
+        # An agent in code may have no name, and a test needs none.
         if [fault.key for fault in error.faults] != ["name"]:
             raise
-    return loader.read({"agents": [{**table, "name": spoken_of}]}, Path(reference))[0]
+    return loader.read({"agents": [{**table, "name": default_name}]}, Path(reference))[0]
 
 
 def _named(specs: Sequence[AgentSpec], name: str | None, file: str) -> AgentSpec:
@@ -164,19 +164,19 @@ def _named(specs: Sequence[AgentSpec], name: str | None, file: str) -> AgentSpec
     if name is None and len(specs) == 1:
         return specs[0]
     if name not in names:
-        raise ValueError(f"{file} has the agents {', '.join(names)}: say which one with name=")
+        raise ValueError(f"{file} has the agents {', '.join(names)}: choose one with name=")
     return specs[names.index(name)]
 
 
 def _reference(agent: Any) -> str:
-    """``module:name`` of an object: the tools of a definition are found by it."""
+    """The ``module:name`` of an object, by which a definition's tools are found."""
     if isinstance(agent, type):
         return f"{agent.__module__}:{agent.__qualname__}"
     for module, variables in _modules():
         for variable, value in variables.items():
             if value is agent:
                 return f"{module}:{variable}"
-    raise ValueError(f"the {type(agent).__name__} is no module's variable: give it one, or name it as 'module:variable'")
+    raise ValueError(f"the {type(agent).__name__} is not a variable of a module: assign it to one, or pass 'module:variable'")
 
 
 def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -204,7 +204,7 @@ def _stand_ins(agent: AgentSpec, functions: Mapping[str, Callable[..., Any]]) ->
 
 def _schemas(agent: AgentSpec, functions: Mapping[str, Callable[..., Any]]) -> list[ToolSchema]:
     if functions and not agent.client_tools:
-        raise ValueError("the agent takes no client tools: it needs client_tools = true")
+        raise ValueError("the agent takes no client tools; set client_tools = true")
     return [ToolSchema(name, *describe(function)) for name, function in functions.items()]
 
 

@@ -11,7 +11,7 @@ _most_bytes = 512 * 1024
 
 
 def set_most_bytes(count: int) -> None:
-    """The operator's limit for one list."""
+    """Set the operator's limit of one list."""
     global _most_bytes
     _most_bytes = count
 

@@ -1,1 +1,1 @@
-"""Fair shares of what a process has a limited number of: slots of its loop, threads, runs."""
+"""Fair sharing of a process's limited resources between owners: slots of its loop, threads, runs."""

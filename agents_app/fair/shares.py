@@ -1,6 +1,6 @@
-"""The policy of fair shares: which owner may take one of a limited number of slots, and which goes next.
+"""Fair-share policy: which owner may take one of a limited number of slots, and which owner is next.
 
-Pure: no clock, no lock, no loop. Slots of a loop (slots.py), threads (threads.py) and the runs of a worker follow it.
+Pure: no clock, no lock, no loop. Used for slots of a loop (slots.py), threads (threads.py) and the runs of a worker.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Generic, TypeVar
 W = TypeVar("W", bound=Hashable)
 
 _RESERVED = 8
-"""One slot in so many is reserved for owners that hold none."""
+"""One in eight slots is reserved for owners that hold none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How many of ``slots`` one owner may hold: ``most``, and of the last eighth only its first one.
+    """Limits per owner: at most ``most`` of ``slots``, and none but its first one of the reserved slots.
 
-    Without the reserved slots, two owners could hold everything together.
+    Without the reserved slots, two owners could hold all slots together.
     """
 
     slots: int
@@ -32,7 +32,7 @@ class Shares:
 
     @staticmethod
     def half(slots: int) -> Shares:
-        """One owner holds at most half of the slots."""
+        """Limits that let one owner hold at most half of the slots."""
         return Shares(slots, max(1, slots // 2))
 
     @property
@@ -40,17 +40,17 @@ class Shares:
         return self.slots - -(-self.slots // _RESERVED) if self.slots > 1 else self.slots
 
     def is_crowded(self, busy: int) -> bool:
-        """Whether, of ``slots``, only reserved ones are free."""
+        """Whether only reserved slots are free."""
         return busy >= self.unreserved
 
     def allowed(self, busy: int) -> int:
-        """How many slots one owner may hold, the one that it asks for included, while ``busy`` are held by anybody."""
+        """How many slots one owner may hold, including the one that it requests, while ``busy`` slots are in use."""
         if busy >= self.slots:
             return 0
         return 1 if self.is_crowded(busy) else self.most
 
     def available(self, busy: int) -> int:
-        """How many slots are free before ``is_crowded`` changes."""
+        """The number of free slots that are not reserved."""
         return max(0, (self.slots if self.is_crowded(busy) else self.unreserved) - busy)
 
 
@@ -58,7 +58,7 @@ class FairShares(Generic[W]):
     """The slots in use and the queue for free ones, by owner.
 
     A free slot goes to the owner that holds the fewest; owners that hold equally many take turns, and the requests of
-    one owner keep their order. ``limits`` gives single owners a smaller share than the others have.
+    one owner keep their order. ``limits``: smaller shares of single owners.
     """
 
     def __init__(self, shares: Shares, limits: Mapping[Hashable, int] | None = None) -> None:
@@ -66,7 +66,7 @@ class FairShares(Generic[W]):
         self.busy = 0
         self._limits = dict(limits or {})
         self._held: dict[Hashable, int] = {}
-        # In the order in which owners are next, among those that hold equally many.
+        # Owners that hold equally many slots are served in this order.
         self._waiting: OrderedDict[Hashable, OrderedDict[W, None]] = OrderedDict()
 
     def held(self, owner: Hashable) -> int:
@@ -74,11 +74,11 @@ class FairShares(Generic[W]):
 
     @property
     def waiting(self) -> list[W]:
-        """All that wait, those of one owner in their order."""
+        """All waiters; those of one owner in their order."""
         return [waiter for line in self._waiting.values() for waiter in line]
 
     def take(self, owner: Hashable) -> bool:
-        """Take a slot at once. False: none is free for this owner now, and it may ``wait``."""
+        """Take a slot at once. False: none is free for this owner, and it may ``wait``."""
         if owner in self._waiting or not self._fits(owner):
             return False
         self._give(owner)
@@ -89,7 +89,7 @@ class FairShares(Generic[W]):
         self._waiting.setdefault(owner, OrderedDict())[waiter] = None
 
     def withdraw(self, owner: Hashable, waiter: W) -> bool:
-        """Wait no longer. False: it does not wait, and may hold a slot already."""
+        """Remove a waiter. False: it is not waiting, and may hold a slot already."""
         line = self._waiting.get(owner)
         if line is None or waiter not in line:
             return False
@@ -108,7 +108,7 @@ class FairShares(Generic[W]):
             del self._held[owner]
 
     def next(self) -> W | None:
-        """The waiter that holds a slot from now on; None if nobody that waits may have one."""
+        """Give a free slot to the next waiter and return it; None if no waiter may have one."""
         if not self._waiting or self.shares.allowed(self.busy) == 0:
             return None
         ready = [owner for owner in self._waiting if self._fits(owner)]

@@ -1,4 +1,4 @@
-"""Slots for what goes on at the same time in one loop, given out in fair shares."""
+"""A semaphore with fair shares, for one event loop."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from agents_app.fair.shares import FairShares, Shares
 
 
 class FairSlots:
-    """``slots`` at a time, at most half of them for one owner (shares.py). Used in one loop.
+    """At most ``slots`` holders at a time, at most half of them of one owner (shares.py). For one loop.
 
-    A thousand requests of one owner wait for each other, and nobody else waits for them.
+    A thousand requests of one owner do not delay the requests of others.
     """
 
     def __init__(self, slots: int, limits: Mapping[Hashable, int] | None = None) -> None:
@@ -20,7 +20,7 @@ class FairSlots:
 
     @asynccontextmanager
     async def held(self, owner: Hashable, wait_seconds: float | None = None) -> AsyncIterator[None]:
-        """Hold a slot. TimeoutError: there was none within ``wait_seconds`` seconds."""
+        """Hold a slot; TimeoutError if none is free within ``wait_seconds``."""
         if not self._shares.take(owner):
             await self._wait(owner, wait_seconds)
         try:
@@ -40,13 +40,13 @@ class FairSlots:
                 await turn
         except (asyncio.CancelledError, TimeoutError):
             if not self._shares.withdraw(owner, turn):
-                # It was given a slot in the same moment.
+                # It got a slot at the same moment.
                 self._give_back(owner)
             raise
 
     def _give_back(self, owner: Hashable) -> None:
         self._shares.give_back(owner)
         while (turn := self._shares.next()) is not None:
-            # One that is cancelled withdraws, or gives back what it was given.
+            # A cancelled waiter withdraws, or gives back its slot.
             if not turn.done():
                 turn.set_result(None)

@@ -1,4 +1,4 @@
-"""Threads for blocking functions, given out in fair shares."""
+"""A thread pool with fair shares, for blocking functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Pool(Protocol):
-    """Where blocking functions run. ``timeout`` counts from the function's start, not from the queue."""
+    """Runs blocking functions in threads. ``timeout`` counts from the function's start, without its time in the queue."""
 
     async def run(self, fair_key: Hashable, fn: Callable[[], T], timeout: float | None = None) -> T: ...
 
@@ -34,10 +34,10 @@ class _Job:
 class FairPool:
     """``threads`` daemon threads, started as needed; at most half of them for one owner (shares.py).
 
-    ``limits`` gives single owners a smaller share. ``at_end`` is called in each thread before it ends.
+    ``limits``: smaller shares of single owners. ``at_end`` is called in each thread before it ends.
 
-    A function cannot be interrupted: when its caller is cancelled or out of time the caller goes on at once,
-    while the thread stays taken until the function returns. The threads are daemons so that such a function
+    A function cannot be interrupted: when its caller is cancelled or times out, the caller continues at once
+    while the thread is occupied until the function returns. The threads are daemons so that such a function
     cannot keep the process alive.
     """
 
@@ -62,7 +62,7 @@ class FairPool:
     ) -> T:
         """The function's result.
 
-        TimeoutError: it ran longer than ``timeout`` seconds, or had no thread within ``wait_seconds`` seconds and never ran.
+        TimeoutError: it ran longer than ``timeout`` seconds, or had no thread within ``wait_seconds`` and never ran.
         """
         loop = asyncio.get_running_loop()
         work = contextvars.copy_context()
@@ -88,7 +88,7 @@ class FairPool:
         return result
 
     def close(self) -> None:
-        """Take nothing more. Functions that run go on in their threads; those that wait never start."""
+        """Accept no more functions. Running ones continue in their threads; waiting ones never start."""
         with self._lock:
             self._closed = True
             waiting = self._shares.waiting
@@ -111,7 +111,7 @@ class FairPool:
         except TimeoutError:
             with self._lock:
                 withdrawn = self._shares.withdraw(job.owner, job)
-            # Otherwise it was given its thread in the same moment.
+            # Otherwise it got its thread at the same moment.
             if withdrawn:
                 raise
 
@@ -121,7 +121,7 @@ class FairPool:
             self._shares.withdraw(job.owner, job)
 
     def _start(self, job: _Job) -> None:
-        """Called with the lock held, for a job that has its share."""
+        """Start a job that has a slot. The caller holds the lock."""
         if self._idle:
             self._idle -= 1
         else:
@@ -135,10 +135,10 @@ class FairPool:
             value: Any = None
             error: BaseException | None = None
             try:
-                # Its caller may have gone between the hand-over and this thread's turn.
+                # Its caller may have been cancelled meanwhile.
                 if not job.abandoned:
                     value = job.work()
-            # Whatever it is, it is the caller's to judge; the thread must outlive it.
+            # Any exception is the caller's; the thread must survive it.
             except BaseException as raised:
                 error = raised
             with self._lock:
@@ -156,7 +156,7 @@ def _tell(job: _Job, fn: Callable[..., Any], *arguments: Any) -> None:
     try:
         job.loop.call_soon_threadsafe(fn, *arguments)
     except RuntimeError:
-        # The loop was closed while the function ran: nobody waits for it any more.
+        # The loop was closed while the function ran, so no caller waits.
         return
 
 

@@ -1,7 +1,6 @@
-"""From an agents file to specs, or to everything that is wrong with it.
+"""Loads an agents file: its agents, or all its faults.
 
-All faults are collected, each with its table, key and reason, because an operator mends a file once and
-not once per fault.
+Faults are collected, each with its table, key and reason, so that an operator can correct all of them at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from agents_app.spec import AgentSpec
 
 
 def load(path: Path) -> list[AgentSpec]:
-    """The agents of the file, in its order. ``AgentsFileError`` with all that is wrong, if anything is."""
+    """The agents of the file, in its order; ``AgentsFileError`` with all faults if there are any."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -34,7 +33,7 @@ def load(path: Path) -> list[AgentSpec]:
 
 
 def read(document: Mapping[str, Any], path: Path) -> list[AgentSpec]:
-    """The agents of a file that has been parsed; ``path`` is where it stands."""
+    """The agents of a parsed file; ``path`` is its path."""
     faults: list[FileFault] = []
     specs = _agents(document, path.parent, faults)
     if faults:
@@ -59,7 +58,7 @@ def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) 
 
 
 def _names_code(value: Any) -> bool:
-    """Whether anything in the file is taken from Python code."""
+    """Whether anything in the file refers to Python code."""
     if isinstance(value, dict):
         return "python" in value or any(_names_code(item) for item in value.values())
     if isinstance(value, list):

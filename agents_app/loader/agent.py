@@ -1,4 +1,4 @@
-"""One agent of an agents file."""
+"""Reads one agent of an agents file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of an agent as its file describes them."""
+"""Reads the options of an agent from its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent must not be, though each of its values is right: wrong templates, models and hosts."""
+"""Checks of an agent across several values: templates, models, hosts and secrets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agents_app.providers import python
 from agents_app.runtime import summarising
 from agents_app.spec import AgentSpec
 
-# More combinations of choices than anyone wants to read; beyond it the rest is checked when a turn runs.
+# Limit of combinations of choices that are checked at the start; the others are checked when a turn runs.
 MAX_COMBINATIONS = 1_000
 
 
 def check(agent: AgentSpec, table: Table) -> None:
-    """Write down everything that is wrong between the values of an agent."""
+    """Record all faults across the values of an agent."""
     _check_templates(agent, table)
     _check_model(agent, table)
     _check_base_url(agent, table)
@@ -28,7 +28,7 @@ def check(agent: AgentSpec, table: Table) -> None:
 
 
 def _templates(agent: AgentSpec) -> Iterator[tuple[str, str]]:
-    """(key, template) of everything that options fill."""
+    """(key, template) of all templates of the agent."""
     yield "model", agent.model
     yield "base_url", agent.base_url or ""
     yield "api_key", agent.api_key or ""
@@ -64,7 +64,7 @@ def _check_templates(agent: AgentSpec, table: Table) -> None:
 
 
 def _check_summary(agent: AgentSpec, table: Table) -> None:
-    """What holds for an agent's model, its hosts and its secrets holds for who summarises for it."""
+    """Apply the rules for models, hosts and secrets to the model that summarises."""
     if agent.compaction == "summarise" and agent.summary.model is None and python.is_agent(agent.model):
         table.fault("compaction", "this agent is no model that could summarise: say who does, as model in [agents.summary]")
     if not table.has("summary"):
@@ -106,7 +106,7 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
 
 
 def _check_prices(agent: AgentSpec, table: Table) -> None:
-    """A price that no model of the agent's could ever cost is a slip of the pen."""
+    """Report prices of models that the agent cannot use: they are mistakes."""
     models = [model for template in (agent.model, agent.summary.model) if template for model in fillings(agent, template)]
     names = {name for model in models for name in (model, model.partition(":")[2])}
     if len(models) >= MAX_COMBINATIONS or agent.python is not None:
@@ -133,7 +133,7 @@ def _check_base_url(agent: AgentSpec, table: Table) -> None:
 
 
 def _check_access(agent: AgentSpec, table: Table) -> None:
-    """What would go nowhere must not look as if it did something."""
+    """Report access settings that have no effect."""
     if not agent.model.startswith(f"{python.NAME}:"):
         return
     for key, value in (("api_key", agent.api_key), ("base_url", agent.base_url), ("headers", agent.headers)):
@@ -157,7 +157,7 @@ def is_address(url: str) -> bool:
 
 
 def fillings(agent: AgentSpec, template: str) -> Iterator[str]:
-    """All that a template can become by its selects; nothing if something else is wrong with it already."""
+    """All texts that a template's selects can produce; empty if the template has another fault already."""
     by_name = {option.name: option for option in agent.options}
     names = options.places(template, by_name)
     if any(name not in by_name or by_name[name].type != "select" for name in names):

@@ -1,4 +1,4 @@
-"""Header values as an agents file may set them."""
+"""Reads header values of an agents file."""
 
 from __future__ import annotations
 

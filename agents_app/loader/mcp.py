@@ -1,4 +1,4 @@
-"""The MCP servers of an agent as its file describes them."""
+"""Reads the MCP servers of an agent from its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN_HEADERS = {"accept", "last-event-id", "mcp-method", "mcp-name", "mcp-protoc
 
 
 def read(table: Table, offered: Sequence[OptionSpec]) -> tuple[McpSpec, ...]:
-    """The servers, judged with the agent's options: which of them may stand where."""
+    """The servers, with a check of which of the agent's options may be used in which value."""
     found: list[McpSpec] = []
     for entry in table.tables("mcp"):
         server = _server(entry)
@@ -34,7 +34,7 @@ def _server(entry: Table) -> McpSpec | None:
     name, url, transport = entry.text("name", required=True) or "", entry.text("url"), entry.text("transport")
     for key in _OF_PROCESSES:
         if entry.has(key):
-            # Retrieved, so that it is one fault and not two.
+            # Read, so that it is not reported as an unknown key too.
             entry.ask(key)
             entry.fault(key, "MCP servers that are started as a process (stdio) are not supported yet: give an http(s) url")
     if transport not in (None, "streamable-http", "http"):

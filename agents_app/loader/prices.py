@@ -1,4 +1,4 @@
-"""What models cost, as an agents file says it: ``[agents.price."model"]``, per million tokens."""
+"""Reads the prices of models from ``[agents.price."model"]``, per million tokens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is taken from a ``pydantic_ai.Agent``: model, instructions, settings and function tools.
+"""Reads a ``pydantic_ai.Agent``: model, instructions, settings and function tools.
 
-Its own loop never runs: permissions, waiting and storing are this server's. So whatever else of it is set would
-be without effect, and is refused by its name. ``PARAMETERS`` has every parameter of the class; a test compares.
+Its own loop never runs, because permissions, waiting and storing are the server's. Any other parameter would have no
+effect, so it is refused by name. ``PARAMETERS`` lists every parameter of the class, which a test checks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _other_toolsets(agent: Any) -> bool:
 
 
 def _has_functions(instructions: Any) -> bool:
-    """Whether any of these texts is made by a function, anew for each run."""
+    """Whether a function makes any of these texts for each run."""
     texts = (getattr(each, "instruction", each) for each in instructions)
     return any(not isinstance(each, str | InstructionPart) for each in texts)
 
@@ -72,7 +72,7 @@ PARAMETERS: Mapping[str, str | tuple[_Set, str]] = {
         "native tools, hooks and history processors have no place in this server's loop",
     ),
 }
-"""Each parameter of the constructor: taken, or (whether an agent has it set, why it is not taken)."""
+"""Each parameter of the constructor: supported, or (whether an agent sets it, why it is refused)."""
 
 REGISTERED: Mapping[str, str | tuple[_Set, str]] = {
     "tool": TAKEN,
@@ -94,7 +94,7 @@ REGISTERED: Mapping[str, str | tuple[_Set, str]] = {
     "instrument": (lambda agent: bool(agent.instrument), "the server has metrics and traces of its own"),
     "event_stream_handler": (lambda agent: agent.event_stream_handler is not None, "events go to clients"),
 }
-"""What can be added to an agent later, likewise."""
+"""The same for methods that change an agent later."""
 
 SETTINGS: Mapping[str, str] = {
     **dict.fromkeys(("max_tokens", "temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"), ""),
@@ -109,7 +109,7 @@ SETTINGS: Mapping[str, str] = {
     "cache": "put the vendor's own into settings in the file",
     "service_tier": "put the vendor's own into settings in the file",
 }
-"""Each common model setting: empty if it is taken, else the way out."""
+"""Each common model setting: empty if it is supported, else the alternative."""
 
 _OUR_PROVIDERS = {"openai": "openai-responses", "google-gla": "google", "google-cloud": "google-vertex"}
 
@@ -136,7 +136,7 @@ def read(table: Table, reference: str, agent: Any) -> Brought:
 
 def _refusals() -> dict[str, tuple[_Set, str]]:
     every = {**PARAMETERS, **{f"@{name}": how for name, how in REGISTERED.items()}}
-    # The decorator says the same as the parameter.
+    # The decorator has the same effect as the parameter.
     del every["@toolset"]
     return {name: how for name, how in every.items() if not isinstance(how, str)}
 
@@ -145,7 +145,7 @@ def _model(table: Table, reference: str, model: Any) -> str | None:
     if model is None:
         return None
     if not isinstance(model, str):
-        # Its own client, address and settings: whoever made it wants it used.
+        # A model object has its own client, address and settings, which its author wants to be used.
         return f"{python.NAME}:{reference}"
     vendor, colon, name = model.partition(":")
     ours = _OUR_PROVIDERS.get(vendor, vendor)
@@ -193,7 +193,7 @@ def _settings(table: Table, reference: str, agent: Any) -> tuple[dict[str, Any],
     headers: dict[str, str] = {}
     if isinstance(agent.model, str):
         headers = settings.pop("extra_headers", {})
-        # A provider of ours asks by the vendor's words, and puts what it does not know into the request as it is.
+        # Native providers use the vendor's names and pass unknown settings on unchanged.
         settings |= settings.pop("extra_body", {})
         if "stop_sequences" in settings:
             settings["stop"] = settings.pop("stop_sequences")

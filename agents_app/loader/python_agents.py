@@ -1,6 +1,6 @@
-"""An agent that stands in Python code: what it says of itself, ready to be joined with what the file says.
+"""Reads an agent in Python code, to be merged with its table in the agents file.
 
-Nothing of it is dropped in silence: what cannot be taken is a fault that names it, with the way out.
+Nothing is dropped silently: an unsupported property is a fault that names it and an alternative.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY = "python"
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What an agent in code says of itself; None and empty: nothing. Texts are as written, not yet templates."""
+    """The properties of an agent in code; None or empty if not set. Texts are plain, not templates."""
 
     reference: str | None = None
     name: str | None = None
@@ -43,14 +43,14 @@ class Brought:
         table.fault(key, f"{what or key} stands here and in {self.reference} in Python: leave out one of the two")
 
     def either(self, table: Table, key: str, there: str | None) -> str | None:
-        """What the file says under a key, or this agent; both is a fault."""
+        """The value of the file or of this agent; a value in both is a fault."""
         here = table.text(key)
         if here is not None and there is not None:
             self._both(table, key)
         return here if here is not None else there
 
     def named(self, table: Table, here: str) -> str:
-        """The agent's name; the file may repeat what the code says."""
+        """The agent's name; the file may repeat the code's."""
         if here and self.name is not None and self.name != here:
             self._both(table, "name", f"the name ({self.name!r} there)")
         if not here and self.reference is not None:
@@ -79,7 +79,7 @@ class Brought:
     def joined(
         self, table: Table, key: str, there: Mapping[str, V], here: Mapping[str, V], offered: Sequence[OptionSpec]
     ) -> dict[str, V]:
-        """A table of which the file has a part and this agent another."""
+        """A table merged from the file's part and this agent's."""
         for name in here:
             if name in there:
                 self._both(table, key, name)
@@ -133,7 +133,7 @@ def _with_hint(error: object_references.ObjectNotFound) -> str:
 
 
 def tools_of(table: Table, reference: str, found: Any) -> tuple[ToolSpec, ...]:
-    """The tools the agent brings; what is wrong with them is written down."""
+    """The tools that the agent defines; their faults are recorded."""
     tools, faults = agent_tools.brought(found)
     for tool in tools:
         if not NAME.fullmatch(tool.name):
@@ -157,7 +157,7 @@ def _names(offered: Sequence[OptionSpec]) -> frozenset[str]:
 
 
 def _templates(value: Any, known: frozenset[str]) -> Any:
-    """Values from code as an agents file would write them: braces mean something only around an option's name."""
+    """Texts from code as templates: braces are escaped, except around an option's name."""
     if isinstance(value, str):
         return options.as_written(value, known)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Who makes an agent's summaries, as an agents file says it."""
+"""Reads the model that makes an agent's summaries from its file."""
 
 from __future__ import annotations
 

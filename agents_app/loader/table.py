@@ -1,4 +1,4 @@
-"""One table of an agents file while it is read: typed values out, faults written down."""
+"""Reader of one table of an agents file: returns typed values, records faults."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def is_line(text: str) -> bool:
 
 
 class Table:
-    """One table of the file while it is read: hands out typed values, writes down faults, knows what was asked for.
+    """Reads one table: returns typed values, records faults, and reports keys that were never read.
 
-    A value that is wrong gives a fault and counts as missing.
+    An invalid value is a fault and counts as missing.
     """
 
     def __init__(self, values: Mapping[str, Any], place: str, owner: str, faults: list[FileFault]) -> None:
@@ -44,7 +44,7 @@ class Table:
         return tuple(self._values)
 
     def ask(self, key: str) -> None:
-        """A key that is judged elsewhere."""
+        """The value of a key that the caller checks."""
         self._asked.add(key)
 
     def refuse_unknown(self) -> None:
@@ -135,7 +135,7 @@ class Table:
         return Table(self.mapping(key), f"{self._place}.{key}", self._owner, self._faults)
 
     def beside(self, values: Mapping[str, Any], place: str) -> Table:
-        """Another table whose faults stand with this one's: what is read with it, from elsewhere."""
+        """A reader of values from elsewhere, whose faults are recorded with this table's."""
         return Table(values, place, self._owner, self._faults)
 
     def tables(self, key: str, *, owner: str = "") -> Iterator[Table]:
@@ -149,7 +149,7 @@ class Table:
                 table.fault("", "must be a table")
 
     def named(self, owner: str) -> None:
-        """From now on faults name the agent too."""
+        """Let later faults name the agent too."""
         self._owner = owner
 
     def _typed(self, key: str, kind: type[T] | tuple[type[T], ...], wanted: str, *, required: bool = False) -> T | None:

@@ -1,6 +1,6 @@
-"""The tools of an agent as its file describes them.
+"""Reads the tools of an agent from its file.
 
-Python tools are imported here: what cannot run is found at the start.
+Python tools are imported, so that a missing function is a fault at the start.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _tool(entry: Table) -> ToolSpec | None:
 
 
 def _tool_maker(entry: Table) -> Callable[[str, str, str, dict[str, Any]], ToolSpec]:
-    """Reads what does not depend on the function now, so that its faults show even if the function is missing."""
+    """Read the keys that do not depend on the function first, so that their faults are found even if it is missing."""
     title, timeout = entry.text("title"), entry.seconds("timeout")
     expose, idempotent = entry.flag("expose", default=True), entry.flag("idempotent", default=False)
     confirm_result = entry.flag("confirm_result", default=False)

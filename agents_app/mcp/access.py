@@ -1,4 +1,4 @@
-"""Where an MCP server is for one set of option values: its address, the headers, what must not be seen of them."""
+"""An MCP server's address and headers for one set of option values, and the masking of their secrets."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LEAST_ANSWER = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An MCP server as one conversation, or the catalogue, speaks to it.
+    """The address and headers with which one conversation, or the catalogue, uses an MCP server.
 
-    ``key`` tells accesses apart and shows nothing of them: the address, the headers and whose they are. ``connect``
-    is in seconds; ``answer_bytes`` the most that is read of one answer.
+    ``key``: a digest of the address, the headers and the owner. ``connect``: seconds. ``answer_bytes``: the size limit of
+    one response.
     """
 
     server: str
@@ -36,12 +36,12 @@ class Access:
 
     @property
     def host(self) -> str:
-        """What may be said of the address: anything behind it could be a secret of its operator's."""
+        """The address without path and query, which may contain a secret of the operator."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def masked(self, text: str) -> str:
-        """``text`` without the headers' values, whole or in words, and without the address's query."""
+        """``text`` without the headers' values and their words, and without the address's query."""
         words = {self.url: self.host, urlsplit(self.url).query: "***"}
         for value in self.headers.values():
             words.update(dict.fromkeys([value, *value.split()], "***"))
@@ -52,10 +52,10 @@ class Access:
 
 
 def access(server: McpSpec, values: Mapping[str, str], limits: Limits, owner: str) -> Access:
-    """``server`` with an agent's option values filled in. Accesses of two owners never share a connection."""
+    """``server`` with an agent's option values filled in. Two owners never share a connection."""
     url = options.fill(server.url, values)
     headers = {name: _CONTROL.sub("", options.fill(value, values)).strip() for name, value in server.headers.items()}
-    # A header of which nobody has given the value is better not sent than sent empty.
+    # A header whose options have no value is omitted.
     headers = {name: value for name, value in headers.items() if value}
     said = json.dumps([owner, server.name, url, sorted(headers.items()), limits.connect, limits.tool_output_bytes])
     return Access(
@@ -69,5 +69,5 @@ def access(server: McpSpec, values: Mapping[str, str], limits: Limits, owner: st
 
 
 def accesses(spec: AgentSpec, values: Mapping[str, str], owner: str) -> dict[str, Access]:
-    """All of an agent's, by the server's name."""
+    """The accesses of all of an agent's servers, by the server's name."""
     return {server.name: access(server, values, spec.limits, owner) for server in spec.mcp}

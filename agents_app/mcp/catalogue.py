@@ -1,9 +1,8 @@
-"""What the MCP servers of this process's agents offer, looked at in the background and remembered.
+"""Background cache of the tool lists of all MCP servers of this process's agents.
 
-A thread of its own asks each server, with the values that the options have by themselves, and asks again every few
-minutes, when the server says that its list has changed, and after a while when it failed. Whoever wants the lists
-never waits for a server, but for a moment when one is asked for the first time. What a server has once listed stays
-known while it is down.
+A thread lists each server's tools using the options' defaults, and lists them again every few minutes, when the server
+announces a change, and some time after a failure. Readers never wait for a server, except briefly while one is asked for
+the first time. A server's last list stays known while it is down.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OWNER = "catalogue"
-"""Whose its connections are."""
+"""The owner of the catalogue's connections."""
 REFRESH_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 FIRST_WAIT_SECONDS = 3.0
@@ -41,22 +40,22 @@ _SETTLE_SECONDS = 0.2
 
 @dataclass(eq=False)
 class Entry:
-    """One server as the catalogue knows it. ``tools`` None: nobody has seen its list yet."""
+    """One server in the catalogue. ``tools`` None: its list is not known yet."""
 
     access: Access
     tools: tuple[Listed, ...] | None = None
     cut: bool = False
-    """Whether the server lists more tools than are read."""
+    """Whether the server lists more tools than the limits allow."""
     fault: McpFault | None = None
     asked: threading.Event = field(default_factory=threading.Event)
     asked_at: float = 0.0
     tried: threading.Event = field(default_factory=threading.Event)
     following: asyncio.Task[None] | None = None
-    """Kept, because a loop holds its tasks weakly."""
+    """A strong reference, because a loop has weak ones to its tasks."""
 
 
 class Catalogue:
-    """The lists of one process. Used from any thread."""
+    """The tool lists of one process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,47 +65,47 @@ class Catalogue:
         self._thread: threading.Thread | None = None
 
     def watch(self, specs: Iterable[AgentSpec]) -> None:
-        """Begin to look at all servers of these agents. Never waits."""
+        """Start listing the tools of all servers of these agents. Never waits."""
         for spec in specs:
             for access in _accesses(spec).values():
                 self._entry(access)
 
     def lists(self, spec: AgentSpec, *, wait: bool) -> dict[str, tuple[Listed, ...]]:
-        """What is known of the agent's servers, by their names; a server that nobody has seen is missing.
+        """The known lists of the agent's servers, by their names.
 
-        ``wait``: for a moment, if one of them is being asked for the first time.
+        ``wait``: wait briefly for servers that are being asked for the first time.
         """
         found = {name: self._entry(access) for name, access in _accesses(spec).items()}
         if wait:
             for entry in found.values():
-                # A process that has just begun is busy; the server's own time begins when it is asked.
+                # A new process is busy; the time limit of a server begins when it is asked.
                 if not entry.tried.is_set() and entry.asked.wait(_IMPORT_SECONDS):
                     entry.tried.wait(max(0.0, entry.asked_at + FIRST_WAIT_SECONDS - time.monotonic()))
         return {name: entry.tools for name, entry in found.items() if entry.tools is not None}
 
     def faults(self, spec: AgentSpec) -> dict[str, McpFault]:
-        """What is wrong with the agent's servers now, by their names."""
+        """The current faults of the agent's servers, by their names."""
         entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
         return {name: entry.fault for name, entry in entries.items() if entry is not None and entry.fault is not None}
 
     def hangs(self, access: Access) -> bool:
-        """Whether the server gave no answer at all when it was last asked. False of one that is not looked at."""
+        """Whether the server did not respond at all when it was last asked; False for an unknown server."""
         entry = self._entries.get(access.key)
         return entry is not None and entry.fault is not None and entry.fault.kind == "timeout"
 
     def standing(self) -> tuple[int, int]:
-        """How many servers are looked at, and how many of them cannot be used now. Who wants each session's own
-        credentials is none of them."""
+        """The number of watched servers, and how many of them cannot be used now, not counting servers that require
+        each session's own credentials."""
         entries = list(self._entries.values())
         return len(entries), sum(entry.fault is not None and entry.fault.kind != "refused" for entry in entries)
 
     def cut(self, spec: AgentSpec) -> set[str]:
-        """The agent's servers that list more tools than are read, by name."""
+        """The names of the agent's servers that list more tools than the limits allow."""
         entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
         return {name for name, entry in entries.items() if entry is not None and entry.cut}
 
     def close(self) -> None:
-        """Stop looking; what is known is forgotten."""
+        """Stop watching and forget all lists."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -117,7 +116,7 @@ class Catalogue:
 
     def _entry(self, access: Access) -> Entry:
         if self._pid != os.getpid():
-            # A child of this process has none of its threads.
+            # A forked process has none of its parent's threads.
             self._lock, self._pid, self._loop, self._entries = threading.Lock(), os.getpid(), None, {}
         found = self._entries.get(access.key)
         if found is not None:
@@ -142,7 +141,7 @@ class Catalogue:
         return self._loop
 
     def _start_again(self, lost: asyncio.AbstractEventLoop) -> None:
-        """Ask all servers again, in a new thread and after a pause. Nothing but the lists depends on the one that ended."""
+        """Start a new thread that asks all servers again after a pause. Only the lists depend on the one that ended."""
         with self._lock:
             if self._loop is not lost:
                 return
@@ -152,7 +151,7 @@ class Catalogue:
                 loop.call_soon_threadsafe(loop.call_later, LONGEST_PAUSE, self._begin, entry)
 
     def _begin(self, entry: Entry) -> None:
-        """Follow a server, in the loop. If that ends by an error, the server is asked again after a pause."""
+        """Start watching a server; after an unexpected error it is asked again after a pause. Runs in the loop."""
         entry.following = supervision.task(
             self._follow(entry), f"mcp list of {entry.access.server}", instead=partial(self._begin_again, entry)
         )
@@ -162,8 +161,8 @@ class Catalogue:
         asyncio.get_running_loop().call_later(LONGEST_PAUSE, self._begin, entry)
 
     async def _follow(self, entry: Entry) -> None:
-        """Ask one server for as long as the process lives."""
-        # Here, in the catalogue's own thread: the library takes half a second to import.
+        """Watch one server until the process ends."""
+        # Imported here, in the catalogue's thread, because it takes half a second.
         from agents_app.mcp.connection import Connection
 
         entry.asked_at = time.monotonic()
@@ -177,17 +176,17 @@ class Catalogue:
                 pause = FIRST_PAUSE
                 await self._stay(entry, connection)
             except Exception as error:
-                # Whatever it is, the server is asked again: without that its list would stay as it is for ever.
+                # The server is asked again after any error: otherwise its list would never change.
                 fault = error if isinstance(error, McpFault) else McpFault("failed", type(error).__name__)
                 self._failed(entry, fault)
-                # Whoever is not let in will hardly be a minute later: such a server wants each session's own credentials.
+                # A server that refuses these credentials probably requires each session's own, so it is not asked again soon.
                 await asyncio.sleep(REFRESH_SECONDS if fault.kind == "refused" else pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             finally:
                 await connection.close()
 
     async def _stay(self, entry: Entry, connection: Connection) -> None:
-        """As long as the connection is there: ask again when the server says so, or when it has been a while."""
+        """List the tools again after each announced change and after some time, until the connection ends."""
         while True:
             changed = asyncio.create_task(connection.changed.wait())
             ended = asyncio.create_task(connection.ended())
@@ -197,9 +196,9 @@ class Catalogue:
                 changed.cancel()
                 ended.cancel()
             if connection.over:
-                # Whether the server is gone or only the connection, the next one shows.
+                # The next connection shows whether the server is down.
                 return
-            # Several changes often come together.
+            # Several changes are often announced together.
             await asyncio.sleep(_SETTLE_SECONDS)
             connection.changed.clear()
             tools = await connection.list_tools()
@@ -207,14 +206,14 @@ class Catalogue:
 
     def _learn(self, entry: Entry, tools: tuple[Listed, ...], *, cut: bool) -> None:
         if entry.fault is not None:
-            log.info("the MCP server %s answers again", entry.access.server)
+            log.info("mcp_server_recovered server=%s", entry.access.server)
         entry.fault = None
         if tools != entry.tools or _schemas(tools) != _schemas(entry.tools or ()):
             entry.tools = tools
-            log.info("the MCP server %s offers %d tools", entry.access.server, len(tools))
+            log.info("mcp_tools_listed server=%s tools=%d", entry.access.server, len(tools))
         if cut and not entry.cut:
             log.warning(
-                "the MCP server %s lists more than %d tools or %d bytes of them; the rest is not read",
+                "mcp_list_cut server=%s: it lists more than %d tools or %d bytes of them; the rest is ignored",
                 entry.access.server,
                 listing.MOST_LISTED,
                 listing.most_listed_bytes(),
@@ -224,15 +223,13 @@ class Catalogue:
 
     def _failed(self, entry: Entry, fault: McpFault) -> None:
         if entry.fault is None or entry.fault.kind != fault.kind:
-            log.warning(
-                "the MCP server %s (%s) cannot be asked for its tools: %s", entry.access.server, entry.access.host, fault.detail
-            )
+            log.warning("mcp_list_failed server=%s host=%s: %s", entry.access.server, entry.access.host, fault.detail)
         entry.fault = fault
         entry.tried.set()
 
 
 def _schemas(tools: Iterable[Listed]) -> list[str]:
-    """Order of keys counts: it is what models see."""
+    """The schemas as text; the order of keys counts, because models see it."""
     return [repr(tool.parameters) for tool in tools]
 
 
@@ -261,4 +258,4 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 catalogue = Catalogue()
-"""This process's."""
+"""The catalogue of this process."""

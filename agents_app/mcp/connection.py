@@ -1,7 +1,7 @@
-"""One connection to an MCP server, opened once, shared by the calls of its owner.
+"""One connection to an MCP server, shared by the calls of its owner.
 
-The library's client lives in the task that entered it; so each connection has a task of its own, and calls come from
-the tasks of those who call. What breaks the transport ends the connection, and with it all its calls.
+The library's client must be entered and left in one task, so each connection has a task of its own. A failure of the
+transport ends the connection and all its calls.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ _MOST_PAGES = 50
 _NOT_FOR_THE_WAY = (401, 403)
 _LISTEN_AGAIN, _LISTEN_AGAIN_AT_LAST = 5.0, 300.0
 _VERSION = "0.1"
-"""What servers are told of this client; nothing hangs on it."""
+"""The client version that servers are sent; it has no effect."""
 
 Elicit = Callable[[mcp_types.ElicitRequestParams], Awaitable[mcp_types.ElicitResult]]
 
 
 @dataclass(slots=True, eq=False)
 class _Caller:
-    """What of a call the library's callbacks have to know."""
+    """The data of a call that the library's callbacks need."""
 
     elicit: Elicit | None = None
 
 
 _caller: contextvars.ContextVar[_Caller | None] = contextvars.ContextVar("caller", default=None)
-"""A server's question comes in the context of the call that it is about."""
+"""The call that a server's question is about: the library calls back in its context."""
 
 
 class Connection:
-    """``open`` first, then calls from any task of the same loop; ``close`` at the end, or when it is ``over``."""
+    """An MCP connection: ``open`` it, call it from any task of the same loop, then ``close`` it, also when it is ``over``."""
 
     def __init__(self, access: Access, *, asks: bool = False) -> None:
         self.access = access
         self.tools: tuple[Listed, ...] = ()
         self.cut = False
-        """Whether the server lists more tools than are read."""
+        """Whether the server lists more tools than the limits allow."""
         self._callers: set[_Caller] = set()
         self.changed = asyncio.Event()
-        """The server has said that its list of tools is another one now."""
+        """Set when the server announces a change of its tools."""
         self._asks = asks
         self._client: Client | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,8 +81,8 @@ class Connection:
         return "" if self._client is None else self._client.protocol_version
 
     async def open(self) -> None:
-        """Shake hands and list the tools. ``McpFault`` if that fails; the connection is over then."""
-        # Not in the caller's context: nothing of a call belongs to what outlives it.
+        """Shake hands and list the tools; ``McpFault`` if that fails, and the connection is over."""
+        # In an empty context: the task outlives the call that opens it.
         self._task = asyncio.create_task(self._live(), name=f"mcp {self.access.server}", context=contextvars.Context())
         self._task.add_done_callback(self._settle)
         try:
@@ -96,7 +96,7 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Say goodbye, within bounds."""
+        """Close the connection, within a time limit."""
         if self._task is None or self._task.done():
             return
         self._closing.set()
@@ -113,7 +113,7 @@ class Connection:
         await asyncio.wait({self._task})
 
     async def call(self, tool: str, arguments: dict[str, Any], elicit: Elicit | None) -> mcp_types.CallToolResult:
-        """What a tool answers. ``McpFault`` if that does not come; a cancelled call is cancelled at the server too."""
+        """Call a tool; ``McpFault`` if it has no result. A cancelled call is cancelled at the server too."""
         seen, client = Seen(), self._client
         if client is None or self.over:
             raise self._fault or McpFault("closed", "the connection is closed")
@@ -126,7 +126,7 @@ class Connection:
             raise
         except MCPError as error:
             raise await self._why(error, seen) from None
-        except Exception as error:  # an edge: the library's own ways to fail
+        except Exception as error:  # the library may raise anything
             raise faults.of(error, seen) from None
         finally:
             self._callers.discard(caller)
@@ -134,7 +134,7 @@ class Connection:
             _caller.reset(calling)
 
     async def list_tools(self) -> tuple[Listed, ...]:
-        """The server's tools as they are now."""
+        """The server's current tools."""
         seen, client = Seen(), self._client
         if client is None or self.over:
             raise self._fault or McpFault("closed", "the connection is closed")
@@ -144,14 +144,14 @@ class Connection:
                 self.tools, self.cut = await _list(client)
         except MCPError as error:
             raise await self._why(error, seen) from None
-        except Exception as error:  # an edge, as above
+        except Exception as error:  # as above
             raise faults.of(error, seen) from None
         finally:
             http.watching.reset(watching)
         return self.tools
 
     async def _why(self, error: MCPError, seen: Seen) -> McpFault:
-        """A call that the end of its connection ended has the reason of that."""
+        """The fault of a failed call: the connection's, if its end has ended the call."""
         if error.code == mcp_types.CONNECTION_CLOSED and self._task is not None and not seen.status:
             await asyncio.wait({self._task}, timeout=1)
             if self._fault is not None:
@@ -172,14 +172,14 @@ class Connection:
                 raise
         except BaseExceptionGroup as group:
             self._fault = self._masked(faults.of(group, seen))
-        except Exception as error:  # an edge: whatever the library raises ends this connection alone
+        except Exception as error:  # any error of the library ends this connection only
             self._fault = self._masked(faults.of(error, seen))
 
     async def _lived(self, mode: str, seen: Seen) -> bool:
-        """From the handshake to the end. False: the server does not know this way of shaking hands.
+        """Serve the connection from the handshake to its end. False: the server does not support this handshake.
 
-        Who may be asked something says hello in the old way first: there every server that asks at all can ask, while
-        some that know the new way too cannot in it.
+        Use the session handshake first when elicitation is possible: every server that elicits supports it there, and
+        some do not with the newer handshake.
         """
         known = True
         try:
@@ -187,7 +187,7 @@ class Connection:
                 self.tools, self.cut = await _list(client)
                 self._client = client
                 self._ready.set_result(None)
-                # From here on a fault is the connection's own, whatever opening it came upon.
+                # Later faults are the connection's, not those of opening it.
                 seen.status, seen.too_large = 0, False
                 await self._stay(client)
         except* MCPError:
@@ -221,7 +221,7 @@ class Connection:
             await asyncio.wait({listening})
 
     async def _listen(self, client: Client) -> None:
-        """Since 2026 a server tells of changes only to those who ask. What came while nobody listened is asked for after."""
+        """Subscribe to changes of the tool list, which servers since 2026 require; then list once, for missed changes."""
         pause = _LISTEN_AGAIN
         while True:
             try:
@@ -247,7 +247,7 @@ class Connection:
     ) -> mcp_types.ElicitResult:
         caller = _caller.get()
         if caller is None and len(self._callers) == 1:
-            # Some servers ask beside the call instead of within it; it can be about this one only.
+            # Some servers ask outside the call's context; with one call open it can only be about that one.
             (caller,) = self._callers
         if caller is None or caller.elicit is None:
             return mcp_types.ElicitResult(action="decline")
@@ -262,12 +262,12 @@ class Connection:
             self._fault = McpFault("failed", type(error).__name__)
         if not self._ready.done():
             self._ready.set_exception(self._fault or McpFault("closed", "the connection was closed while it opened"))
-            # RequestLog for: whoever opened it may have gone.
+            # Retrieved, because the task that opened it may have been cancelled.
             self._ready.exception()
 
 
 async def _list(client: Client) -> tuple[tuple[Listed, ...], bool]:
-    """All pages, and whether there was more than is read of a list; none where the server has no tools at all."""
+    """All pages of the tool list, and whether it exceeds the limits; empty if the server has no tools."""
     if client.server_capabilities.tools is None:
         return (), False
     found: list[Listed] = []
@@ -285,7 +285,7 @@ async def _list(client: Client) -> tuple[tuple[Listed, ...], bool]:
                 idempotent=bool(hints and (hints.idempotent_hint or hints.read_only_hint)),
             )
             if made is None:
-                log.warning("a tool of an MCP server is left out: its name or its schema cannot be stored")
+                log.warning("mcp_tool_left_out: the name or schema of a server's tool is not valid")
             else:
                 size += made.size
                 if len(found) >= listing.MOST_LISTED or size > listing.most_listed_bytes():

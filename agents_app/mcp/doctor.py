@@ -1,4 +1,4 @@
-"""Looks at the MCP servers of agents as an operator wants to hear of them: what they offer, or what is wrong."""
+"""Checks the MCP servers of agents for an operator: their tools, or their faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agents_app.spec import AgentSpec, McpSpec
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of asking one server. ``usable`` False: somebody has to do something about it."""
+    """The result for one server. ``usable`` False: the operator has to act."""
 
     agent: str
     server: str
@@ -25,7 +25,7 @@ class Finding:
 
 
 def look(specs: Iterable[AgentSpec]) -> list[Finding]:
-    """Ask every server once, all at the same time, with the values that the options have by themselves."""
+    """Ask all servers once, concurrently, using the options' defaults."""
     return asyncio.run(_look(list(specs)))
 
 
@@ -47,7 +47,7 @@ async def _of_agent(spec: AgentSpec) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one server answered. ``cut``: it lists more than is read."""
+    """The answer of one server. ``cut``: it lists more tools than the limits allow."""
 
     protocol: str
     tools: tuple[Listed, ...]
@@ -88,7 +88,7 @@ def _finding(
         )
     if answer.cut:
         words += f"; it lists more than {listing.MOST_LISTED:,} tools or {listing.most_listed_bytes():,} bytes; not all are read"
-    # A server of which an agent takes nothing is most likely a slip in its patterns.
+    # A server without a matching tool is most likely a mistake in the patterns.
     return Finding(spec.name, server.name, words, usable=bool(shown) and not left_out and not answer.cut)
 
 

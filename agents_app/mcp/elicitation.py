@@ -1,4 +1,4 @@
-"""Between what an MCP server asks for and a form that users fill in. Pure."""
+"""Converts an MCP server's elicitation to a form for users, and their answers back. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LONGEST = 2_000
 
 
 def form(params: mcp_types.ElicitRequestParams) -> dict[str, Any] | None:
-    """The form to show, as ``questions.form`` makes them; None if it is nothing that a form can ask.
+    """The form, as ``questions.form`` makes them; None if a form cannot ask this.
 
-    A server that wants its user at an address of its own (``url``) is none of a form's business.
+    A form cannot send the user to an address of the server (mode ``url``).
     """
     if params.mode != "form":
         return None
@@ -45,7 +45,7 @@ def answer(given: FormAnswer) -> mcp_types.ElicitResult:
 
 
 def _question(name: str, schema: Any, *, required: bool) -> dict[str, Any] | None:
-    """What a form asks for one property; None: a form cannot."""
+    """The question for one property; None if a form cannot ask it."""
     if not isinstance(schema, dict) or not name:
         return None
     title, described = _words(schema.get("title")), _words(schema.get("description"))
@@ -81,7 +81,7 @@ def _kind(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The choices of a property, in any of the ways that versions of the protocol write them."""
+    """The choices of a property, in any spelling of the protocol's versions."""
     for key in ("oneOf", "anyOf"):
         titled = schema.get(key)
         if isinstance(titled, list) and titled and all(_is_choice(each) for each in titled):
@@ -98,7 +98,7 @@ def _is_choice(value: Any) -> bool:
 
 
 def _recommended(options: list[dict[str, Any]], defaults: list[Any]) -> list[dict[str, Any]]:
-    # Selects have no default of their own in a form.
+    # A select in a form has no default.
     return [{**option, "recommended": True} if option["id"] in defaults else option for option in options]
 
 

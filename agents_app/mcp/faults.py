@@ -1,4 +1,4 @@
-"""What can be wrong with an MCP server, in words for its operator, for a model."""
+"""Faults of MCP servers, with one text for the operator and one for models and clients."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Kind = Literal["unreachable", "timeout", "refused", "forgotten", "closed", "fail
 
 _LONGEST_WORDS = 1_000
 _NO_WORDS = "Server returned an error response"
-"""The library's, where the server gave a status alone."""
+"""The library's text for a response that has only a status."""
 
-_TOLD: dict[Kind, str] = {
+_FOR_CLIENTS: dict[Kind, str] = {
     "unreachable": "cannot be reached",
     "timeout": "did not answer in time",
     "refused": "does not let this session in; its credentials are missing or not accepted",
@@ -32,31 +32,31 @@ _TOLD: dict[Kind, str] = {
 
 
 class McpFault(AgentError):
-    """An MCP server cannot be used. ``detail`` is for its operator and shows no header's value.
+    """An MCP server cannot be used. ``detail`` is for the operator and contains no header value.
 
-    A fault of the kind ``said`` has the server's own words, as a tool's failure has.
+    A fault of the kind ``said`` has the server's own message, like a tool's failure.
     """
 
     def __init__(self, kind: Kind, detail: str) -> None:
         self.kind, self.detail = kind, detail
         super().__init__(f"{kind}: {detail}")
 
-    def told(self, server: str) -> str:
-        """For a model and for clients: nothing of addresses, nor of what else the server is made of."""
+    def for_clients(self, server: str) -> str:
+        """The text for models and clients, without addresses and other details of the server."""
         words = f": {self.detail}" if self.kind == "said" else ""
-        return f"the MCP server {server} {_TOLD[self.kind]}{words}"
+        return f"the MCP server {server} {_FOR_CLIENTS[self.kind]}{words}"
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the HTTP side of one call, or of opening a connection, came upon."""
+    """HTTP facts of one call, or of opening a connection."""
 
     status: int = 0
     too_large: bool = False
 
 
 def of(error: BaseException, seen: Seen) -> McpFault:
-    """What an exception of the library's means."""
+    """The fault for an exception of the library."""
     import httpx2
     from mcp.shared.exceptions import MCPError
     from pydantic import ValidationError

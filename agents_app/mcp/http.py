@@ -1,4 +1,4 @@
-"""The HTTP client of one MCP connection: bounded, without proxies or cookies of others, its statuses remembered."""
+"""The HTTP client of one MCP connection: limited responses, no proxies, no shared cookies, statuses recorded."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _WRITE_SECONDS = 30.0
 _KEPT_ALIVE_SECONDS = 60.0
 
 watching: contextvars.ContextVar[Seen | None] = contextvars.ContextVar("watching", default=None)
-"""Whoever asks for something sets this; the library sends each message in its sender's context."""
+"""Set by each request's sender; the library sends each message in its sender's context."""
 
 
 class TooLarge(httpx2.StreamError):
-    """An answer is longer than allowed. It fails that answer alone, not its connection."""
+    """A response exceeds the size limit. It fails that response, not its connection."""
 
     def __init__(self) -> None:
         super().__init__("the answer is larger than allowed")
@@ -28,20 +28,20 @@ class TooLarge(httpx2.StreamError):
 
 @cache
 def _trust() -> ssl.SSLContext:
-    # AnswerReader the certificates takes longer than a call; all connections share them.
+    # Loading the certificates takes longer than a call; all connections share them.
     return ssl.create_default_context()
 
 
 def client(access: Access) -> httpx2.AsyncClient:
-    """A client for this access alone. The library never follows it to another origin."""
+    """A client for this access only, without redirects to other origins."""
     transport = httpx2.AsyncHTTPTransport(
         verify=_trust(), trust_env=False, limits=httpx2.Limits(keepalive_expiry=_KEPT_ALIVE_SECONDS)
     )
     return httpx2.AsyncClient(
         transport=_Watched(transport, access.answer_bytes),
-        # Compressed answers could be larger than they look.
+        # A compressed response could be larger than its length shows.
         headers={"accept-encoding": "identity", "user-agent": "agenthost", **access.headers},
-        # How long a call may take is its caller's to say; streams stay silent for as long as they like.
+        # The caller limits the time of a call; a stream may be silent for any time.
         timeout=httpx2.Timeout(None, connect=access.connect, write=_WRITE_SECONDS),
         trust_env=False,
     )
@@ -59,8 +59,8 @@ class _Watched(httpx2.AsyncBaseTransport):
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("the answer is compressed although nobody asked for that")
-        # A stream of events may go on for as long as it likes, each event is bounded by the library.
+            raise httpx2.DecodingError("the response is compressed, although the request did not allow that")
+        # A stream of events may last for any time; the library limits each event.
         if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             return response
         response.stream = _Bounded(response.stream, self._limit, seen)

@@ -1,4 +1,4 @@
-"""The tools that MCP servers list, as tools of an agent: which it takes, what they are called there. Pure."""
+"""Converts the tools that MCP servers list to tools of an agent: selection, names, limits. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = "mcp:"
 
 MOST_TOOLS = 500
 MOST_LISTED = 2_000
-"""The most tools that are read of one server's list; the operator's patterns then choose among them."""
+"""Limit of tools in one server's list; the operator's patterns then select from them."""
 _LISTED_TIMES = 4
 MOST_SCHEMA_BYTES = 100_000
 MOST_DESCRIPTION = 20_000
@@ -29,13 +29,13 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def most_listed_bytes() -> int:
-    """The most bytes of declarations that are read of one server's list."""
+    """Limit of bytes of declarations in one server's list."""
     return _LISTED_TIMES * tool_lists.most_bytes()
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A tool as its server lists it, fit to be stored."""
+    """A tool as its server lists it, cleaned for storing."""
 
     name: str
     title: str | None
@@ -43,13 +43,13 @@ class Listed:
     parameters: Mapping[str, Any] = field(hash=False)
     idempotent: bool
     size: int = field(default=0, compare=False)
-    """Bytes of its declaration."""
+    """Bytes of the declaration."""
 
 
 def listed(
     name: str, title: str | None, description: str | None, parameters: Mapping[str, Any], *, idempotent: bool
 ) -> Listed | None:
-    """A tool of a server's list; None if no agent can have it."""
+    """A tool of a server's list; None if its name or schema is not valid."""
     schema = storable_value(dict(parameters))
     if (
         not name
@@ -68,23 +68,22 @@ def source(server: str, tool: str) -> str:
 
 
 def of_source(text: str) -> tuple[str, str]:
-    """The server and its own name of the tool. Servers' names hold no colon, tools' names may."""
+    """The server's name and its own name of the tool. Names of servers have no colon; names of tools may."""
     server, _, tool = text.removeprefix(SOURCE).partition(":")
     return server, tool
 
 
 def unlisted(spec: AgentSpec) -> tuple[McpSpec, ...]:
-    """The servers of which this definition has no tools: nobody could list them with the options' defaults."""
+    """The servers without tools in this definition, because listing them with the options' defaults failed."""
     known = {of_source(tool.source)[0] for tool in spec.tools if tool.source.startswith(SOURCE)}
     return tuple(server for server in spec.mcp if server.name not in known)
 
 
 def tools(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]], others: Iterable[str] = ()) -> tuple[ToolSpec, ...]:
-    """The agent's tools out of these lists, by the server's name, in the file's order; ``left_out`` counts the others.
+    """The agent's tools from these lists, in the order of the file's servers; ``left_out`` counts the others.
 
-    A tool is called what its server calls it. A name that the agent has already, or that two servers have, gets the
-    server's name in front; so does one of ``others``, who were there first. Whatever no model could call is mended; two
-    servers never share a name.
+    A tool has its server's name for it. A name that the agent already has, that two servers have, or that is one of
+    ``others`` gets the server's name in front. Names that models cannot call are changed; names are unique.
     """
     taken = {tool.name for tool in spec.tools}.union(others)
     found, _ = _chosen(spec, lists)
@@ -137,7 +136,7 @@ def _chosen(spec: AgentSpec, lists: Mapping[str, Sequence[Listed]]) -> tuple[lis
 
 
 def _wanted(server: McpSpec, listed: Iterable[Listed]) -> list[Listed]:
-    """Each once, though a server may list one twice."""
+    """The tools that match the patterns, each once, although a server may list one twice."""
     by_name: dict[str, Listed] = {}
     for tool in listed:
         takes = any(fnmatchcase(tool.name, pattern) for pattern in server.include)

@@ -1,6 +1,6 @@
-"""The connections of all runs to MCP servers: one pool an event loop, one connection a conversation, server and headers.
+"""Connection pool of runs to MCP servers: one pool per event loop, one connection per conversation, server and headers.
 
-A server may keep state with a connection, and it knows its user by the headers: so conversations share none.
+A server may keep state per connection and identifies its user by the headers, so conversations share no connection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAILED_LIST_SECONDS = 30.0
 
 
 class Pool:
-    """Connections by their access's key. Used in one loop alone."""
+    """Connections by the key of their access. For one loop."""
 
     def __init__(self) -> None:
         self._opened: dict[str, Connection] = {}
@@ -49,28 +49,28 @@ class Pool:
     async def call(
         self, access: Access, tool: str, arguments: Mapping[str, Any], limit: int, elicit: Elicit | None = None
     ) -> Content:
-        """A tool's answer. ``ToolFailed`` in words for the model, if there is none."""
+        """A tool's result; ``ToolFailed`` with a text for the model if it has none."""
         try:
             try:
                 result = await (await self._connection(access)).call(tool, dict(arguments), elicit)
             except McpFault as fault:
                 if fault.kind != "forgotten":
                     raise
-                # It never saw the call: it said so before it looked at it.
+                # The server refused the session before it read the call, so the call may be repeated.
                 self._drop(access.key)
                 result = await (await self._connection(access)).call(tool, dict(arguments), elicit)
         except McpFault as fault:
-            log.warning("the MCP server %s failed: %s", access.server, fault)
-            raise ToolFailed(fault.told(access.server)) from None
+            log.warning("mcp_call_failed server=%s: %s", access.server, fault)
+            raise ToolFailed(fault.for_clients(access.server)) from None
         try:
             return results.content(result, limit)
         except ToolFailed as failed:
             raise ToolFailed(access.masked(failed.reason)) from None
 
     async def list_tools(self, access: Access, wait_seconds: float) -> tuple[Listed, ...]:
-        """What the server offers to whoever has these headers, as it was when the connection opened.
+        """The tools that the server listed for these headers when the connection opened.
 
-        ``McpFault`` if it cannot be asked within ``wait_seconds`` seconds, or could not a moment ago.
+        ``McpFault`` if it does not answer within ``wait_seconds``, or failed a moment ago.
         """
         failed = self._failed_lists.get(access.key)
         if access.key not in self._opened and failed is not None and time.monotonic() - failed[0] < FAILED_LIST_SECONDS:
@@ -85,7 +85,7 @@ class Pool:
         else:
             self._failed_lists.pop(access.key, None)
             return found
-        log.warning("the MCP server %s (%s) cannot be asked for its tools: %s", access.server, access.host, fault.detail)
+        log.warning("mcp_list_failed server=%s host=%s: %s", access.server, access.host, fault.detail)
         self._failed_lists[access.key] = (time.monotonic(), fault)
         self._watch()
         raise fault
@@ -110,7 +110,7 @@ class Pool:
                 self._make_room()
                 opening = self._opening[access.key] = asyncio.create_task(self._open(access))
                 opening.add_done_callback(lambda task: self._opened_or_not(access.key, task))
-            # Several calls of a step wait for one handshake; one of them that is cancelled does not end it for the others.
+            # Several calls of a step wait for one handshake; cancelling one of them does not end it for the others.
             found = await asyncio.shield(opening)
         self._used[access.key] = time.monotonic()
         return found
@@ -118,7 +118,7 @@ class Pool:
     def _opened_or_not(self, key: str, task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            # Retrieved, so that the loop does not report it as never retrieved: all who waited may have gone.
+            # Retrieved, so that the loop does not report it: all waiting calls may have been cancelled.
             task.exception()
 
     async def _open(self, access: Access) -> Connection:
@@ -153,8 +153,8 @@ class Pool:
 
     def _watch(self) -> None:
         if self._sweeper is None or self._sweeper.done():
-            # Without it idle connections stay open. It has no state of its own, so it is started again: no process, and no
-            # run of it, is given up for that. Its first look comes after a pause.
+            # Without this task idle connections stay open. It has no state, so it is started again instead of ending the
+            # process. It pauses first.
             self._sweeper = supervision.task(
                 self._sweep(), "mcp-connections", may_return=lambda: not self._is_used, instead=lambda _error: self._watch()
             )
@@ -179,7 +179,7 @@ _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()
 
 
 def pool() -> Pool:
-    """The running loop's."""
+    """The pool of the running loop."""
     loop = asyncio.get_running_loop()
     found = _pools.get(loop)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a tool of an MCP server answered, as content for the model. Pure."""
+"""Converts the result of an MCP server's tool to content for the model. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Block = Mapping[str, str]
 
 
 def content(result: CallToolResult, limit: int) -> Content:
-    """At most ``limit`` bytes of it. ``ToolFailed`` with the tool's own words if it says that it failed."""
+    """The content, at most ``limit`` bytes; ``ToolFailed`` with the tool's message if the result is an error."""
     blocks = [_block(each, limit) for each in result.content]
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     if result.structured_content is not None and not _says(texts, result.structured_content):
         blocks.append({"type": "text", "text": exact_json.dumps(result.structured_content)})
         texts.append(blocks[-1]["text"])
     if result.is_error:
-        raise ToolFailed(output.clean("\n".join(texts)).strip()[:MAX_FAILURE] or "the tool says that it failed, and not why")
+        raise ToolFailed(output.clean("\n".join(texts)).strip()[:MAX_FAILURE] or "the tool failed without a reason")
     if len(texts) == len(blocks):
         return output.as_content("\n".join(texts), limit)
     return output.as_content(blocks, limit)
@@ -66,7 +66,7 @@ def _text(text: str) -> Block:
 
 
 def _image(kind: str, data: str, limit: int) -> Block:
-    """An image, if it is one that a model may be given; else a word about it."""
+    """The image, if models accept it; else a note about it."""
     packed = "".join(data.split())
     block = {"type": "image", "url": f"data:{kind};base64,{packed}"}
     if len(block["url"]) > limit:
@@ -81,7 +81,7 @@ def _image(kind: str, data: str, limit: int) -> Block:
 
 
 def _says(texts: Sequence[str], structured: Any) -> bool:
-    """Whether the texts are this value, as servers write it beside: as JSON, or plainly under the one name ``result``."""
+    """Whether the texts repeat the structured content: as JSON, or as the text of its only member ``result``."""
     if any(_is(text, structured) for text in texts):
         return True
     if not isinstance(structured, Mapping) or structured.keys() != {"result"}:

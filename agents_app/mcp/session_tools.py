@@ -1,4 +1,4 @@
-"""Tools of MCP servers that only a run can find: nobody could list them with the values that options have by themselves."""
+"""Lists the tools of MCP servers that only a session's own option values can list, at the start of a run."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from agents_app.mcp.pool import pool
 from agents_app.spec import AgentSpec, McpSpec
 
 WAIT_SECONDS = 10.0
-"""What a run's start waits at most; a server that answers later is there for the next run."""
+"""The most that a run's start waits. A server that answers later is used in the next run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """An agent with what was found, and which of its tools nobody could enable: those that are this session's alone."""
+    """An agent with the discovered tools. ``own``: those of this session only, which are enabled without a client."""
 
     spec: AgentSpec
     own: frozenset[str]
 
 
 async def discover(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, of_clients: Iterable[str]) -> Discovered:
-    """Ask the servers of which ``spec`` has no tools. Those that cannot be asked are named in its instructions.
+    """Ask the servers without tools in ``spec``. Its instructions name those that do not answer.
 
-    ``of_clients``: names of clients' tools, which could not know of what is found here.
+    ``of_clients``: the names of clients' tools, which take precedence over discovered ones.
     """
     values = options.effective(spec, stored_options)
     theirs, everybodys = accesses(spec, values, owner), accesses(spec, options.effective(spec, {}), owner)
     servers = listing.unlisted(spec)
     looked_at = accesses(spec, values, OWNER)
-    # One that has just let the catalogue wait would let each conversation wait, too, and again with every half minute.
+    # A server that has just not responded to the catalogue would delay each run in the same way.
     asked = tuple(server for server in servers if not catalogue.hangs(looked_at[server.name]))
     lists: dict[str, tuple[Listed, ...] | None] = dict.fromkeys(server.name for server in servers)
     lists |= zip((server.name for server in asked), await _asked(asked, theirs), strict=True)

@@ -1,4 +1,4 @@
-"""The tools of MCP servers that are active in one run, beside the agent's own."""
+"""The tool set of one run: tools of MCP servers together with the agent's own."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import mcp_types
 
 QUESTION_SECONDS = 900.0
-"""How long a question of a server's may stay open; it takes nothing of the tool's own time."""
+"""Time limit of a server's question. The tool's own time limit does not run meanwhile."""
 MOST_QUESTIONS = 20
-"""In one call, one after the other: nobody fills in forms without end."""
+"""Limit of questions in one call."""
 
 
 class WithServers:
@@ -46,7 +46,7 @@ class WithServers:
         return self._specs[name].idempotent if name in self._specs else self._own.idempotent(name)
 
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
-        """As the interface says. What the arguments must be is the server's to judge: it knows all of its schema."""
+        """See interface.ToolSet. The server checks the arguments, because it has its complete schema."""
         spec = self._specs.get(name)
         if spec is None:
             return await self._own.run(name, arguments)
@@ -64,17 +64,19 @@ class WithServers:
                 await asyncio.wait({call})
             return call.result()
         except TimeoutError:
-            raise ToolFailed("nobody answered its question in time" if clock.open else f"timed out after {seconds:g} s") from None
+            raise ToolFailed(
+                "its question was not answered in time" if clock.open else f"timed out after {seconds:g} s"
+            ) from None
         except ToolFailed as failed:
             raise ToolFailed(output.clean(failed.reason)) from None
         finally:
-            # Out of time or cancelled: the server is told so, and nobody waits until it has heard.
+            # On timeout or cancellation the call is cancelled at the server, without waiting for it.
             if call is not None:
                 cancel_without_waiting(call)
 
 
 class _Clock:
-    """A call's own time, which stands still while a question is open; that has a time of its own."""
+    """The time limit of a call, paused while a question is open, which has a limit of its own."""
 
     limit: asyncio.Timeout
 
@@ -95,13 +97,13 @@ class _Clock:
             self._reschedule(max(self._left, 0))
 
     def _reschedule(self, seconds: float) -> None:
-        # A question may outlive the call that asked it by a moment; there is no limit any more then.
+        # A question may end just after its call; the limit is gone then.
         with contextlib.suppress(RuntimeError):
             self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class _Elicit:
-    """Puts a server's question to the client of the session."""
+    """Passes a server's question to the session's client."""
 
     def __init__(self, ask: Ask, clock: _Clock) -> None:
         self._ask, self._clock = ask, clock

@@ -1,8 +1,7 @@
-"""Which network addresses are the public internet's.
+"""Classifies network addresses as public or not.
 
-Written out from the registries of special-purpose addresses rather than asked of ``ipaddress``, whose idea of a global
-address changes from one Python to the next. For IPv6 it is the other way round: only what is handed out as global
-unicast counts, less what has a meaning of its own.
+The table is written out from the registries of special-purpose addresses, because ``ipaddress.is_global`` differs between
+releases of Python. For IPv6 only global unicast counts, without the ranges that have a special purpose.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _NEVER: tuple[Network, ...] = (
-    # "This host": Linux takes all of it for itself.
+    # "This host": Linux treats all of it as local.
     IPv4Network("0.0.0.0/8"),
     IPv4Network("224.0.0.0/4"),
     IPv4Network("255.255.255.255/32"),
     IPv6Network("::/128"),
     IPv6Network("ff00::/8"),
-    # What clouds tell their machines, credentials included: EC2, GCP, Azure (also its agent), Oracle, containers, Alibaba.
+    # Metadata services of clouds, which return credentials: EC2, GCP, Azure (also its agent), Oracle, containers, Alibaba.
     IPv4Network("169.254.169.254/32"),
     IPv4Network("169.254.170.2/32"),
     IPv4Network("169.254.170.23/32"),
@@ -56,10 +55,10 @@ _UNICAST_V6 = IPv6Network("2000::/3")
 _SPECIAL_V6 = tuple(
     IPv6Network(text)
     for text in (
-        # Protocol assignments: Teredo, benchmarking, ORCHID and kin.
+        # Protocol assignments: Teredo, benchmarking, ORCHID and others.
         "2001::/23",
         "2001:db8::/32",
-        # 6to4: an IPv4 address in disguise, behind a relay that nobody vouches for.
+        # 6to4: contains an IPv4 address, reached through an unknown relay.
         "2002::/16",
         "2620:4f:8000::/48",
         "3ffe::/16",
@@ -68,24 +67,24 @@ _SPECIAL_V6 = tuple(
 )
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
-# Interface ids that hold an IPv4 address (ISATAP), with the bit for "globally unique" and without.
+# Interface ids that contain an IPv4 address (ISATAP), with and without the bit for "globally unique".
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def forms(address: Address) -> tuple[Address, ...]:
-    """The address, and the IPv4 address that it stands for if the network translates it on the way."""
+    """The address, and the IPv4 address that it contains if the network translates it."""
     if isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64):
         return address, IPv4Address(int(address) & 0xFFFFFFFF)
     return (address,)
 
 
 def is_never(address: Address) -> bool:
-    """Whether no operator's list may open it: metadata services, multicast, "this host"."""
+    """Whether it is never allowed, whatever the operator lists: metadata services, multicast, "this host"."""
     return any(form in network for form in forms(address) for network in _NEVER)
 
 
 def is_public(address: Address) -> bool:
-    """Whether anyone on the internet means the same machine by it."""
+    """Whether it is an address of the public internet."""
     if is_never(address):
         return False
     meant = forms(address)[-1]

@@ -1,7 +1,7 @@
-"""An answer's content, decompressed and bounded while it is read.
+"""Reads a response's body, decompressed, up to a size limit.
 
-The limit holds for what comes out of the decompression, never more than a piece beyond it is in memory: a few kilobytes
-that unpack to gigabytes end at the limit like anything else.
+The limit counts decompressed bytes, and memory never holds more than one piece beyond it, so a small body that expands to
+gigabytes stops at the limit.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from agents_app.outbound.request import Answer, FetchFailed
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15
-# Streams one after the other in one content: some packers make a few, nobody needs many empty ones.
+# Limit of concatenated streams in one body: some compressors write a few, and many empty ones are an attack.
 _MAX_STREAMS = 1_000
-# Packed content is hardly ever larger than what is in it; whoever sends more for nothing only wants to be listened to.
+# Compressed content is rarely larger than its result; a body that yields nothing for long is an attack.
 _OVERHEAD = 256 * 1024
 _BROKEN = "its compressed content is broken"
 
 
 async def read(answer: Answer, limit: int) -> tuple[bytes, bool]:
-    """(the content, whether it goes on beyond ``limit`` bytes)."""
+    """The content, and whether it is longer than ``limit`` bytes."""
     unpack = _unpacker(answer.headers.get("Content-Encoding", ""))
     pieces: list[bytes] = []
     room, came = limit + 1, 0
@@ -45,9 +45,9 @@ def _unpacker(header: str) -> _Unpacker | None:
         case "gzip" | "x-gzip":
             return _Unpacker(lambda _: _GZIP)
         case "deflate":
-            # Half of the world's servers leave out the wrapper that the name promises.
+            # Many servers send "deflate" without the zlib wrapper.
             return _Unpacker(lambda first: _ZLIB if first & 0x0F == 8 else _RAW)
-    raise FetchFailed("its content is compressed in a way that was not asked for")
+    raise FetchFailed("its content is compressed in an unsupported way")
 
 
 class _Unpacker:
@@ -57,11 +57,11 @@ class _Unpacker:
         self._begun = 0
 
     def __call__(self, chunk: bytes, room: int) -> bytes:
-        """At most ``room`` bytes of what is in the chunk; whoever takes that much asks no more."""
+        """At most ``room`` decompressed bytes of the chunk; the caller stops at its limit."""
         out: list[bytes] = []
         while chunk and room > 0:
             if self._stream is None:
-                # What follows a complete stream is another one, or padding.
+                # Another stream or padding follows a complete stream.
                 if self._begun and not chunk.strip(b"\0"):
                     break
                 self._begun += 1

@@ -1,8 +1,8 @@
-"""Connections to the addresses that were checked, to no others.
+"""Connects only to addresses that were checked.
 
-Three gates, as no one of them sees everything: the library is told only checked addresses (it does not ask for hosts that
-are written as addresses); a socket is made only for a checked address; and before a request is sent, the address at the
-other end is compared once more.
+There are three checks, because none covers all cases: the resolver returns checked addresses only (the library does not
+use it for hosts written as addresses); sockets are created only for checked addresses; and the peer's address is compared
+before a request is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Pinned(AbstractResolver):
     def __init__(self, admitted: Admitted) -> None:
         self._admitted = admitted
 
-    # The family is asked for to narrow a look-up; what was checked needs no narrowing.
+    # The family would narrow a lookup; the checked addresses need none.
     async def resolve(
         self,
         host: str,
@@ -48,7 +48,7 @@ class _Pinned(AbstractResolver):
 
 
 class PinnedConnector(aiohttp.TCPConnector):
-    """For one request to one target; keeps nothing open."""
+    """A connector for one request to one target; keeps no connection open."""
 
     def __init__(self, admitted: Admitted) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class PinnedConnector(aiohttp.TCPConnector):
         peer = connection.transport.get_extra_info("peername") if connection.transport is not None else None
         if not self._is_checked(peer):
             connection.close()
-            raise aiohttp.ClientConnectionError("connected elsewhere than was checked")
+            raise aiohttp.ClientConnectionError("connected to an address that was not checked")
         return connection
 
     def _socket_for(self, info: tuple[Any, ...]) -> socket.socket:

@@ -1,8 +1,8 @@
-"""The check between an address that a model wrote and a connection to it.
+"""Guard against requests into the operator's network: checks an address that a model wrote.
 
-A name is looked up once. Every address it leads to must be allowed, and a connection is made to one of these very
-addresses (connector.py): what the name says a moment later is not asked. What a refusal says is the same whether a name
-is unknown or leads where nobody may go, so that nobody learns what names there are inside.
+A name is looked up once. All its addresses must be allowed, and the connection is made to one of these addresses
+(connector.py), without a second lookup. The refusal is the same for unknown names and for names with internal addresses,
+so that it does not reveal which internal names exist.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from agents_app.outbound.target import AddressRefused, Target
 from agents_app.tools.caller import fair_key
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""(name, port) -> all addresses of the name; ``OSError`` if it has none."""
+"""Returns all addresses of (name, port); ``OSError`` if there are none."""
 
 LOOKUP_SECONDS = 10.0
 MAX_TRIED = 3
-"""Of each family: a host that has but one of them must not lose it behind many of the other."""
+"""Per address family, so that many addresses of one family do not hide the only one of the other."""
 NOT_PUBLIC = "the address's host is not a public one"
 UNKNOWN = "the address's host is unknown, or not a public one"
 
-# Threads of its own: dead name servers hold them for long, and the models' own connections need the loop's.
+# A pool of its own: dead name servers block threads for long, and connections to models need the loop's threads.
 _pool = FairPool(16)
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A target with the addresses that were checked for it; nothing else is connected to."""
+    """A target with its checked addresses, the only ones that are connected to."""
 
     target: Target
     addresses: tuple[Address, ...]
 
 
 async def look_up(name: str, port: int) -> Sequence[Address]:
-    """Asks the system."""
+    """Look a name up with the system's resolver."""
     found = await _pool.run(fair_key.get(), lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM), LOOKUP_SECONDS)
     return [ip_address(entry[4][0]) for entry in found]
 
@@ -51,7 +51,7 @@ class Guard:
         self.policy, self._lookup = policy, lookup
 
     async def admit(self, target: Target) -> Admitted:
-        """The target's checked addresses. ``AddressRefused`` if even one of them may not be connected to."""
+        """The target's checked addresses; ``AddressRefused`` if one of them is not allowed."""
         if target.address is not None and not self.policy.opens(target.name, target.address):
             raise AddressRefused(NOT_PUBLIC)
         if not self.policy.may_use_port(target.port):
@@ -72,7 +72,7 @@ class Guard:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await self._lookup(target.name, target.port)
-        # UnicodeError: a name that the system's own encoding does not take.
+        # UnicodeError: the system cannot encode the name.
         except (OSError, UnicodeError, ValueError):
             raise AddressRefused(UNKNOWN) from None
 
@@ -89,7 +89,7 @@ _guard = Guard(Policy(ports=USUAL_PORTS))
 
 
 def set_policy(policy: Policy) -> None:
-    """The operator's policy, for this process. Called at start."""
+    """Set the operator's policy for this process. Called at the start."""
     global _guard
     _guard = Guard(policy)
 

@@ -1,7 +1,4 @@
-"""What may be fetched: public addresses on the usual ports, besides what the operator lists.
-
-Pure: it judges names, addresses and ports that others found.
-"""
+"""Fetch policy: public addresses on the usual ports, and exceptions that the operator lists. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from agents_app.outbound.addresses import Address, Network, forms, is_never, is_
 
 USUAL_PORTS = frozenset({80, 443})
 
-# Names that mean something only where they are asked: of one machine, one house, one company.
+# Names with a local meaning only: of one machine, one home, one company.
 _PRIVATE_SUFFIXES = frozenset(
     {"corp", "home", "home.arpa", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost", "onion"}
     | {"private"}
@@ -25,13 +22,13 @@ _NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.ASCII)
 
 
 def is_name(text: str) -> bool:
-    """Whether it is a host's name as DNS has it: small letters, no number in the last place, no dot at the end."""
+    """Whether it is a DNS host name: lower case, no number as the last label, no dot at the end."""
     labels = text.split(".")
     return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in labels) and not is_number(labels[-1])
 
 
 def is_number(label: str) -> bool:
-    """Whether a name that ends with this label is an IPv4 address to whoever reads names loosely."""
+    """Whether lenient parsers read a name that ends with this label as an IPv4 address."""
     return _NUMERIC.fullmatch(label) is not None
 
 
@@ -47,7 +44,7 @@ class Allowance:
     @classmethod
     def read(cls, entry: str) -> Allowance:
         """``wiki.example``, ``*.example``, ``10.0.0.0/8``, ``fd00::/8``, each with ``:8080`` or without; IPv6 with a port in
-        brackets. ``ValueError`` says what is wrong."""
+        brackets. ``ValueError`` has the reason."""
         text = entry.strip().lower()
         try:
             # An IPv6 network without brackets is full of colons.
@@ -92,14 +89,14 @@ class Policy:
         return cls(tuple(Allowance.read(entry) for entry in allow), frozenset(ports))
 
     def may_ask_for(self, name: str) -> bool:
-        """Whether a name may be looked up at all. Names of one house are not, unless the operator opened a part of it."""
+        """Whether a name may be looked up. Local names may not, unless the operator allows hosts of that domain."""
         if any(entry.network is not None or entry.names(name) for entry in self.allowances):
             return True
         labels = name.split(".")
         return len(labels) > 1 and labels[-1] not in _PRIVATE_SUFFIXES and ".".join(labels[-2:]) not in _PRIVATE_SUFFIXES
 
     def may_use_port(self, port: int) -> bool:
-        """Whether the port can be right for any host."""
+        """Whether the port is allowed for any host."""
         return port in self.ports or any(entry.port == port for entry in self.allowances)
 
     def opens(self, name: str, address: Address) -> bool:
@@ -107,7 +104,7 @@ class Policy:
         return not is_never(address) and (is_public(address) or any(entry.covers(name, address) for entry in self.allowances))
 
     def admits(self, name: str, address: Address, port: int) -> bool:
-        """Whether this very address may be connected to. ``name``: what it was asked under, itself if it was written out."""
+        """Whether this address may be connected to. ``name``: the host of the request, or the address itself."""
         if is_never(address):
             return False
         for entry in self.allowances:
@@ -117,7 +114,7 @@ class Policy:
 
 
 def port_number(text: str) -> int:
-    """``ValueError`` if it is none."""
+    """The port; ``ValueError`` if it is not valid."""
     if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) or not 0 < int(text) < 65536:
         raise ValueError("a port is a number from 1 to 65535")
     return int(text)

@@ -1,7 +1,7 @@
-"""A GET to an address that a model wrote: every hop through the guard, nothing of ours sent along.
+"""A GET request to an address that a model wrote; the guard checks each redirect.
 
-No cookies, no credentials, no referrer, no proxy from the environment. Redirects are followed here and not by the library,
-because each of them is a new address to check.
+It sends no cookies, credentials or referrer and uses no proxy from the environment. Redirects are followed here, not by the
+library, because each is a new address to check.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ READ_SECONDS = 30.0
 _HEADERS = {
     "User-Agent": "Agenthost (fetch_url)",
     "Accept": "text/html, application/xhtml+xml, text/plain, application/json, application/xml;q=0.9, */*;q=0.1",
-    # What body.py undoes itself, piece by piece.
+    # body.py decompresses these itself, piece by piece.
     "Accept-Encoding": "gzip, deflate",
 }
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class FetchFailed(AgentError):
-    """Nothing came, or nothing that can be used. ``reason`` is fit for a model."""
+    """There is no usable response. ``reason`` can be shown to a model."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -42,7 +42,7 @@ class FetchFailed(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of the last hop. ``content`` is what came over the wire, not decompressed."""
+    """The response of the last hop. ``content`` is not decompressed."""
 
     url: str
     status: int
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The status in usual words; those of the server are not repeated."""
+        """The status with its standard phrase instead of the server's."""
         try:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:
@@ -60,7 +60,7 @@ class Answer:
 
 @asynccontextmanager
 async def get(url: str, guard: Guard) -> AsyncIterator[Answer]:
-    """The answer, while the block runs; its connection ends with it. ``AddressRefused`` or ``FetchFailed``."""
+    """The response, with its connection open during the block. Raises ``AddressRefused`` or ``FetchFailed``."""
     target = read(url)
     admitted = await guard.admit(target)
     for _ in range(MAX_REDIRECTS + 1):
@@ -73,7 +73,7 @@ async def get(url: str, guard: Guard) -> AsyncIterator[Answer]:
             following = _next(target, location)
             admitted = await guard.admit(following)
         except AddressRefused:
-            # Where it leads is the other host's word, not the model's: not repeated, not commented.
+            # The other host chose the redirect's target, so the error does not describe it.
             raise AddressRefused("it redirects to an address that may not be fetched") from None
         if target.secure and not following.secure:
             raise FetchFailed("it redirects from https to http, which is not followed")
@@ -96,16 +96,16 @@ async def _asked(admitted: Admitted) -> AsyncIterator[aiohttp.ClientResponse]:
         ):
             yield response
     except (aiohttp.ClientSSLError, ssl.SSLError):
-        raise FetchFailed("no encrypted connection to its host: its certificate is not valid, or it speaks none") from None
+        raise FetchFailed("no encrypted connection to its host: its certificate is invalid, or it does not support TLS") from None
     except aiohttp.ClientConnectorError:
         raise FetchFailed("no connection to its host") from None
     except TimeoutError:
         raise FetchFailed("its host did not answer in time") from None
-    # ValueError: a header or status line that the library does not take.
+    # ValueError: a header or status line that the library rejects.
     except (aiohttp.ClientError, OSError, ValueError):
-        raise FetchFailed("its host broke off, or answered something that is not HTTP") from None
+        raise FetchFailed("its host closed the connection, or its answer is not HTTP") from None
 
 
 def _next(target: Target, location: str) -> Target:
-    # Headers are bytes; most servers mean UTF-8.
+    # Headers are bytes; most servers use UTF-8.
     return follow(target, location.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""An address as somebody wrote it, read in the one way that leaves no doubt where it leads.
+"""Strict URL parser for addresses that models write.
 
-Readers of addresses disagree about odd spellings, and each disagreement is a way past a check. So nothing odd is mended
-here: what has two readings is refused, and the library that will connect must read the same host and port as we did.
+URL parsers disagree about unusual spellings, and each disagreement is a way around a check. So nothing is corrected here:
+an ambiguous address is refused, and the HTTP library must parse the same host and port.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class AddressRefused(AgentError):
-    """The address may not be fetched. ``reason`` is fit for a model: it tells nothing that the address does not."""
+    """The address may not be fetched. ``reason`` can be shown to a model: it reveals nothing beyond the address."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -38,7 +38,7 @@ class AddressRefused(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes. ``name``: the host in small ASCII letters; ``address``: itself, if it is written as one."""
+    """The target of a request. ``name``: the host in lower-case ASCII. ``address``: the same, if the host is an IP address."""
 
     url: URL
     name: str
@@ -51,7 +51,7 @@ class Target:
 
 
 def read(text: str) -> Target:
-    """The target of an absolute http or https address. ``AddressRefused`` says what is wrong with it."""
+    """The target of an absolute http or https address; ``AddressRefused`` has the reason."""
     text = text.strip(" \t\r\n\f")
     if len(text) > MAX_LENGTH:
         raise AddressRefused(f"the address is longer than {MAX_LENGTH} characters")
@@ -62,7 +62,7 @@ def read(text: str) -> Target:
     if match is None:
         raise AddressRefused("the address names no host: write it as https://host/path")
     authority, path = match[1], match[2]
-    # Some readers take it for a slash, and so the host for another one.
+    # Some parsers read it as a slash, and so find another host.
     if "\\" in re.split(r"[?#]", path, maxsplit=1)[0]:
         raise AddressRefused("the address holds a backslash")
     if "@" in authority:
@@ -80,7 +80,7 @@ def read(text: str) -> Target:
 
 
 def follow(target: Target, location: str) -> Target:
-    """Where a redirect leads."""
+    """The target of a redirect."""
     if len(location) > MAX_LENGTH or _CONTROL.search(location):
         raise AddressRefused("it cannot be read")
     try:
@@ -97,7 +97,7 @@ def _scheme(text: str) -> tuple[str, str]:
 
 
 def _host(authority: str, usual: int) -> tuple[str, Address | None, int]:
-    """(name, the address if the name is one, port). Only the plain way to write an address is taken."""
+    """The name, the IP address if the name is one, and the port. Only the usual spelling of an address is accepted."""
     bracketed = authority.startswith("[")
     match = (_BRACKETED if bracketed else _PLAIN).fullmatch(authority)
     if match is None:

@@ -1,6 +1,6 @@
-"""The model providers this server can speak to, by the name that stands before the colon in ``model``.
+"""The model providers by name: the part of an agent's ``model`` before the colon.
 
-Each is imported when an agent first asks for it.
+Each is imported when an agent first uses it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from agents_app.providers.hosts import HOSTS
 from agents_app.runtime.interface import Provider
 
-# Module below this package, and the class in it.
+# The module in this package, and its class.
 _OWN: Mapping[str, tuple[str, str]] = {
     "openai-responses": ("openai_responses", "OpenAIResponses"),
     "anthropic": ("anthropic", "Anthropic"),
@@ -23,7 +23,7 @@ _OWN: Mapping[str, tuple[str, str]] = {
 }
 NAMES = ("openai-chat", *_OWN, *(name for name in HOSTS if name != "openai-chat"))
 WITHOUT_ADDRESS = tuple(name for name, host in HOSTS.items() if host.base_url is None)
-"""Everybody has these elsewhere: an agent has to say where."""
+"""Providers without a usual address: an agent has to set ``base_url``."""
 
 KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
     **{name: (host.key,) for name, host in HOSTS.items() if host.key is not None},
@@ -32,13 +32,13 @@ KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
 }
-"""Environment variables in which operators keep their vendors' keys; the first that is set counts."""
+"""The environment variables with operators' keys, by provider; the first that is set counts."""
 
 _made: dict[str, Provider] = {}
 
 
 def find(name: str) -> Provider | None:
-    """The provider of that name, one instance a process."""
+    """The provider of that name, one instance per process."""
     if name not in _made and name in NAMES:
         if name in _OWN:
             module, kind = _OWN[name]

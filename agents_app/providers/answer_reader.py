@@ -1,4 +1,4 @@
-"""The reading side that all streamed wire formats share: one answer, event by event, as provider events. Pure."""
+"""Base class of readers that convert a vendor's stream to provider events. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MOST_LEVELS = 500
 
 
 class AnswerReader(ABC):
-    """One answer. ``read`` takes server events as they come; ``end`` says how the answer ended.
+    """Reads one answer. ``read`` takes server events as they arrive; ``end`` returns the last provider events.
 
-    ``finished``: the model said it is done. ``over``: nothing more will come. Neighbouring deltas of one kind
-    are joined until something else comes: what arrived together goes out together.
+    ``finished``: the model has finished. ``over``: the stream has no more events. Adjacent deltas of one kind that
+    arrived together are joined.
     """
 
     exact: ClassVar[bytes | None] = None
-    """What stands in an event that holds a call's arguments as values, whose numbers need the exact parser."""
+    """A mark of events that contain a call's arguments as JSON values, whose numbers need the exact parser."""
 
     def __init__(self) -> None:
         self.finished = False
@@ -37,9 +37,9 @@ class AnswerReader(ABC):
         self._texts: list[str] = []
 
     def read(self, events: Iterable[Any]) -> list[ProviderEvent]:
-        """The provider events of these server events (the data lines of each, where they are text).
+        """The provider events of these server events (for text formats, the data lines of each).
 
-        A fault that came together with output is kept for ``check``: the output comes first.
+        An error that arrived together with output is kept for ``check``, so that the output comes first.
         """
         out: list[ProviderEvent] = []
         try:
@@ -55,12 +55,12 @@ class AnswerReader(ABC):
         return out
 
     def check(self) -> None:
-        """Raise the fault that the last output came with."""
+        """Raise the error that arrived together with the last output."""
         if self._fault is not None:
             raise self._fault
 
     def read_whole(self, document: bytes) -> list[ProviderEvent]:
-        """For a server that answers with one JSON document although asked to stream, or with a list of its events."""
+        """Read the answer of a server that does not stream: one JSON document, or a list of events."""
         out: list[ProviderEvent] = []
         text = document.removeprefix(b"\xef\xbb\xbf").lstrip()
         if text.startswith(b"["):
@@ -75,7 +75,7 @@ class AnswerReader(ABC):
         return out
 
     def end(self) -> list[ProviderEvent] | None:
-        """What closes the answer. None: it broke off before its end."""
+        """The last provider events; None if the stream ended before the answer."""
         if not self.finished and not self.over:
             return None
         out: list[ProviderEvent] = []
@@ -87,17 +87,17 @@ class AnswerReader(ABC):
 
     @abstractmethod
     def _take(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
-        """One server event."""
+        """Convert one server event."""
 
     def _whole(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
-        """An answer in one document; what is none of that, an error above all, is taken like an event."""
+        """Convert an answer in one document; anything else, such as an error, is read as an event."""
         self._take(document, out)
         if not self.finished:
             raise MalformedStream
 
     @abstractmethod
     def _close(self, out: list[ProviderEvent]) -> None:
-        """Opaque parts, usage and the reason."""
+        """Add opaque parts, usage and the finish reason."""
 
     def _documents(self, lines: Any) -> Iterable[dict[str, Any]]:
         if self.over:
@@ -111,7 +111,7 @@ class AnswerReader(ABC):
         try:
             yield self._parsed(whole)
         except MalformedStream:
-            # Some servers forget the empty line between events.
+            # Some servers omit the empty line between events.
             if len(lines) == 1:
                 raise
             for line in lines:
@@ -124,7 +124,7 @@ class AnswerReader(ABC):
         return parsed(text)
 
     def _text(self, kind: type[TextDelta] | type[ThinkingDelta], text: Any, out: list[ProviderEvent]) -> str:
-        """Say it, and return what was said: nothing if it is no text."""
+        """Add a delta and return its text; empty if ``text`` is not a string."""
         if not isinstance(text, str) or not text:
             return ""
         if kind is not self._kind:
@@ -144,7 +144,7 @@ class AnswerReader(ABC):
 
 
 def put_call(piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
-    """A piece of a call, joined with the one before it if that was the same call's."""
+    """Add a piece of a call, joined with the last one if it belongs to the same call."""
     last = out[-1] if out else None
     if isinstance(last, ToolCallDelta) and last.index == piece.index:
         out[-1] = ToolCallDelta(last.index, last.id or piece.id, last.name or piece.name, last.arguments + piece.arguments)
@@ -153,7 +153,7 @@ def put_call(piece: ToolCallDelta, out: list[ProviderEvent]) -> None:
 
 
 def _check_size(text: bytes) -> None:
-    """MalformedStream if parsing it would block the event loop of all runs for long."""
+    """Raise ``MalformedStream`` if parsing the text would block the event loop for long."""
     if len(text) > _LARGE and exact_json.excess(text, members=exact_json.MAX_MEMBERS, levels=_MOST_LEVELS) is not None:
         raise MalformedStream
 
@@ -163,7 +163,7 @@ def parsed(text: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        # Lone surrogates and bad UTF-8 are the model's own doing: the loop mends them, the answer goes on.
+        # Models may send lone surrogates and invalid UTF-8; the loop replaces them and the answer continues.
         try:
             value = json.loads(_decoded(text))
         except (ValueError, RecursionError):
@@ -203,17 +203,17 @@ def _decoded(text: bytes) -> str:
 
 
 def count(value: Any) -> int:
-    """A number of tokens, if it is one."""
+    """``value`` if it is a positive integer, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def fields(value: Any) -> Mapping[str, Any]:
-    """The object that stands there, or an empty one."""
+    """``value`` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: Any) -> list[Any]:
-    """The list that stands there, or an empty one."""
+    """``value`` if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 

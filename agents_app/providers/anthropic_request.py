@@ -81,22 +81,22 @@ def messages(conversation: Sequence[Entry]) -> list[dict[str, Any]]:
 def _blocks(entry: Entry) -> list[dict[str, Any]]:
     match entry:
         case Model():
-            return [_said(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
+            return [_block_of(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
         case Results():
             return [
                 {
                     "type": "tool_result",
                     "tool_use_id": names.call_id(result.call_id),
-                    "content": [_shown(part) for part in result.parts],
+                    "content": [_part(part) for part in result.parts],
                 }
                 for result in entry.results
             ]
         case User():
-            return [_shown(part) for part in entry.parts]
+            return [_part(part) for part in entry.parts]
     return []
 
 
-def _said(piece: Piece) -> dict[str, Any]:
+def _block_of(piece: Piece) -> dict[str, Any]:
     if piece.call is not None:
         return {
             "type": "tool_use",
@@ -107,7 +107,7 @@ def _said(piece: Piece) -> dict[str, Any]:
     return {"type": "text", "text": piece.text} if piece.kind == "text" else dict(piece.data)
 
 
-def _shown(part: Block) -> dict[str, Any]:
+def _part(part: Block) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": part["text"]}
     url = part["url"]

@@ -33,7 +33,7 @@ async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
 
 
 async def _prepared(request: ModelRequest) -> Callable[[], exchange.Call]:
-    """What builds the call: a bearer's with a key; without one it is signed with the credentials of the usual chain."""
+    """A function that builds the call: with a key as bearer token, else signed with credentials of the AWS chain."""
     region, profile = _text(request, "aws_region"), _text(request, "aws_profile")
     who: amazon.Identity | None = None
     if not request.api_key or (region is None and request.base_url is None):
@@ -50,7 +50,7 @@ def _call(request: ModelRequest, url: str, region: str | None, who: amazon.Ident
     headers = {**exchange.headers(request), "Accept": "application/vnd.amazon.eventstream"}
     if not request.api_key and not any(name.lower() == "authorization" for name in request.headers):
         if not (urlsplit(url).hostname or "").endswith(_AMAZONS):
-            raise ProviderError("configuration", "bedrock: signs with the server's own credentials for Amazon's hosts alone")
+            raise ProviderError("configuration", "bedrock: the server's own credentials are used for Amazon's hosts only")
         if who is None or who.credentials is None:
             raise ProviderError("configuration", "bedrock: there is neither an api_key nor are there AWS credentials")
         headers = amazon.signed(url, headers, body, _known(region), who)
@@ -68,9 +68,9 @@ def _call(request: ModelRequest, url: str, region: str | None, who: amazon.Ident
 
 
 def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerError:
-    words = document if isinstance(document, dict) else {}
+    fields = document if isinstance(document, dict) else {}
     kind = headers.get("x-amzn-errortype", "").partition(":")[0]
-    return classified({"code": kind, "message": words.get("message") or words.get("Message")}, status)
+    return classified({"code": kind, "message": fields.get("message") or fields.get("Message")}, status)
 
 
 def _text(request: ModelRequest, name: str) -> str | None:

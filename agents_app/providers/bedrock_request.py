@@ -1,4 +1,4 @@
-"""A model request in the words of Bedrock's Converse. Pure."""
+"""Builds the body of a request to Bedrock's Converse. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BESIDE = (
     *("additionalModelResponseFieldPaths", "promptVariables"),
 )
 OWN_SETTINGS = ("aws_region", "aws_profile")
-"""Where and as whom: not for the body."""
+"""Settings for the address and the signature, not for the body."""
 _FORMATS = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 
 
@@ -64,30 +64,30 @@ def body(request: ModelRequest) -> bytes:
 
 
 def messages(conversation: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Results come first in the user's message."""
+    """The conversation as messages; results come first in a user message."""
     return taking_turns(conversation, _blocks, model="assistant", parts="content")
 
 
 def _blocks(entry: Entry) -> list[dict[str, Any]]:
     match entry:
         case Model():
-            return [_said(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
+            return [_block_of(piece) for piece in entry.pieces if piece.kind != "text" or piece.text.strip()]
         case Results():
             return [
                 {
                     "toolResult": {
                         "toolUseId": names.call_id(result.call_id),
-                        "content": [_shown(part) for part in result.parts],
+                        "content": [_part(part) for part in result.parts],
                     }
                 }
                 for result in entry.results
             ]
         case User():
-            return [_shown(part) for part in entry.parts]
+            return [_part(part) for part in entry.parts]
     return []
 
 
-def _said(piece: Piece) -> dict[str, Any]:
+def _block_of(piece: Piece) -> dict[str, Any]:
     if piece.call is not None:
         return {
             "toolUse": {
@@ -99,7 +99,7 @@ def _said(piece: Piece) -> dict[str, Any]:
     return {"text": piece.text} if piece.kind == "text" else dict(piece.data)
 
 
-def _shown(part: Block) -> dict[str, Any]:
+def _part(part: Block) -> dict[str, Any]:
     if part["type"] == "text":
         return {"text": part["text"]}
     image = data_image(part["url"])
@@ -109,7 +109,7 @@ def _shown(part: Block) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest, conversation: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The tools; and for a conversation with calls, that has none any more, those that were called: it is refused else."""
+    """The tools; if there are none now, the tools that the conversation calls, because Bedrock requires them."""
     if request.tools:
         return [_tool(each.name, each.description, schemas.of_object(each.parameters)) for each in request.tools]
     called = {

@@ -21,7 +21,7 @@ _REASONS: Mapping[str, FinishReason] = {
     "content_filtered": "refusal",
     "refusal": "refusal",
 }
-_SPOILT = ("malformed_model_output", "malformed_tool_use")
+_UNUSABLE = ("malformed_model_output", "malformed_tool_use")
 _KIND = "kind"
 
 
@@ -68,14 +68,14 @@ class BedrockStream(AnswerReader):
                     self._put_call(ToolCallDelta(block.call, call_id, word(started.get("name"))), out)
             case "messageStop":
                 reason = word(document.get("stopReason"))
-                if reason in _SPOILT:
+                if reason in _UNUSABLE:
                     raise ServerError("unavailable", token(reason), passing=True)
                 self._reason, self.finished = reason, True
             case "metadata":
                 self._count(fields(document.get("usage")))
                 self.over = self.finished
             case None | "":
-                # One document instead of a stream: a proxy's word.
+                # One document instead of a stream: an error of a proxy.
                 raise classified(document)
 
     def _delta(self, block: _Block, delta: Mapping[str, Any], out: list[ProviderEvent]) -> None:
@@ -102,9 +102,9 @@ class BedrockStream(AnswerReader):
         if not usage:
             return
         read = count(usage.get("cacheReadInputTokens"))
-        # Their input leaves out whatever the cache had to do with.
-        given = count(usage.get("inputTokens")) + read + count(usage.get("cacheWriteInputTokens"))
-        self._tokens = Usage(given, count(usage.get("outputTokens")), read)
+        # inputTokens does not include tokens read from or written to the cache.
+        sent = count(usage.get("inputTokens")) + read + count(usage.get("cacheWriteInputTokens"))
+        self._tokens = Usage(sent, count(usage.get("outputTokens")), read)
 
     def _close(self, out: list[ProviderEvent]) -> None:
         layout = Layout()

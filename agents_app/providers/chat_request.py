@@ -1,4 +1,4 @@
-"""A model request in the words of OpenAI's chat completions. Pure."""
+"""Builds the body of a request to OpenAI's chat completions. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agents_app.runtime.messages import Block, Message, ToolSchema, calls_of, te
 
 
 def body(request: ModelRequest, dialect: Dialect = PLAIN) -> bytes:
-    """The JSON of the request, numbers as exact as they came."""
+    """The JSON of the request, with exact numbers."""
     settings = Settings(request.settings)
     max_tokens, stop = settings.take(dialect.max_tokens, "max_tokens"), settings.take("stop", "stop_sequences")
     document: dict[str, Any] = {
@@ -35,8 +35,8 @@ def body(request: ModelRequest, dialect: Dialect = PLAIN) -> bytes:
 def messages(
     instructions: str, conversation: Sequence[Message], full_model: str = "", dialect: Dialect = PLAIN
 ) -> list[dict[str, Any]]:
-    """Instructions first. Images of tools and of the model, which have no place in their own messages
-    there, come in a user message as soon as one may stand."""
+    """The messages, instructions first. Images of tools and of the model, which their own messages cannot
+    contain, are sent in the next user message."""
     out: list[dict[str, Any]] = []
     if instructions:
         out.append({"role": "system", "content": instructions})
@@ -61,11 +61,11 @@ def messages(
 
 
 def _answered(conversation: Sequence[Message]) -> Iterator[Message]:
-    """The conversation with the results of each message's calls right behind it: servers refuse any other.
+    """The conversation with the results of each message's calls directly behind it, as servers require.
 
-    A call that nobody answered gets a result that says so; a result that answers no call becomes the user's text.
+    A call without a result gets a placeholder; a result without a call becomes text of the user.
     """
-    # Backwards, so that the first result of a call stays.
+    # Backwards, so that the first result of a call counts.
     results = {message.tool_call_id: message for message in reversed(conversation) if message.role == "tool"}
     called: set[str] = set()
     for message in conversation:
@@ -86,7 +86,7 @@ def _assistant(
 ) -> None:
     text, calls = text_of(message.content), calls_of(message)
     moved += _captioned(_images(message), "From the assistant's message:")
-    # With thinking alone nothing is left to send, and an empty message is refused.
+    # A message with thinking only would be empty, which servers refuse.
     if not text and not calls:
         return
     sent: dict[str, Any] = {"role": "assistant", "content": text or None}
@@ -104,7 +104,7 @@ def _assistant(
 
 
 def _give_back(message: Message, full_model: str, dialect: Dialect, sent: dict[str, Any]) -> None:
-    """What the server wants back of its own message."""
+    """Add the data that the server wants back with its own message."""
     calls = sent.get("tool_calls") or []
     for part in opaque.returned(message, full_model):
         match part.part:
@@ -117,7 +117,7 @@ def _give_back(message: Message, full_model: str, dialect: Dialect, sent: dict[s
             case "call" if part.data.get("index", len(calls)) < len(calls):
                 calls[part.data["index"]]["extra_content"] = part.data["extra_content"]
     if dialect.thinking_expected and calls and dialect.thinking not in (None, "parts"):
-        # Another model made these calls, or nothing was thought.
+        # Another model made these calls, or made them without thinking.
         sent.setdefault(dialect.thinking, "")
 
 
@@ -126,12 +126,12 @@ def _id(call_id: str | None, dialect: Dialect) -> str | None:
         return None
     if dialect.call_id is not None:
         return dialect.call_id(call_id)
-    # Some models read more out of their ids than others allow in them: only the length is everybody's limit.
+    # Some models encode data in their ids, so only the length is limited.
     return call_id if len(call_id) <= names.LONGEST else names.call_id(call_id)
 
 
 def _in_one_voice(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Somebody says a word between a tool and a user; system messages after the start are a user's, marked."""
+    """Insert an assistant message between a tool and a user; turn later system messages into marked user text."""
     out: list[dict[str, Any]] = []
     for message in sent:
         late = message["role"] == "system" and any(each["role"] != "system" for each in out)
@@ -145,7 +145,7 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
     content = message.content
     if isinstance(content, str):
         return content
-    # Not every server takes a list where a string would do.
+    # Some servers accept a list only where a string is not possible.
     if len(content) == 1 and content[0]["type"] == "text":
         return str(content[0]["text"])
     return [_part(block) for block in content if block["type"] in ("text", "image")]

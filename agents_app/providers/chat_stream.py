@@ -1,8 +1,8 @@
-"""What a chat completions server streams, read leniently, as provider events. Pure.
+"""Converts the stream of a chat completions server to provider events, leniently. Pure.
 
-Servers that speak this format differ in every detail that is not the text itself; what is taken here
-beyond OpenAI's own words was met in the wild: reasoning under three names, calls without index or id,
-usage in any chunk or elsewhere, whole messages instead of or beside deltas, errors in the middle of a stream.
+Servers with this format differ in everything but the text. Each variation accepted here was seen in a real server:
+reasoning under three names, calls without index or id, usage in any chunk or elsewhere, whole messages instead of or
+beside deltas, errors in the middle of a stream.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _CUT: Mapping[str, FinishReason] = {
     **dict.fromkeys(("length", "max_tokens", "model_length", "max_output_tokens"), "max_tokens"),
     **dict.fromkeys(("content_filter", "refusal", "safety", "sensitive", "recitation", "prohibited_content"), "refusal"),
 }
-"""Reasons to end that matter: what else is said (stop, eos, tool_calls…) tells nothing that the answer does not."""
+"""The finish reasons that count; others (stop, eos, tool_calls…) add nothing to the answer."""
 _BROKEN = ("error", "abort", "network_error", "insufficient_system_resource")
 
 
 @dataclass(slots=True)
 class _Thought:
-    """Thinking up to its signature, where the server signs it."""
+    """Thinking up to its signature, if the server signs it."""
 
     texts: list[str] = field(default_factory=list)
     signature: str = ""
@@ -49,7 +49,7 @@ class _Thought:
 
 
 class ChatStream(AnswerReader):
-    """One answer. ``keeps_thinking``: the server wants its thinking back, in whichever way."""
+    """Reads one answer. ``keeps_thinking``: the server wants its thinking back."""
 
     def __init__(self, keeps_thinking: str | None = None) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class ChatStream(AnswerReader):
         out.append(Finish(self._finish_reason()))
 
     def _finish_reason(self) -> FinishReason:
-        # Servers disagree on what to say after calls; what came counts.
+        # Servers send different reasons after calls, so the calls themselves count.
         return self._cut or ("tool_calls" if self._calls else "stop")
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ChatStream(AnswerReader):
     def _end(self, reason: str) -> None:
         if reason in _BROKEN:
             raise ServerError("unavailable", f"finish_reason {reason}", passing=True)
-        # A second reason that comes with the usage may know less.
+        # A second reason, sent with the usage, may be less precise.
         self._cut = self._cut or _CUT.get(reason)
         self.finished = True
 
@@ -143,7 +143,7 @@ class ChatStream(AnswerReader):
             self._thoughts[-1].texts.append(spoken)
 
     def _detail(self, details: list[Any]) -> None:
-        """Pieces of one kind and number that follow each other are one; texts grow, the rest is told last."""
+        """Join adjacent pieces of one kind and index; texts are appended, other members are replaced."""
         for piece in details:
             if not isinstance(piece, dict):
                 continue
@@ -181,18 +181,18 @@ class _OneCall:
     arguments: list[str] = field(default_factory=list)
 
     def goes_on(self, name: str, more: str) -> bool:
-        """Whether a piece that names its call, with no id to tell, belongs here: some servers name it in each piece."""
+        """Whether a piece with a name and without an id continues this call: some servers repeat the name."""
         return name == self.name and (not more or not _complete("".join(self.arguments)))
 
 
 class _Calls:
-    """Gives each call one number, whatever the server calls it."""
+    """Numbers the calls of an answer, however the server identifies them."""
 
     def __init__(self) -> None:
         self._calls: list[_OneCall] = []
         self._numbers: dict[int, int] = {}
         self.extras: dict[int, Any] = {}
-        """What goes back with a call, by its number."""
+        """Data to send back with a call, by its number."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -210,7 +210,7 @@ class _Calls:
         call = self._calls[number]
         call.arguments.append(arguments)
         if not call.name:
-            # The name comes with the first piece that goes out; what came before it waits.
+            # The first piece must have the name; earlier pieces wait for it.
             if name:
                 call.name = name
                 out.append(ToolCallDelta(number, call.call_id, name, "".join(call.arguments)))
@@ -218,7 +218,7 @@ class _Calls:
             put_call(ToolCallDelta(number, None, None, arguments), out)
 
     def flush(self, out: list[ProviderEvent]) -> None:
-        """Calls that never got a name go out with an empty one, which no tool has."""
+        """Add calls without a name with an empty one, which no tool has."""
         for number, call in enumerate(self._calls):
             if not call.name:
                 out.append(ToolCallDelta(number, call.call_id, "", "".join(call.arguments)))
@@ -237,11 +237,11 @@ class _Calls:
     def _known(self, index: Any, call_id: str | None, name: str, arguments: str) -> int | None:
         number = self._numbers.get(index) if isinstance(index, int) else self._without_index(call_id)
         if number is None or not name:
-            # What has no name is no new call, though some servers give each piece an id of its own.
+            # A piece without a name is not a new call, although some servers give each piece a new id.
             return number
         call = self._calls[number]
         if call_id is not None and call.call_id is not None:
-            # Several calls under one index: told apart by their ids.
+            # Several calls with one index differ by their ids.
             return number if call_id == call.call_id else None
         return number if not call.name or call.goes_on(name, arguments) else None
 
@@ -261,18 +261,18 @@ def _complete(arguments: str) -> bool:
 
 
 def _said_in(choice: Mapping[str, Any]) -> Any:
-    """The delta; where there is none the message, which beside one says the same again."""
+    """The delta, or the whole message if there is no delta."""
     delta = choice.get("delta")
     return choice.get("message") if delta is None else delta
 
 
 def _read_from(details: list[Any]) -> str:
-    """What is to be read in parts of reasoning, of which some are sealed."""
+    """The readable text in parts of reasoning, some of which are encrypted."""
     return "".join(word(fields(part).get("text")) or word(fields(part).get("summary")) for part in details)
 
 
 def _has_plain_arguments(chunk: Mapping[str, Any]) -> bool:
-    """Whether a call's arguments came as an object: then its numbers need the exact parser."""
+    """Whether a call's arguments are an object, whose numbers need the exact parser."""
     try:
         return any(
             not isinstance(piece["function"].get("arguments"), str | None)

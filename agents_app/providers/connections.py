@@ -1,4 +1,4 @@
-"""The HTTP connections of all providers: one pool an event loop, closed with its loop."""
+"""The HTTP connections of all providers: one pool per event loop, closed with its loop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def session() -> aiohttp.ClientSession:
     loop = asyncio.get_running_loop()
     found = _sessions.get(loop)
     if found is None or found.closed:
-        # A loop that shuts down finishes its open generators, so this one closes what it holds without
-        # anyone having to remember it.
+        # A loop that shuts down closes its open generators, so this one closes the connections without an
+        # explicit call.
         holder = _hold()
         found = await anext(holder)
         _holders[loop], _sessions[loop] = holder, found
@@ -39,7 +39,7 @@ async def _hold() -> AsyncGenerator[aiohttp.ClientSession]:
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
-        # Compressed streams come in lumps.
+        # Compressed streams arrive in large pieces.
         headers={"Accept-Encoding": "identity"},
     )
     try:

@@ -1,4 +1,4 @@
-"""A conversation as strict vendors take it: every call answered at once, nothing blank, nobody's turn twice. Pure."""
+"""Converts a conversation for strict vendors: every call followed by its result, no blank text, alternating roles. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NO_RESULT = "(no result)"
 NOTHING = "(empty message)"
 GOES_ON = "(The conversation goes on.)"
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-"""What most vendors can see."""
+"""Image types that most vendors accept."""
 _DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+)(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class System:
-    """An instruction in the middle of things."""
+    """A system message within the conversation."""
 
     text: str
 
@@ -36,7 +36,7 @@ class User:
 
 @dataclass(slots=True)
 class Model:
-    """What the model said, in its order, with at least one text or call."""
+    """A message of the model in its original order, with at least one text or call."""
 
     pieces: list[Piece]
 
@@ -62,7 +62,7 @@ class Result:
 
 @dataclass(slots=True)
 class Results:
-    """The results of all calls of the model's message before."""
+    """The results of all calls of the preceding model message."""
 
     results: list[Result]
 
@@ -71,10 +71,10 @@ Entry = System | User | Model | Results
 
 
 def entries(messages: Sequence[Message], full_model: str) -> list[Entry]:
-    """The conversation with the results of each message's calls right behind it, in the order of the calls.
+    """The conversation with the results of each message's calls directly behind it, in the order of the calls.
 
-    A call that nobody answered gets a result that says so; a result that answers no call becomes the user's text.
-    Images in a model's own message, for which no vendor has a place, follow it as the user's.
+    A call without a result gets a placeholder; a result without a call becomes text of the user. Images in a model's
+    own message, which no vendor accepts, follow it in a user message.
     """
     out: list[Entry] = []
     for group in _after_each_model_message(messages):
@@ -106,9 +106,9 @@ def entries(messages: Sequence[Message], full_model: str) -> list[Entry]:
 
 
 def leading_instructions(instructions: str, conversation: list[Entry]) -> tuple[str, list[Entry]]:
-    """Instructions with the system messages that come first, and what follows them.
+    """The instructions with the leading system messages, and the rest of the conversation.
 
-    System messages further down become the user's text, marked: for vendors that know them at the top alone.
+    Later system messages become marked text of the user, for vendors that accept them at the top only.
     """
     texts = [instructions] if instructions.strip() else []
     first = next((at for at, entry in enumerate(conversation) if not isinstance(entry, System)), len(conversation))
@@ -121,7 +121,7 @@ def leading_instructions(instructions: str, conversation: list[Entry]) -> tuple[
 
 
 def between_users(conversation: list[Entry]) -> list[Entry]:
-    """The conversation with a user's word at its begin and its end."""
+    """The conversation with a user message at its beginning and its end."""
     said: Entry = User([{"type": "text", "text": GOES_ON}])
     start = [said] if not conversation or isinstance(conversation[0], Model) else []
     end = [said] if conversation and isinstance(conversation[-1], Model) else []
@@ -129,10 +129,10 @@ def between_users(conversation: list[Entry]) -> list[Entry]:
 
 
 def acts_without_a_thought(conversation: Sequence[Entry]) -> bool:
-    """Whether the model's turn that goes on begins with calls and none of the thoughts before them: another model's.
+    """Whether the model's current turn begins with calls without thinking, as another model wrote it.
 
-    Calls later in a turn come without thoughts of their own from many models. What a user says beside results of
-    calls begins no turn of the model's.
+    Many models make later calls of a turn without thinking. A user's text beside results does not begin a new turn of
+    the model.
     """
     begun = 0
     for at, entry in enumerate(conversation):
@@ -145,7 +145,7 @@ def acts_without_a_thought(conversation: Sequence[Entry]) -> bool:
 def taking_turns(
     conversation: Sequence[Entry], written: Callable[[Entry], list[dict[str, Any]]], *, model: str, parts: str
 ) -> list[dict[str, Any]]:
-    """Messages whose roles, the user's and the ``model``'s, take turns; what an entry comes down to stands in ``parts``."""
+    """Messages in which the user's and the ``model``'s role alternate. ``parts``: the member with a message's content."""
     out: list[dict[str, Any]] = []
     for entry in conversation:
         if isinstance(entry, System):
@@ -159,7 +159,7 @@ def taking_turns(
 
 
 def data_image(url: str) -> tuple[str, str] | None:
-    """(media type, base64) of a data address; None for any other address and for data that is broken."""
+    """(media type, base64) of a data address; None for any other address and for malformed data."""
     match = _DATA_URL.match(url)
     if match is None:
         return None
@@ -173,12 +173,12 @@ def data_image(url: str) -> tuple[str, str] | None:
 
 
 def image_description(url: str) -> str:
-    """The words that stand for an image whose vendor takes no addresses: nobody here fetches it."""
+    """The text instead of an image for a vendor that accepts no addresses: the server does not fetch it."""
     return "(an image that cannot be shown here)" if url.startswith("data:") else f"(an image, not shown here: {url})"
 
 
 def _after_each_model_message(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Cut before each message of the model."""
+    """The conversation split before each message of the model."""
     group: list[Message] = []
     for message in messages:
         if message.role == "assistant" and group:
@@ -191,10 +191,10 @@ def _after_each_model_message(messages: Iterable[Message]) -> Iterator[list[Mess
 
 def _pieces(message: Message, full_model: str) -> list[Piece]:
     pieces = [piece for piece in arranged(message, full_model) if piece.kind != "text" or piece.text.strip() or piece.data]
-    # Where an answer was cut its last thought led to nothing, and vendors refuse to have it back.
+    # Vendors refuse the last thought of an answer that was cut off.
     while pieces and pieces[-1].kind == "kept":
         pieces.pop()
-    # With thinking alone nothing is left to say, and that is refused too.
+    # A message with thinking only would be empty, which vendors refuse too.
     return pieces if any(piece.call is not None or piece.text.strip() for piece in pieces) else []
 
 

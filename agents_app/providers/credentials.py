@@ -1,4 +1,4 @@
-"""The operator's own keys for providers, used by agents that name none. Filled once, at start."""
+"""The operator's keys of providers, for agents without a key of their own. Set once, at the start."""
 
 from __future__ import annotations
 

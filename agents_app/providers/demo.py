@@ -1,6 +1,6 @@
-"""A scripted guide in place of a model: shows a newcomer what an agent can do here, without any account.
+"""The provider ``demo``: a scripted guide instead of a model, which shows what an agent can do without any account.
 
-Its answers follow from the request alone. It says plainly that no model is behind it.
+Its answers depend on the request only, and it tells users that it is not a model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SAMPLES: dict[str, Any] = {
 
 
 class Demo:
-    """The provider ``demo`` (interface.Provider). Reads the settings ``delay`` (seconds a word), ``name``, ``manner``."""
+    """The provider ``demo`` (interface.Provider). Settings: ``delay`` (seconds per word), ``name``, ``manner``."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
         return _stream(request)
@@ -77,7 +77,7 @@ def _answer(request: ModelRequest) -> _Answer:
 
 
 def _fresh_results(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """(tool, what it gave) of the results that end the conversation, if it ends in results."""
+    """(tool, result) for the results at the end of the conversation, if it ends with results."""
     results: list[Message] = []
     for message in reversed(messages):
         if message.role == "tool":
@@ -208,7 +208,7 @@ def _expression(text: str) -> str | None:
 
 
 def _sample(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that fit the basics of a schema: what it requires, as plain as possible."""
+    """Simple sample arguments for the required members of a schema."""
     properties = parameters.get("properties")
     required = parameters.get("required")
     if not isinstance(properties, Mapping) or not isinstance(required, list):

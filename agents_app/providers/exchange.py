@@ -1,8 +1,8 @@
-"""One streamed call of a model server over HTTP, whatever its wire format.
+"""The HTTP exchange of one streamed model call, for all wire formats.
 
-Owns one attempt after another until the first output, time limits, and a socket that is closed whenever
-the answer was not read to its end. What is sent and how the answer is read stands in the ``Call``.
-Nothing that is logged or raised here holds a key, a header's value, or words of the request or the answer.
+It retries until the first output, applies time limits, and closes the socket if the answer is not read to its
+end. A ``Call`` has the request and the reader of the answer. Nothing that is logged or raised here contains a
+key, a header's value, or text of the request or the answer.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from agents_app.runtime.interface import ModelRequest, ProviderEvent, ToolCallDe
 logger = logging.getLogger(__name__)
 
 MAX_WAIT = 30.0
-"""Seconds. A server that wants a longer pause is not waited for."""
+"""Seconds. A server that asks for a longer pause is not retried."""
 MAX_ERROR_BYTES = 64 * 1024
 _WRITTEN_AT_ONCE = 256 * 1024
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
-# After the model has said that it is done: time for the usage, and for the end that frees the connection.
+# Time after the model has finished, for the usage and for the end of the body, which frees the connection.
 FOR_USAGE = 5.0
 FOR_END = 0.1
 
 _SHORTEST_SECRET = 8
-"""Words of a header that are shorter (``Bearer``) are shown."""
+"""Shorter words of a header (``Bearer``) are not masked."""
 _BOM = b"\xef\xbb\xbf"
 _UNFIT_FOR_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Splitter(Protocol):
-    """Cuts bytes into the events of a format."""
+    """Splits bytes into the events of a format."""
 
     def feed(self, chunk: bytes) -> list[Any]: ...
 
@@ -57,7 +57,7 @@ class Splitter(Protocol):
 
 
 class Answer(Protocol):
-    """Reads one answer; see reading.AnswerReader, which most are."""
+    """Reads one answer; see ``answer_reader.AnswerReader``, the usual base class."""
 
     finished: bool
     over: bool
@@ -72,7 +72,7 @@ class Answer(Protocol):
 
 
 Refusal = Callable[[Any, int, Mapping[str, str]], ServerError]
-"""What a status that is not 200 says, by its JSON document (None: there is none), status and headers."""
+"""Classifies a status that is not 200, given the response's JSON document (None: there is none), status and headers."""
 
 
 def plainly_refused(document: Any, status: int, _: Mapping[str, str]) -> ServerError:
@@ -83,7 +83,7 @@ def plainly_refused(document: Any, status: int, _: Mapping[str, str]) -> ServerE
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is sent, and what reads the answer: a new ``answer`` and ``splitter`` for each attempt."""
+    """A request and the readers of its answer: a new ``answer`` and ``splitter`` for each attempt."""
 
     vendor: str
     url: str
@@ -93,15 +93,15 @@ class Call:
     splitter: Callable[[], Splitter] = EventSplitter
     refused: Refusal = plainly_refused
     tool_names: Mapping[str, str] = field(default_factory=dict)
-    """The tools' own names, by those that the vendor was told instead."""
+    """The tools' own names, by the names that the vendor was sent."""
     as_written: bool = False
-    """The address is signed: not a character of it may be written differently."""
+    """Send the address unchanged, character by character, because it is signed."""
 
 
 async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenerator[list[ProviderEvent]]:
-    """The answer to the call that ``make`` builds, in lists of what arrived together; keeps the duties of interface.Provider.
+    """The answer to the call that ``make`` builds, in lists of events that arrived together; see interface.Provider.
 
-    ``make`` is called in a thread if the request is long: building 10 MB takes longer than other runs can wait.
+    ``make`` is called in a thread if the request is long: building 10 MB would block other runs.
     """
     call = await long_work.call(request.fair_key, make, request.instructions, request.messages, request.tools)
     _check_headers(call.headers)
@@ -127,7 +127,7 @@ async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenera
 
 
 def address(base_url: str, path: str, **query: str) -> str:
-    """``path`` below a base address, whose own query stays."""
+    """``path`` below a base address, keeping its query."""
     parts = urlsplit(base_url)
     added = "&".join(f"{quote(name)}={quote(value)}" for name, value in query.items())
     whole = "&".join(each for each in (parts.query, added) if each)
@@ -135,7 +135,7 @@ def address(base_url: str, path: str, **query: str) -> str:
 
 
 def headers(request: ModelRequest, key_header: str = "Authorization", key_form: str = "Bearer {}", **own: str) -> dict[str, str]:
-    """What every vendor gets, the key in its header unless the agent sends that header itself, and the agent's own."""
+    """The headers of a request: the usual ones, the agent's own, and the key unless the agent sets that header."""
     given = {name.lower() for name in request.headers}
     made = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     made.update({name.replace("_", "-"): value for name, value in own.items() if name.replace("_", "-").lower() not in given})
@@ -153,13 +153,13 @@ def _renamed(batch: list[ProviderEvent], own: Mapping[str, str]) -> list[Provide
 
 
 def _masked(error: ProviderError, request: ModelRequest, **known: Any) -> ProviderError:
-    """The error without the request's secrets: a server may put a key into its code too."""
+    """The error without the request's secrets: a server may repeat a key in its error code."""
     answered = replace(error.answered, code=masked(error.answered.code, request), **known)
     return ProviderError(error.fault, masked(error.detail, request), answered)
 
 
 def masked(detail: str, request: ModelRequest) -> str:
-    """The text without the key and the headers' values, whole or in words: a server may repeat a key without its ``Bearer``."""
+    """The text without the key, the headers' values and their words: a server may repeat a key without ``Bearer``."""
     given = [value for value in (request.api_key, *request.headers.values()) if value]
     words = {word for value in given for word in value.split() if len(word) >= _SHORTEST_SECRET}
     for secret in sorted({*given, *words}, key=len, reverse=True):
@@ -168,7 +168,7 @@ def masked(detail: str, request: ModelRequest) -> str:
 
 
 class _Failed(Exception):
-    """An attempt failed before its first output. ``wait``: seconds until the next, None: there is no sense in one."""
+    """An attempt failed before its first output. ``wait``: seconds until the next one; None: do not retry."""
 
     def __init__(self, error: ProviderError, wait: float | None) -> None:
         self.error, self.wait = error, wait
@@ -206,7 +206,7 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
             chunk = await _more(response.content)
             timeout.stop()
             if document or (blank and chunk.removeprefix(_BOM).lstrip().startswith((b"{", b"["))):
-                # Not a stream but one document: the server knows no streaming.
+                # One document instead of a stream: the server does not support streaming.
                 document += chunk
                 if len(document) > MAX_DOCUMENT_BYTES:
                     raise EventTooLong
@@ -264,13 +264,13 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
         if begun:
             raise ProviderError("broken_stream", "the stream ended before the message")
         if opening == b"<":
-            raise _Failed(ProviderError("configuration", "a page came instead of an answer"), None)
+            raise _Failed(ProviderError("configuration", "the server answered with an HTML page"), None)
         raise _Failed(ProviderError("unavailable", "the stream ended before it began"), _backoff(attempt))
     yield last
 
 
 async def _in_pieces(body: bytes) -> AsyncIterator[memoryview]:
-    """Encrypting and writing 10 MB at once would take longer than other runs can wait."""
+    """The body in pieces: encrypting and writing 10 MB at once would block other runs."""
     whole = memoryview(body)
     for start in range(0, len(body), _WRITTEN_AT_ONCE):
         yield whole[start : start + _WRITTEN_AT_ONCE]
@@ -278,19 +278,19 @@ async def _in_pieces(body: bytes) -> AsyncIterator[memoryview]:
 
 
 async def _more(content: aiohttp.StreamReader) -> bytes:
-    """What has arrived; empty at the end."""
+    """The bytes that have arrived; empty at the end."""
     try:
         return await content.readany()
     except (aiohttp.ClientError, ConnectionError):
-        # The reader tells of a broken connection before it gives out what came before the break, and has
-        # no public way to get at that. The error comes again with the next read.
+        # The reader raises the error of a broken connection before it returns the data received earlier, and has
+        # no public method for that data. The error is raised again by the next read.
         if left := content._read_nowait(-1):
             return left
         raise
 
 
 async def _abort(response: aiohttp.ClientResponse | None) -> None:
-    """Close the socket now, not when a polite end has been agreed on: the model must stop.
+    """Close the socket at once, without a TLS shutdown, so that the model stops.
 
     Without a response aiohttp has begun to close the connection itself.
     """
@@ -300,18 +300,18 @@ async def _abort(response: aiohttp.ClientResponse | None) -> None:
         response.close()
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
-    # The loop closes the socket in its next round; the caller may rely on it.
+    # The loop closes the socket in its next iteration, before this returns.
     await asyncio.sleep(0)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Wait a moment for the end of the body, so that the connection can serve again."""
+    """Wait briefly for the end of the body, so that the connection can be used again."""
     try:
         async with asyncio.timeout(FOR_END):
             while await response.content.readany():
                 pass
     except (TimeoutError, aiohttp.ClientError, ConnectionError):
-        # All that mattered has come.
+        # The answer is complete already.
         return
 
 
@@ -325,7 +325,7 @@ async def _limited(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 async def _refused(call: Call, response: aiohttp.ClientResponse, attempt: int) -> _Failed:
-    """A status that is not 200, with what little of its body is fit to be known."""
+    """The failure for a status that is not 200, without text of its body."""
     try:
         document = orjson.loads(await _limited(response, MAX_ERROR_BYTES))
     except (orjson.JSONDecodeError, EventTooLong, aiohttp.ClientError, ConnectionError):
@@ -342,7 +342,7 @@ async def _refused(call: Call, response: aiohttp.ClientResponse, attempt: int) -
 
 
 def pause(asked: float | None, attempt: int) -> float | None:
-    """How long to wait where a server asked for ``asked`` seconds, else our own; None if it asks for more than anyone waits."""
+    """Seconds until the next attempt: ``asked`` by the server, else our own backoff; None if it asks for too many."""
     if asked is None:
         return _backoff(attempt)
     return max(asked, 0.0) if asked <= MAX_WAIT else None
@@ -366,12 +366,12 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _backoff(attempt: int) -> float:
-    # Not all who failed together should come back together.
-    return math.ldexp(0.25, attempt) * random.uniform(0.8, 1.2)  # noqa: S311 - no secret is made of it
+    # Jitter, so that calls that failed together do not retry together.
+    return math.ldexp(0.25, attempt) * random.uniform(0.8, 1.2)  # noqa: S311 - not used for a secret
 
 
 def _reconnect(problem: Exception, attempt: int) -> float:
-    # A kept connection that the server had closed meanwhile is no sign of trouble.
+    # An idle connection that the server has closed is not a failure of the server.
     if attempt == 0 and isinstance(problem, aiohttp.ServerDisconnectedError):
         return 0.0
     return _backoff(attempt)

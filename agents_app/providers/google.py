@@ -1,4 +1,4 @@
-"""Google's Gemini API, and any server that speaks it."""
+"""The provider ``google``: Google's Gemini API, and any server with the same API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METHOD = ":streamGenerateContent"
 
 
 def call(request: ModelRequest, url: str, vendor: str = "google", bearer: str | None = None) -> exchange.Call:
-    """``bearer``: a token that stands in for a key."""
+    """The HTTP call of a request. ``bearer``: a token to use instead of a key."""
     fit, back = names.fitting(request, google_request.tool_name)
     headers = exchange.headers(request, "x-goog-api-key", "{}")
     if bearer is not None and not any(name.lower() == "authorization" for name in request.headers):
@@ -51,7 +51,7 @@ def call(request: ModelRequest, url: str, vendor: str = "google", bearer: str | 
 
 
 def _refused(document: Any, status: int, headers: Mapping[str, str]) -> ServerError:
-    """Google says in the error when to come back, not in a header."""
+    """The classified error; Google sends the time until a retry in the error, not in a header."""
     problem = exchange.plainly_refused(document, status, headers)
     whole = document[0] if isinstance(document, list) and document else document
     for detail in items(fields(fields(whole).get("error")).get("details")):

@@ -1,4 +1,4 @@
-"""A model request in the words of Google's generateContent. Pure."""
+"""Builds the body of a request to Google's generateContent. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agents_app.providers.conversation import (
 from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block
 
-# What stands beside the contents; everything else an agent sets belongs into generationConfig.
+# Top-level members beside the contents; all other settings of an agent go into generationConfig.
 _BESIDE = {
     "safetySettings",
     "safety_settings",
@@ -40,18 +40,18 @@ _BESIDE = {
     "serviceTier",
     "service_tier",
 }
-# These think unless told otherwise, and tell what they thought if asked.
+# Models that think by default, and return their thoughts on request.
 _THINKS = re.compile(r"gemini-(2\.5-(pro|flash)(?!-(lite|image))|([3-9]|\d{2,})(?!.*image))")
-# These want a signature with the first call of each message, are told a level and not a number of tokens, and
-# take images inside of a tool's result.
+# Models that require a signature with the first call of each message, take a thinking level instead of a number of
+# tokens, and accept images in a tool's result.
 _THIRD = re.compile(r"gemini-([3-9]|\d{2,})")
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-"""What stands for a signature where there is none, by the vendor's documentation."""
+"""The placeholder for a missing signature, from the vendor's documentation."""
 
 
 def tool_name(name: str) -> str:
-    """Functions have names like those of a programming language."""
+    """A tool name as Google requires: an identifier."""
     fit = names.tool_name(name)
     return fit if fit[0].isalpha() or fit[0] == "_" else f"_{fit}"[: names.LONGEST]
 
@@ -176,7 +176,7 @@ def _pixels(url: str) -> tuple[str, str] | None:
 
 def _thinking(model: str, effort: Effort | None) -> dict[str, Any] | None:
     asked: dict[str, Any] = {"includeThoughts": True} if _THINKS.search(model) else {}
-    # The larger ones cannot do without a thought.
+    # The larger models cannot switch thinking off.
     least = "pro" in model
     if effort is not None and _THIRD.search(model):
         low = "low" if least else "minimal"
@@ -187,7 +187,7 @@ def _thinking(model: str, effort: Effort | None) -> dict[str, Any] | None:
 
 
 def _mend_thinking(config: dict[str, Any]) -> None:
-    """Both spellings of an agent's own thinking table; thoughts are not asked of a model that shall not think."""
+    """Accept both spellings of an agent's own thinking table; request no thoughts if thinking is off."""
     own = config.pop("thinking_config", None)
     if isinstance(own, dict):
         config["thinkingConfig"] = merged(config.get("thinkingConfig", {}), own)

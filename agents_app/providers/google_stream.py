@@ -1,4 +1,4 @@
-"""What Google's streamGenerateContent streams, as provider events. Pure."""
+"""Converts the stream of Google's streamGenerateContent to provider events. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REFUSALS = {
     "IMAGE_RECITATION",
     "MODEL_ARMOR",
 }
-_SPOILT = {
+_UNUSABLE = {
     "MALFORMED_FUNCTION_CALL",
     "UNEXPECTED_TOOL_CALL",
     "MALFORMED_RESPONSE",
@@ -32,11 +32,11 @@ _SPOILT = {
     "IMAGE_OTHER",
     "NO_IMAGE",
 }
-"""The answer is of no use, and the next one may be."""
+"""Finish reasons of an unusable answer, for which a retry may help."""
 
 
 class GoogleStream(AnswerReader):
-    """One answer. Parts of tools that run at the vendor are left out."""
+    """Reads one answer. Parts of tools that run at the vendor are left out."""
 
     exact = b'"functionCall"'
 
@@ -70,7 +70,7 @@ class GoogleStream(AnswerReader):
         reason = word(candidate.get("finishReason"))
         if not reason or reason == "FINISH_REASON_UNSPECIFIED":
             return
-        if reason in _SPOILT or (reason == "OTHER" and not self._said):
+        if reason in _UNUSABLE or (reason == "OTHER" and not self._said):
             raise ServerError("unavailable", token(reason), passing=True)
         self._reason, self.finished = reason, True
         self._refused = self._refused or reason in _REFUSALS

@@ -1,4 +1,4 @@
-"""Google's models on Vertex AI: the words of the Gemini API, other addresses, a service account instead of a key."""
+"""The provider ``google-vertex``: the Gemini API at Vertex AI's addresses, with a service account instead of a key."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class GoogleVertex:
 async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
     project, location = (request.settings.get(name) for name in _OWN_SETTINGS)
     fit = replace(request, settings={name: value for name, value in request.settings.items() if name not in _OWN_SETTINGS})
-    place, bearer = "", None
+    parent, bearer = "", None
     if not request.api_key:
-        # With a key there is no project: it belongs to one.
+        # A key belongs to a project, so no project is needed with one.
         if request.base_url is not None and not (urlsplit(request.base_url).hostname or "").endswith(_GOOGLES):
-            raise ProviderError("configuration", "google-vertex: shows the server's own credentials to Google's hosts alone")
+            raise ProviderError("configuration", "google-vertex: the server's own credentials are sent to Google's hosts only")
         bearer, own_project = await asyncio.to_thread(_token)
         project = project or own_project
         if not project:
             raise ProviderError("configuration", "google-vertex: no project; set google_project in the agent's settings")
     location = location or "global"
     if project:
-        place = f"/projects/{quote(str(project), safe='')}/locations/{quote(str(location), safe='')}"
+        parent = f"/projects/{quote(str(project), safe='')}/locations/{quote(str(location), safe='')}"
     host = f"{location}-aiplatform" if location != "global" and project else "aiplatform"
     model = request.model if "/" in request.model else f"publishers/google/models/{request.model}"
     base = request.base_url or f"https://{host}.googleapis.com"
-    url = exchange.address(base, f"/v1{place}/{quote(model)}{gemini.METHOD}", alt="sse")
+    url = exchange.address(base, f"/v1{parent}/{quote(model)}{gemini.METHOD}", alt="sse")
     answer = exchange.stream(fit, partial(gemini.call, fit, url, "google-vertex", bearer))
     try:
         async for batch in answer:
@@ -59,7 +59,7 @@ async def _stream(request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
 
 
 def _token() -> tuple[str, str | None]:
-    """A token of the default credentials, renewed when it is about to end, and their project. Blocks."""
+    """A valid token of the default credentials, and their project. Blocks."""
     global _found
     # A turn may go on by a definition that another process loaded, with other packages.
     if (missing := extras.missing_for_provider("google-vertex")) is not None:
@@ -77,5 +77,5 @@ def _token() -> tuple[str, str | None]:
                 credentials.refresh(Request())
             return str(credentials.token), project
     except GoogleAuthError as problem:
-        words = f"google-vertex: there is neither an api_key nor are there default credentials: {type(problem).__name__}"
-        raise ProviderError("configuration", words) from None
+        detail = f"google-vertex: there is neither an api_key nor are there default credentials: {type(problem).__name__}"
+        raise ProviderError("configuration", detail) from None

@@ -1,6 +1,6 @@
-"""Hosts that speak OpenAI chat completions, by the name of their provider: where they are, and how they differ.
+"""Hosts with the OpenAI chat completions API, by provider name: address, key variable and differences.
 
-Addresses and names of keys are the vendors' own. A host without an address is one that everybody has elsewhere.
+Addresses and names of keys are the vendors' own. A host without an address has no usual one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from agents_app.providers import names
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a host's chat completions differ.
+    """The differences of a host's chat completions.
 
-    ``thinking``: how it wants its own thinking back, in a field of that name or as Mistral's parts; None: not at
-    all. ``thinking_expected``: it refuses calls without that field. ``call_id`` mends ids of calls. ``one_voice``:
-    no user may speak right after a tool, and no system after the start. ``usage_option``: it is asked for usage.
-    ``max_tokens`` is what it calls the longest answer.
+    ``thinking``: the field in which its own thinking is sent back, or Mistral's parts; None: it is not sent back.
+    ``thinking_expected``: the host refuses calls without that field. ``call_id``: converts ids of calls. ``one_voice``:
+    a user message may not follow a tool message, and system messages are allowed at the start only. ``usage_option``:
+    request usage explicitly. ``max_tokens``: the parameter for the longest answer.
     """
 
     thinking: Literal["reasoning_content", "reasoning", "parts"] | None = None
@@ -32,14 +32,14 @@ class Dialect:
 
 PLAIN = Dialect()
 OPENAI = Dialect(max_tokens="max_completion_tokens")
-"""At OpenAI itself; servers that only speak its format know the older name."""
+"""At OpenAI itself; compatible servers know the older name only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     base_url: str | None
     key: str | None = None
-    """The environment variable its vendor named for its key."""
+    """The environment variable for the key, as its vendor names it."""
     dialect: Dialect = PLAIN
 
 

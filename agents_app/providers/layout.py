@@ -1,9 +1,9 @@
-"""In which order a model wrote its message, with what its vendor wants back at each place. Pure.
+"""Restores the original order of blocks in a model's message, with the vendor's signatures. Pure.
 
-A history message has its thinking first, then its text, then its calls. Vendors that sign their thinking want
-the blocks back as they came, so a provider notes the order while it reads (``Layout``), and puts a message
-together again from its own content and those notes (``arranged``). Text and calls are not stored twice: the notes
-say how long a text was and which call it was.
+A history message has its thinking first, then its text, then its calls. Vendors that sign their thinking require the
+original blocks, so a provider records the order while it reads (``Layout``) and rebuilds the message from its content
+and that record (``arranged``). Text and calls are not stored twice: the record has the length of each text and the
+index of each call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agents_app.runtime.messages import Block, Message, calls_of, text_of
 
 
 class Layout:
-    """Notes of one answer. ``more`` is what the vendor wants back with a text or a call."""
+    """The recorded layout of one answer. ``more``: data that the vendor wants back with a text or a call."""
 
     def __init__(self) -> None:
         self._parts: list[Opaque] = []
@@ -39,7 +39,7 @@ class Layout:
         self._worth = self._worth or bool(more)
 
     def kept(self, data: Any) -> None:
-        """A block that goes back as it is."""
+        """Add a block that is sent back unchanged."""
         self._parts.append(Opaque("kept", data))
         self._worth = True
 
@@ -49,13 +49,13 @@ class Layout:
 
     @property
     def parts(self) -> list[Opaque]:
-        """Nothing if there is nothing in it that the message itself does not say."""
+        """The opaque part to store; empty if the message itself contains all of it."""
         return list(self._parts) if self._worth else []
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a model's message. ``data``: the block that was kept, or what goes back with text or call."""
+    """A piece of a model's message. ``data``: the stored block, or the data to send back with the text or call."""
 
     kind: Literal["text", "call", "kept"]
     text: str = ""
@@ -64,9 +64,9 @@ class Piece:
 
 
 def arranged(message: Message, full_model: str) -> list[Piece]:
-    """The message in the order in which it was written, if ``full_model`` wrote it; else text and calls.
+    """The message in its original order, if ``full_model`` wrote it; else text and calls.
 
-    Where the notes do not fit the message (part of it was given up) what was kept comes first.
+    If the layout does not match the message, because part of it was cut off, the stored blocks come first.
     """
     text, calls = text_of(message.content), calls_of(message)
     parts = opaque.returned(message, full_model)

@@ -1,7 +1,7 @@
-"""Names and ids that every vendor takes. Pure.
+"""Converts names of tools and ids of calls to forms that every vendor accepts. Pure.
 
-A model or a seed may have called what no tool can be named, or a session may go on with another vendor, whose
-ids look different: the whole conversation would be refused for it ever after.
+A model or a seed may use a name that is not valid for a tool, and a session may continue with a vendor whose ids have
+another form. Such a conversation would be refused in every later request.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ def tool_name(name: str) -> str:
 
 
 def call_id(wanted: str) -> str:
-    """The id itself where it fits; else one made of it that no other call gets."""
+    """``wanted`` if it is valid, else a unique id derived from it."""
     if wanted and len(wanted) <= LONGEST and not _UNFIT.search(wanted):
         return wanted
     return f"{_UNFIT.sub('_', wanted)[: LONGEST - 17]}_{hashlib.sha256(wanted.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def call_id_of_nine(wanted: str) -> str:
-    """For a vendor whose ids are nine letters and digits."""
+    """``wanted`` as an id of nine letters and digits, which one vendor requires."""
     if len(wanted) == 9 and wanted.isascii() and wanted.isalnum():
         return wanted
     return hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:9]
 
 
 def fitting(request: ModelRequest, fit: Callable[[str], str] = tool_name) -> tuple[ModelRequest, Mapping[str, str]]:
-    """The request with names of tools that the vendor takes, and the tools' own names by those, where they differ."""
+    """The request with valid names of tools, and the original names by the changed ones."""
     if all(fit(schema.name) == schema.name for schema in request.tools):
         return request, {}
     taken = {schema.name for schema in request.tools}
@@ -45,7 +45,7 @@ def fitting(request: ModelRequest, fit: Callable[[str], str] = tool_name) -> tup
         name = fit(schema.name)
         if name != schema.name:
             while name in taken or name in back:
-                # Cut first: a name of full length would lose its number again.
+                # Cut first, so that a name of full length keeps its number.
                 name = f"{name[: LONGEST - 8]}_{hashlib.sha256((schema.name + name).encode()).hexdigest()[:6]}"
             back[name] = schema.name
         tools.append(replace(schema, name=name))

@@ -1,6 +1,6 @@
-"""Any server that speaks OpenAI chat completions, streamed: the ``openai-chat`` provider and all hosts of that kind.
+"""The provider ``openai-chat`` and all hosts with the OpenAI chat completions API, streamed.
 
-What is sent is made in chat_request.py; what comes is read in chat_stream.py; the HTTP side is exchange.py's.
+chat_request.py builds the request, chat_stream.py reads the answer, exchange.py does the HTTP exchange.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenAI's Responses, and any server that speaks them."""
+"""The provider ``openai-responses``: OpenAI's Responses API, and any server with the same API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation in pydantic-ai's messages, for its model classes. Importing this imports that library."""
+"""Converts a conversation to pydantic-ai's messages, for its model classes. Imports that library."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from agents_app.runtime.interface import ModelRequest, Opaque
 from agents_app.runtime.messages import Block
 
 RESPONSE = "response"
-"""The opaque part that holds a whole response of theirs, less what the message itself says."""
+"""The opaque part with a whole response of the library, without the message's own text and calls."""
 
-# Classes that hand an image's address to their vendor. All others would fetch it here, which nobody may make us do.
+# Classes that pass an image's address to their vendor. All others would fetch it here, around the guard.
 _TAKE_ADDRESSES = {"OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "MistralModel", "GroqModel"}
 _PREFIXES = (
     *("anthropic_", "bedrock_", "cerebras_", "cohere_", "google_", "groq_", "huggingface_", "mistral_", "openai_"),
@@ -55,7 +55,7 @@ def parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def settings(request: ModelRequest) -> ModelSettings:
-    """Their own names as they are; what is none of them goes into the body."""
+    """The library's own settings unchanged; all others go into the request's body."""
     given = Settings(request.settings)
     known: dict[str, Any] = {"max_retries": 0}
     stop, effort = given.take("stop_sequences", "stop"), given.take_effort()
@@ -123,7 +123,7 @@ def _response(entry: Model) -> theirs.ModelResponse:
 
 
 def kept(response: theirs.ModelResponse) -> list[Opaque]:
-    """The response, if there is something in it that a vendor wants back: text and calls do not stand in it twice."""
+    """The response without its text and calls, if it has data that a vendor wants back."""
     worth = any(
         getattr(part, "signature", None) or getattr(part, "provider_details", None) or part.part_kind not in _PLAIN_KINDS
         for part in response.parts
@@ -143,7 +143,7 @@ _PLAIN_KINDS = ("text", "thinking", "tool-call")
 
 
 def _as_it_was(data: Mapping[str, Any], entry: Model) -> theirs.ModelResponse | None:
-    """The kept response with the message's own text and calls; None where they do not fit it any more."""
+    """The stored response with the message's text and calls; None if they do not match it."""
     text = "".join(piece.text for piece in entry.pieces if piece.kind == "text")
     calls = [piece.call for piece in entry.pieces if piece.call is not None]
     at = number = 0

@@ -1,7 +1,7 @@
-"""Any of pydantic-ai's models as a provider. Importing this imports that library.
+"""Adapts pydantic-ai's models to a provider. Imports that library.
 
-Their streams are read by a task of their own, so that what they opened is closed by the task that opened it,
-and so that what arrived together comes out together: the task runs on while there is something to read.
+A task of its own reads each stream, so that resources are closed by the task that opened them, and so that events that
+arrived together are returned together: the task continues while there is data to read.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from agents_app.runtime.interface import Finish, ModelRequest, ProviderEvent, Te
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 1_000
-"""Events that were read and not taken yet; the reader waits then."""
+"""Limit of events that were read and not consumed yet; the reader then waits."""
 STILL_ROUNDS = 10
-"""Rounds of the loop without an event, after which a reader is taken to wait for its server."""
+"""Iterations of the loop without an event after which a reader counts as waiting for its server."""
 SECONDS_TO_SETTLE = 2.0
 SECONDS_TO_CLOSE = 5.0
-"""A model class that does not let go of its stream is left behind after this."""
+"""Time limit for a model class to close its stream; the task is abandoned after it."""
 
 
 async def stream(model: Model, request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
-    """Keeps the duties of interface.Provider."""
+    """Stream one answer; see interface.Provider."""
     attempt = 0
     while True:
         reader = _Reader(model, request)
@@ -60,7 +60,7 @@ async def stream(model: Model, request: ModelRequest) -> AsyncGenerator[list[Pro
                 yield batch
             return
         except Exception as problem:
-            # The model's class is not ours: whatever it raises.
+            # The model's class may raise anything.
             error, wait = _sorted(problem, attempt)
             if begun or wait is None or attempt >= request.limits.retries:
                 answered = replace(error.answered, attempts=attempt + 1, after_output=begun)
@@ -73,7 +73,7 @@ async def stream(model: Model, request: ModelRequest) -> AsyncGenerator[list[Pro
 
 
 class _Reader:
-    """One attempt."""
+    """Reads one attempt."""
 
     def __init__(self, model: Model, request: ModelRequest) -> None:
         self._model, self._request = model, request
@@ -108,14 +108,14 @@ class _Reader:
                         self._taken.clear()
                         await self._taken.wait()
             except BaseException:
-                # Not all of them close what they opened when they are left in the middle.
+                # Not all of them close their resources when they are cancelled in the middle.
                 with contextlib.suppress(NotImplementedError):
                     await streamed.close_stream()
                 raise
             self._response = streamed.get()
 
     async def read(self, *, begun: bool) -> list[ProviderEvent]:
-        """What has arrived, at last the end; then nothing."""
+        """The events that have arrived, then the end, then nothing."""
         limits = self._request.limits
         deadline = asyncio.get_running_loop().time() + (limits.between_outputs if begun else limits.first_output)
         while not self._over:
@@ -142,7 +142,7 @@ class _Reader:
         return []
 
     async def _all_that_is_there(self) -> None:
-        """Let the reader go on as long as it finds more at once: many stop for a round of the loop at each event."""
+        """Let the reader continue while it finds events at once: many yield to the loop at each event."""
         seen = 0
         while seen < len(self._waiting) < MOST_WAITING:
             seen = len(self._waiting)
@@ -161,9 +161,9 @@ class _Reader:
             task.exception()
 
     async def _settle(self) -> None:
-        """Wait for the reader to wait for the server: only there does a cancellation close the connection for certain.
+        """Wait until the reader waits for the server: only then does a cancellation close the connection reliably.
 
-        Between two events it passes by libraries that leave their connection to the garbage collector.
+        Between two events it may run library code that leaves its connection to the garbage collector.
         """
         self._left = True
         self._taken.set()
@@ -230,7 +230,7 @@ def _arguments(given: object) -> str:
 
 
 def _sorted(problem: Exception, attempt: int) -> tuple[ProviderError, float | None]:
-    """The fault, and how long to wait before there is sense in another attempt. Nothing is said in the vendor's words."""
+    """The classified failure and the seconds until a retry, without text of the vendor."""
     if isinstance(problem, ProviderError):
         return problem, None
     words = type(problem).__name__

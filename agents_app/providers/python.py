@@ -1,8 +1,8 @@
-"""The provider ``python``: whoever speaks is an object in the operator's code.
+"""The provider ``python``: an object in the operator's code gives the answers.
 
-``python:module:name`` names an agent of our own interface (python_agent.py), a ``pydantic_ai.Agent``, whose model
-is asked, or one of that library's models itself. Agents of our own interface get the session's options and a pool
-for what blocks; ``for_run`` gives them both.
+``python:module:name`` names an agent of Agenthost's own interface (python_agent.py), a ``pydantic_ai.Agent``, whose model
+is called, or one of that library's models. Agents of the own interface get the session's options and a pool for blocking
+work from ``for_run``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 NAME = "python"
 MOST_WAITING = 256
-"""Things said that the run has not taken yet; whoever says more waits."""
+"""Limit of events that the run has not consumed yet; the agent then waits."""
 SECONDS_TO_CLOSE = 5.0
-"""An agent that was told to stop and does not listen is left behind after this."""
+"""Time limit for an agent to stop when it is cancelled; its task is abandoned after it."""
 
 _lock = threading.Lock()
 _found: dict[str, Any] = {}
@@ -47,11 +47,11 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 class NoAgent(Exception):
-    """The object named is there and cannot speak; the text says why."""
+    """The named object is not an agent; the text gives the reason."""
 
 
 def resolve(reference: str) -> Any:
-    """The instance or model behind ``module:name``, one a process. The first use imports its module."""
+    """The instance or model of ``module:name``, one per process. The first use imports its module."""
     with _lock:
         if reference not in _found:
             _found[reference] = _made(object_references.find(reference))
@@ -59,7 +59,7 @@ def resolve(reference: str) -> Any:
 
 
 def fault(reference: str) -> str | None:
-    """Why the object cannot speak, if it cannot."""
+    """The reason why the object is not an agent, or None."""
     try:
         resolve(reference)
     except object_references.ObjectNotFound as error:
@@ -70,7 +70,7 @@ def fault(reference: str) -> str | None:
 
 
 def is_agent(full_model: str) -> bool:
-    """Whether this names an agent of our own interface: it answers users, not other questions."""
+    """Whether this names an agent of the own interface, which answers users only."""
     provider, _, reference = full_model.partition(":")
     return provider == NAME and fault(reference) is None and not _is_model(resolve(reference))
 
@@ -90,15 +90,15 @@ def _made(found: Any) -> Any:
     _check(found)
     try:
         return found()
-    # The class is not ours: whatever its constructor raises.
+    # Its constructor may raise anything.
     except Exception as error:
         raise NoAgent(f"making an instance of it, without arguments, raised {type(error).__name__}") from error
 
 
 def _check(kind: type[Any]) -> None:
-    respond = inspect.unwrap(getattr(kind, "respond"))  # noqa: B009 - no type says that it is there, is_own has seen it
+    respond = inspect.unwrap(getattr(kind, "respond"))  # noqa: B009 - is_own has checked that it exists
     if not (inspect.isasyncgenfunction(respond) or inspect.isgeneratorfunction(respond)):
-        raise NoAgent("its method respond is no generator: it has to yield what it says (async def or def, with yield)")
+        raise NoAgent("its method respond is not a generator; write it as async def or def with yield")
 
 
 def _is_model(found: Any) -> bool:
@@ -109,7 +109,7 @@ def _is_model(found: Any) -> bool:
 
 
 class Python:
-    """interface.Provider for objects in code; ``for_run`` before the first request of a run, if there is one."""
+    """interface.Provider for objects in code. A run calls ``for_run`` first; other requests need not."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
         return _stream(request, {}, _own_pool(), None)
@@ -130,7 +130,7 @@ _pool: FairPool | None = None
 
 
 def _own_pool() -> Pool:
-    """For requests outside of a run, such as a summary's."""
+    """The pool for requests outside a run, such as for a summary."""
     global _pool
     with _lock:
         if _pool is None:
@@ -149,7 +149,7 @@ async def _stream(
         except (object_references.ObjectNotFound, NoAgent) as error:
             raise ProviderError("configuration", f"{request.full_model or request.model}: {error}") from None
     if _is_model(speaker):
-        # Imported when first needed: it is large.
+        # Imported when needed, because it is large.
         from agents_app.providers import pydantic_models
 
         async with aclosing(pydantic_models.stream(speaker, request)) as stream:
@@ -176,10 +176,10 @@ def _asked(request: ModelRequest, values: Mapping[str, str]) -> Request:
 async def _spoken(
     agent: Any, request: Request, limits: Limits, pool: Pool, fair_key: Hashable
 ) -> AsyncGenerator[list[ProviderEvent]]:
-    """What the agent says, in batches of what has arrived; always with a finish.
+    """The agent's events, in batches of those that have arrived; the last one is a finish.
 
-    The agent runs in a task of its own from its first line to its last: what it opens (a client, a timeout) is
-    then closed by the task that opened it, whatever becomes of the run.
+    The agent runs in one task from beginning to end, so that its resources (a client, a timeout) are closed by the task
+    that opened them, however the run ends.
     """
     queue: asyncio.Queue[Said | None] = asyncio.Queue(MOST_WAITING)
     name = type(agent).__name__
@@ -192,10 +192,10 @@ async def _spoken(
                 async for each in said:
                     await queue.put(each)
         except (SystemExit, KeyboardInterrupt) as error:
-            # A task that ends with one of these ends the whole worker's loop.
-            raise RuntimeError("the agent raised what ends a program") from error
+            # SystemExit or KeyboardInterrupt in a task would end the worker's loop.
+            raise RuntimeError("the agent raised SystemExit or KeyboardInterrupt") from error
         finally:
-            # Nobody takes more from a queue that is full when this is being cancelled.
+            # A full queue has no consumer any more when this is cancelled.
             if not queue.full():
                 queue.put_nowait(None)
 
@@ -221,7 +221,7 @@ async def _heard(queue: asyncio.Queue[Said | None], seconds: float) -> list[Said
         async with asyncio.timeout(seconds):
             batch = [await queue.get()]
     except TimeoutError:
-        raise ProviderError("timeout", f"the agent said nothing for {seconds:g} s") from None
+        raise ProviderError("timeout", f"the agent yielded nothing for {seconds:g} s") from None
     while not queue.empty():
         batch.append(queue.get_nowait())
     return batch
@@ -243,11 +243,11 @@ async def _close(task: asyncio.Task[None], name: str) -> None:
         task.cancel()
         await asyncio.wait({task}, timeout=SECONDS_TO_CLOSE)
     if not task.done():
-        log.warning("%s.respond was told to stop and did not in %g s: it is left behind", name, SECONDS_TO_CLOSE)
+        log.warning("agent_not_stopped agent=%s: its method respond did not stop within %g s", name, SECONDS_TO_CLOSE)
         _left_behind.add(task)
         task.add_done_callback(_forgotten)
     elif not task.cancelled():
-        # Retrieved, so that the loop does not report it as never retrieved.
+        # Retrieved, so that the loop does not report it.
         task.exception()
 
 
@@ -258,7 +258,7 @@ def _forgotten(task: asyncio.Task[None]) -> None:
 
 
 class _Taken:
-    """Turns what an agent says into a provider's events."""
+    """Converts the values that an agent yields to provider events."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -290,7 +290,7 @@ class _Taken:
             case Finish():
                 self._finish = said
                 return None
-        raise ProviderError("broken_stream", f"{self._name}.respond yielded a {type(said).__name__}, which says nothing")
+        raise ProviderError("broken_stream", f"{self._name}.respond yielded a {type(said).__name__}, which is not supported")
 
     def _value(self, data: Any) -> Any:
         self._json(data)
@@ -300,26 +300,26 @@ class _Taken:
         try:
             return exact_json.dumps(data)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ProviderError("broken_stream", f"{self._name}.respond yielded what has no JSON form") from error
+            raise ProviderError("broken_stream", f"{self._name}.respond yielded a value without a JSON form") from error
 
 
 _END = object()
 
 
 async def _in_threads(said: Iterator[Said], pool: Pool, fair_key: Hashable) -> AsyncGenerator[Said]:
-    """A plain generator, each of its steps in a thread."""
+    """Run each step of a plain generator in a thread."""
     pulled = _Pulled(said)
     try:
         while (each := await pool.run(fair_key, pulled.next)) is not _END:
             yield each
     except (GeneratorExit, asyncio.CancelledError):
-        if pulled.cancel_without_waiting():
+        if pulled.abandon():
             await pool.run(fair_key, pulled.close)
         raise
 
 
 class _Pulled:
-    """A plain generator that may be given up while a thread is in the middle of it: that thread then closes it."""
+    """A plain generator that may be abandoned while a thread runs a step of it; that thread then closes it."""
 
     def __init__(self, said: Iterator[Said]) -> None:
         self._said = said
@@ -333,21 +333,21 @@ class _Pulled:
             self._at_work = True
         try:
             return next(self._said, _END)
-        # What would end more than the agent ends the agent.
+        # SystemExit and KeyboardInterrupt end the agent only.
         except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-            raise RuntimeError("the agent raised what ends a program") from error
+            raise RuntimeError("the agent raised SystemExit or KeyboardInterrupt") from error
         finally:
             if self._leave():
                 self.close()
 
     def _leave(self) -> bool:
-        """The thread has done its step; whether the generator was given up meanwhile."""
+        """End a thread's step; returns whether the generator was abandoned meanwhile."""
         with self._lock:
             self._at_work = False
             return self._abandoned
 
-    def cancel_without_waiting(self) -> bool:
-        """Give it up; whether nobody is in the middle of it, so that whoever gives it up has to close it."""
+    def abandon(self) -> bool:
+        """Abandon the generator; returns True if no thread runs a step, so that the caller has to close it."""
         with self._lock:
             self._abandoned = True
             return not self._at_work

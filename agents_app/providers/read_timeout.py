@@ -1,4 +1,4 @@
-"""A time limit that moves with each read: one timer a stream, because one a read costs a quarter of what a delta costs."""
+"""A read timeout with one timer per stream: a timer for each read would cost a quarter of a delta's CPU time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import aiohttp
 
 
 class ReadTimeout:
-    """Ends a read of ``content`` with TimeoutError when what it waits for has not come by the deadline.
+    """Ends a read of ``content`` with TimeoutError at the deadline.
 
-    The timer is left where it is while deadlines move on, and looks when it rings. Between ``came`` and the next
-    ``expect`` nothing is waited for: the time that whoever takes the output needs is not the server's.
+    The timer stays while the deadline moves, and checks the deadline when it fires. Between ``stop`` and the next
+    ``start`` there is no deadline: the time that the consumer needs does not count.
     """
 
     def __init__(self, content: aiohttp.StreamReader) -> None:

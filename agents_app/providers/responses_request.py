@@ -1,7 +1,6 @@
-"""A model request in the words of OpenAI's Responses. Pure.
+"""Builds the body of a request to OpenAI's Responses. Pure.
 
-Nothing depends on what the vendor keeps: it is told to store nothing, and to give its reasoning encrypted, which
-goes back with the message that it belongs to.
+The vendor is asked to store nothing and to return its reasoning encrypted; the reasoning is sent back with its message.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from agents_app.providers.layout import Piece
 from agents_app.runtime.interface import ModelRequest
 from agents_app.runtime.messages import Block, ToolSchema
 
-# These do not reason, and refuse a request that asks for reasoning.
+# Models that do not reason, and refuse a request for reasoning.
 _WITHOUT_REASONING = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4|gpt-5-chat)")
 _ENCRYPTED = "reasoning.encrypted_content"
 
@@ -122,6 +121,6 @@ def _tool(schema: ToolSchema) -> dict[str, Any]:
         "name": schema.name,
         "description": schema.description,
         "parameters": schemas.of_object(schema.parameters),
-        # Schemas are the tools' own; the strict subset would refuse most of them.
+        # Schemas are the tools' own, and most are not valid in the strict subset.
         "strict": False,
     }

@@ -1,7 +1,7 @@
-"""What OpenAI's Responses stream, as provider events. Pure.
+"""Converts the stream of OpenAI's Responses to provider events. Pure.
 
-Items of tools that run at the vendor are shown to nobody. Whatever a server did not stream but tells at an item's or
-the response's end is said then.
+Items of tools that run at the vendor are not shown. Text that a server does not stream, but sends at the end of an item
+or of the response, is added then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agents_app.providers.layout import Layout
 from agents_app.providers.server_errors import ServerError, classified
 from agents_app.runtime.interface import Finish, FinishReason, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 
-# What the vendor's own tools did goes back with the reasoning that asked for it.
+# Items of the vendor's own tools, which are sent back with the reasoning that called them.
 _GO_BACK = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools")
 
 
@@ -24,7 +24,7 @@ class _Item:
     kind: str
     call: int = 0
     length: int = 0
-    """Characters of text, or of arguments, that were said."""
+    """Characters of text or of arguments so far."""
     done: Mapping[str, Any] | None = None
     said_thought: bool = False
 
@@ -38,7 +38,7 @@ class ResponsesStream(AnswerReader):
         self._calls = 0
         self._refused = False
         self._incomplete: str | None = None
-        # Thoughts come in paragraphs of their own.
+        # Each thought is a paragraph.
         self._paragraph = self._new_paragraph = False
 
     def _take(self, document: dict[str, Any], out: list[ProviderEvent]) -> None:
@@ -103,7 +103,7 @@ class ResponsesStream(AnswerReader):
         return index if isinstance(index, int) else document.get("item_id") or fields(document.get("item")).get("id")
 
     def _item(self, document: Mapping[str, Any], kind: str) -> _Item:
-        """The item of an event; of the event's kind if it was never announced."""
+        """The item of an event; a new one of the event's kind if the server has not announced it."""
         key = self._key(document)
         found = self._items.get(key)
         return self._open(key, kind) if found is None else found
@@ -177,7 +177,7 @@ class ResponsesStream(AnswerReader):
         return "tool_calls" if self._calls else "stop"
 
     def _layout(self) -> Layout:
-        """Ids go back only with all of the reasoning that they belong to."""
+        """The layout; ids are sent back only with all of their reasoning."""
         layout = Layout()
         thoughts = [item.done for item in self._items.values() if item.kind == "reasoning"]
         if not all(thought is not None and thought.get("encrypted_content") for thought in thoughts):

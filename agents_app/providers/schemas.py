@@ -1,7 +1,7 @@
-"""A tool's parameters as every vendor takes them. Pure.
+"""Converts a tool's JSON Schema to a form that every vendor accepts. Pure.
 
-JSON Schema allows more at the top than vendors do: they want an object there, without alternatives, and one tool
-that offends makes them refuse the whole request. What is lost here only the model misses: tools check what they get.
+Vendors require an object at the top, without alternatives, and refuse a whole request for one invalid tool. The
+conversion loses detail for the model only: tools check their arguments themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEEPEST = 40
 
 
 def of_object(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """An object at the top, with the properties of all that it may be; arrays that say what is in them."""
+    """The schema with an object at the top that has the properties of all alternatives, and with items for all arrays."""
     top = _flat(parameters, parameters, 0)
     top["type"] = "object"
     top.setdefault("properties", {})
@@ -27,7 +27,7 @@ def of_object(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """``schema`` with what its branches and references add, and without them."""
+    """``schema`` with its branches and references merged into it."""
     if not any(name in schema for name in _REFUSED):
         return dict(schema)
     if depth > _DEEPEST:
@@ -52,7 +52,7 @@ def _flat(schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int) -> di
 
 
 def _pointed(reference: Any, whole: Mapping[str, Any]) -> Any:
-    """What a reference within the schema points at; nothing for any other."""
+    """The target of a reference within the schema; empty for any other reference."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     found: Any = whole
@@ -62,7 +62,7 @@ def _pointed(reference: Any, whole: Mapping[str, Any]) -> Any:
 
 
 def _mended(schema: Any, depth: int) -> Any:
-    """Arrays without a word on their items get one that allows all; everything else stays."""
+    """``schema`` with items that allow everything for arrays without any."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return schema
     out = dict(schema)

@@ -1,7 +1,7 @@
-"""What a model server says is wrong, sorted. Pure.
+"""Classifies the errors of model servers. Pure.
 
-Vendors agree on little here: the kind of an error stands in its HTTP status, its ``code``, its ``type``, its
-``status``, or in words alone. Of all that only short tokens are kept; words may quote what a user wrote.
+Vendors report the kind of an error in the HTTP status, in ``code``, ``type`` or ``status``, or only in the message. Only
+short tokens are kept, because a message may quote a user.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TOKEN = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 class ServerError(Exception):
-    """The server put an error into its answer. ``code`` is fit for a log; its message is not.
+    """An error that the server sent. ``code`` can be logged; the message cannot.
 
-    ``wait``: the seconds after which it wants to be asked again, where it says so in the error itself.
+    ``wait``: the seconds until a retry, if the error itself contains them.
     """
 
     def __init__(self, fault: ProviderFault, code: str, *, passing: bool, wait: float | None = None) -> None:
@@ -44,11 +44,11 @@ class ServerError(Exception):
 
 
 class MalformedStream(Exception):
-    """The stream holds what is not an event of its format."""
+    """The stream has data that is not an event of its format."""
 
 
 def classified(error: Any, status: int | None = None) -> ServerError:
-    """An error as the server wrote it, sorted; ``status`` is the answer's, if it was not 200."""
+    """The classified error of a server; ``status``: the response's status, if it was not 200."""
     fields: Mapping[str, Any] = error if isinstance(error, dict) else {}
     code = " ".join(token(fields.get(name)) for name in ("code", "type", "status") if token(fields.get(name)))
     text = fields.get("message") or fields.get("detail") or (error if isinstance(error, str) else "")
@@ -58,18 +58,18 @@ def classified(error: Any, status: int | None = None) -> ServerError:
         return ServerError("declined", code, passing=False)
     if number in (401, 403) or (number == 400 and _KEY_WORDS.search(words)):
         return ServerError("configuration", code, passing=False)
-    # A rate is counted in tokens too.
+    # Rate limits mention tokens too.
     if number != 429 and "rate" not in code and _CONTEXT_WORDS.search(words):
         return ServerError("context_too_long", code, passing=False)
     passing = number in (408, 429) or number >= 500 or (number == 0 and bool(_PASSING_WORDS.search(code)))
-    # No money left comes as 429 too, and does not pass by waiting.
+    # An empty account is reported as 429 too, and retries do not help.
     passing = passing and "insufficient_quota" not in code
     unavailable = passing or number == 429 or number == 0
     return ServerError("unavailable" if unavailable else "refused_request", code, passing=passing)
 
 
 def token(value: Any) -> str:
-    """A code or type if it looks like one: free text may quote what a user wrote."""
+    """``value`` if it looks like a code or type; empty for free text, which may quote a user."""
     text = str(value) if isinstance(value, str | int) else ""
     return text if _TOKEN.fullmatch(text) else ""
 

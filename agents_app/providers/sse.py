@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes as they arrive. Pure."""
+"""Incremental parser of server-sent events. Pure."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 
 class EventTooLong(Exception):
-    """An event grew beyond any sense."""
+    """An event exceeds the size limit."""
 
 
 class EventSplitter:
-    """Fed with chunks cut anywhere, gives the data of each complete event, as the list of its data lines.
+    """Takes chunks cut anywhere and returns the complete events, each as the list of its data lines.
 
-    Names, ids, comments and retry times are dropped: nobody here reads them.
+    Names, ids, comments and retry times are ignored.
     """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._lines: list[bytes] = []
         self._size = 0
-        self._begun = False
+        self._started = False
 
     def feed(self, chunk: bytes) -> list[list[bytes]]:
-        if not self._begun and chunk:
-            self._begun = True
+        if not self._started and chunk:
+            self._started = True
             chunk = chunk.removeprefix(b"\xef\xbb\xbf")
         if b"\n" not in chunk:
-            # Kept apart until the line ends: joining at each chunk would be quadratic.
+            # Not joined until the line ends: joining at each chunk would be quadratic.
             self._pieces.append(chunk)
             self._grow(len(chunk))
             return []
@@ -44,7 +44,7 @@ class EventSplitter:
         return events
 
     def finish(self) -> list[list[bytes]]:
-        """What the end of the stream left without its empty line: some servers never send the last one."""
+        """The last event, if its empty line is missing: some servers omit it."""
         events: list[list[bytes]] = []
         for line in (b"".join(self._pieces), b""):
             self._line(line, events)
@@ -60,7 +60,7 @@ class EventSplitter:
             events.append(self._lines)
             self._lines = []
         elif line.startswith(b"error: {"):
-            # No field of the format: how one server says that it failed.
+            # Not a field of the format: one server reports its errors so.
             self._lines.append(b'{"error":' + line[7:] + b"}")
 
     def _grow(self, size: int) -> None:

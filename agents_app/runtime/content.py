@@ -1,4 +1,4 @@
-"""A model's message as the content of a history's line. Pure."""
+"""Converts a model's message to the content of a history message. Pure."""
 
 from __future__ import annotations
 

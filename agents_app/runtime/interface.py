@@ -39,7 +39,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """What the provider wants back unread with this message (a signature, a reasoning item)."""
+    """Data that the provider wants back unchanged with this message (a signature, a reasoning item)."""
 
     part: str
     data: Any
@@ -47,7 +47,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call, as far as the provider told."""
+    """Tokens of one model call, as far as the provider reported them."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -64,7 +64,7 @@ ProviderEvent = TextDelta | ThinkingDelta | ToolCallDelta | Opaque | Usage | Fin
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds, steps and bytes; all of them an agent may set."""
+    """Limits in seconds, steps and bytes; an agent can set each of them."""
 
     connect: float = 10.0
     first_output: float = 120.0
@@ -78,10 +78,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call, complete: nothing else is read from anywhere while it runs.
+    """One model call, complete: a provider reads nothing else.
 
-    ``full_model`` has the provider's name in front; a message's opaque parts go back to the model of that name
-    alone (opaque.py), to none if it is empty. ``fair_key`` says in whose share of threads a long request is built.
+    ``full_model`` has the provider's name in front; a message's opaque parts are sent only to the model of that name
+    (opaque.py), to none if it is empty. ``fair_key``: the owner whose share of threads builds a long request.
     """
 
     model: str
@@ -100,11 +100,11 @@ class ModelRequest:
 class Provider(Protocol):
     """A client for one vendor's wire format.
 
-    Duties: yield what arrived together as one list, without waiting for more; close the connection
+    Duties: yield events that arrived together as one list, without waiting for more; close the connection
     when the iterator is closed or the task is cancelled, before ``aclose`` returns; retry only before
     the first output (429, 5xx, connection errors; honouring Retry-After); raise ``ProviderError``
-    (errors.py) and nothing else for whatever the vendor did wrong. U+0000 and lone surrogates are
-    replaced by U+FFFD by the loop, not here.
+    (errors.py) and nothing else for any failure of the vendor. The loop, not the provider, replaces U+0000
+    and lone surrogates by U+FFFD.
     """
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]: ...
@@ -115,14 +115,14 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FormAnswer:
-    """What became of a form: accepted with values by question, declined, or closed without an answer."""
+    """The outcome of a form: accepted with values by question, declined, or closed without an answer."""
 
     response: Literal["accept", "decline", "cancel"]
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
 Ask = Callable[[Mapping[str, Any]], Awaitable[FormAnswer]]
-"""Puts a form (message, questions) to whoever attends the session, and waits. Nobody does: it is declined."""
+"""Shows a form (message, questions) to the session's clients and waits; declined if no client is connected."""
 
 
 class ToolSet(Protocol):
@@ -138,7 +138,7 @@ class ToolSet(Protocol):
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
         """The tool's output; raises ``ToolFailed`` (errors.py) with a text fit for model and client.
 
-        ``ask``: how a tool in the middle of its work may ask the user something.
+        ``ask``: asks the user while the tool runs.
         """
         ...
 
@@ -165,15 +165,15 @@ class Call:
     asks: bool = False
     part_id: str = ""
     why: str = ""
-    """Why it needs nobody's word: "not-needed", "setting"; empty: it asks, or has been decided on."""
+    """Why it needs no permission: "not-needed", "setting"; empty: it asks for one, or a client has decided."""
     title: str = ""
     client: str | None = None
-    """Which client of the session brought the tool, if one did."""
+    """The client of the session that declared the tool, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepMessage:
-    """A model message that is complete (or as complete as it will ever be)."""
+    """A model's message that is finished or was cut off."""
 
     step: int
     text: str
@@ -184,9 +184,9 @@ class StepMessage:
     provider_data: str | None
     usage: Usage
     broken: bool = False
-    """True: the stream ended before the message did; there are no calls."""
+    """Whether the stream ended before the message; there are no calls then."""
     given_up: Mapping[str, str] = field(default_factory=dict)
-    """The calls among the parts that are none: they were begun, and the message came to nothing. Names by id."""
+    """Calls among the parts that will not run, because the message was cut off: tool name by call id."""
 
 
 EndReason = Literal["end_turn", "max_tokens", "refusal", "error"]
@@ -194,7 +194,7 @@ EndReason = Literal["end_turn", "max_tokens", "refusal", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What of a run's plan its clients have changed."""
+    """The parts of a plan that clients changed between two steps."""
 
     tool_schemas: Sequence[ToolSchema]
     client_tools: Mapping[str, str | None]
@@ -202,7 +202,7 @@ class Change:
 
 
 class Host(Protocol):
-    """Where a run's progress goes. Each method that says *commit point* returns once it is durable.
+    """Stores a run's progress and asks its clients. A method marked *commit point* returns when the data is durable.
 
     Every method may raise ``RunLost`` (errors.py): the turn is no longer this run's (cancelled, taken
     over). The loop then stops at once and writes nothing more.
@@ -211,7 +211,7 @@ class Host(Protocol):
     async def step_started(self, step: int) -> None: ...
 
     async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
-        """``late``: thinking that came after text; it is in no history message, only in the parts."""
+        """``late``: thinking that came after text; it is stored in the turn's parts, in no history message."""
         ...
 
     async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None: ...
@@ -221,13 +221,13 @@ class Host(Protocol):
     async def call_arguments(self, step: int, call_id: str, text: str) -> None: ...
 
     async def free_call_id(self, wanted: str | None) -> str:
-        """``wanted`` if this session never had it, else a new one."""
+        """``wanted`` if no call of this session has that id, else a new one."""
         ...
 
     async def message_done(self, message: StepMessage, end: EndReason | None = None, error: str = "") -> None:
-        """Commit point: the model's message with its calls and usage. ``end``: the turn is over with it.
+        """Commit point: the model's message with its calls and usage. ``end``: the turn ends with it.
 
-        ``error`` is a short public code, never a provider's words.
+        ``error`` is a short public code, never text of a provider.
         """
         ...
 
@@ -236,31 +236,31 @@ class Host(Protocol):
         ...
 
     async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
-        """Commit point: a result. The host may hold it back until a client has seen it; the call is not final then."""
+        """Commit point: a result. If a client has to confirm it first, the call is not final yet."""
         ...
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
-        """Put a form of a running tool to the session's clients and wait for it. Nobody is there: it is declined."""
+        """Show a running tool's form to the session's clients and wait; declined if no client is connected."""
         ...
 
     async def look(self) -> list[Call]:
-        """The calls of the open step as clients have left them by now."""
+        """The calls of the open step with the decisions and results of clients so far."""
         ...
 
     async def next_step(self) -> Change | None:
-        """Between two steps: take in what clients have sent meanwhile. What of the plan is different now; None: nothing."""
+        """Between two steps: take in messages and changes of clients. Returns the changed parts of the plan, if any."""
         ...
 
     async def model_messages(self) -> Sequence[Message]:
-        """What the model gets next, compacted."""
+        """The messages of the next model call, compacted."""
         ...
 
-    async def told(self) -> None:
-        """Returns when a client has answered something since the last ``look``."""
+    async def answered(self) -> None:
+        """Return when a client has answered something since the last ``look``."""
         ...
 
     async def wait(self) -> bool:
-        """Leave the turn to its clients. False: something was answered meanwhile, look again."""
+        """Store that the turn waits for clients. False: one has answered meanwhile, ``look`` again."""
         ...
 
     async def end(self, reason: EndReason, error: str = "") -> None:

@@ -1,7 +1,7 @@
-"""Work on long conversations, done outside the event loop that all runs of a process share.
+"""Thread pool for work on long conversations, which would block the event loop that all runs of a process share.
 
-Compacting, converting or encoding 10 MB of messages takes some 100 ms of pure Python; in the loop, every other run would wait
-for it. Threads share the interpreter's lock with the loop, so few of them work at once: ``THREADS``, one for each owner.
+Compacting, converting or encoding 10 MB of messages takes some 100 ms of pure Python. Threads share the interpreter's lock
+with the loop, so only ``THREADS`` of them work at the same time, one for each owner.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 THREADS = 2
 LONG = 512 * 1024
-"""Bytes, about: work on less takes a few milliseconds and stays in the loop, because a change of threads costs time too."""
+"""Approximate bytes. Work on less takes a few milliseconds and stays in the loop, because a thread switch costs time too."""
 _PER_MESSAGE, _PER_VALUE = 1024, 16
-"""A message takes as long as this many bytes of text, whatever is in it; so does a value in one."""
+"""Overhead of each message and of each value in one, as bytes of text that take the same time."""
 
 _lock = threading.Lock()
 _pool: FairPool | None = None
 
 
 async def call(owner: Hashable, work: Callable[[], T], *values: object) -> T:
-    """``work()``; in one of the owner's share of threads if ``values``, which it works on, are long.
+    """Call ``work``; in a thread of the owner's share if its inputs ``values`` are long.
 
-    A caller that is cancelled goes on at once. The work is then finished for nobody, so it must not change anything.
+    A cancelled caller continues at once while the thread finishes, so ``work`` must not change anything.
     """
     if not is_long(*values):
         return work()
@@ -36,13 +36,13 @@ async def call(owner: Hashable, work: Callable[[], T], *values: object) -> T:
 
 
 def is_long(*values: object) -> bool:
-    """Whether these (texts, messages, JSON values, rows) are long. Looks at no more of them than it needs to."""
+    """Whether these texts, messages, JSON values or rows are long. Stops counting at the limit."""
     left = LONG
     rest = list(values)
     while rest:
         value = rest.pop()
         left -= _PER_VALUE
-        # In the order of how often they come: each model call pays for this.
+        # The most frequent types first: each model call runs this.
         if isinstance(value, str):
             left -= len(value)
         elif isinstance(value, dict):

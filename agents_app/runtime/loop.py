@@ -1,8 +1,8 @@
 """The agent loop: model call, tool calls, results, next model call, until the agent is done.
 
-It drives one run of a turn. Everything that happened goes to the host, which stores it; when a client
-has to be asked, the turn is left and a later run goes on from what the host has stored. The loop holds
-no state that the host could not give back.
+It drives one run of a turn and reports each event to the host, which stores it. When a client has to be
+asked, the run ends and a later run continues from the stored state. The loop keeps no state of its own
+between runs.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ NO_ROOM = FAILED + "its result is larger than the room that is left in this turn
 TURN_TOO_LARGE = "turn_too_large"
 INTERRUPTED = FAILED + "interrupted, it may have run"
 BAD_ARGUMENTS = FAILED + "the arguments are not a JSON object"
-"""Also for an object beyond the limits on members and levels."""
+"""Also used for an object above the limits on members and nesting."""
 _ENDS: Mapping[ProviderFault, EndReason] = {"context_too_long": "max_tokens", "declined": "refusal"}
-"""Faults of a provider that are no error of a turn's."""
+"""Failures of a provider that end the turn without ``error``."""
 _MOST_LEVELS, _MOST_MEMBERS = 100, 20_000
 """Limits of a call's arguments: they are parsed in the event loop that all runs share."""
 _MOST_TOKENS = 10**12
@@ -96,7 +96,7 @@ def changed(plan: Plan, change: Change) -> Plan:
 
 
 async def run(plan: Plan, host: Host, steps_done: int) -> None:
-    """Go on with a turn from its last commit point until it ends or waits."""
+    """Continue a turn from its last commit point until it ends or waits."""
     step = steps_done
     calls: Sequence[Call] = await host.look()
     while True:
@@ -126,9 +126,9 @@ async def run(plan: Plan, host: Host, steps_done: int) -> None:
 
 
 async def _settle(plan: Plan, host: Host, calls: Sequence[Call]) -> bool:
-    """Run what may run; True once every call is final, False when the turn was left to its clients.
+    """Run the granted calls, concurrently; one that a client grants meanwhile starts at once.
 
-    Calls run side by side, and one that a client grants meanwhile starts at once.
+    True: every call is final. False: the turn waits for clients.
     """
     running: dict[str, asyncio.Task[None]] = {}
     try:
@@ -162,11 +162,11 @@ def _open(calls: Sequence[Call]) -> list[Call]:
 
 
 async def _stop_all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tools that nobody waits for any more; what they still have to say is of no interest."""
+    """Cancel tools whose results are not needed any more, and drop their exceptions."""
     for task in tasks:
         task.cancel()
     if tasks:
-        # Not by awaiting each: a cancellation of this run that comes now must not be taken for theirs.
+        # Not by awaiting each task: a cancellation of this run would look like the cancellation of the task.
         await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
@@ -175,22 +175,22 @@ async def _stop_all(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 async def _first_of(tasks: Sequence[asyncio.Task[None]], host: Host) -> None:
     """Wait until a task is done or a client has answered something."""
-    told = asyncio.create_task(host.told())
+    answered = asyncio.create_task(host.answered())
     try:
-        await asyncio.wait([*tasks, told], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, answered], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        # Not awaited: a cancellation of this run that comes at that moment would be taken for its own.
-        told.cancel()
+        # Not awaited: a cancellation of this run would look like the cancellation of this task.
+        answered.cancel()
 
 
 def _job(plan: Plan, host: Host, call: Call) -> Any:
-    """What is to be done about a call now, if anything."""
+    """The next action for a call, if there is one."""
     if call.state == "pending" and call.runner == "nobody":
         return _refuse(plan, host, call)
     if call.state == "granted":
         return _run_tool(plan, host, call)
     if call.state == "running":
-        # Found running by a run that did not start it: whoever did is dead.
+        # The run that started it has died.
         return _run_tool(plan, host, call) if plan.tools.idempotent(call.name) else _interrupted(host, call)
     return None
 
@@ -212,7 +212,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
         await host.call_finished(call, f"Tool not found: {call.name}", failed=True)
         return
     if _arguments(call.arguments) is None:
-        # A client has edited them.
+        # A client has edited the arguments.
         await host.call_finished(call, BAD_ARGUMENTS, failed=True)
         return
     await host.call_running(call)
@@ -232,7 +232,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
-    """The argument text as an object; None if it is none, or too large a one. No text at all is an empty object."""
+    """The arguments as an object; None if the text is not an object or exceeds the limits. Blank text is an empty object."""
     if not text.strip():
         return {}
     if exact_json.excess(text, members=_MOST_MEMBERS, levels=_MOST_LEVELS) is not None:
@@ -245,14 +245,14 @@ def _arguments(text: str) -> dict[str, Any] | None:
 
 
 def _as_written(text: str, arguments: dict[str, Any] | None) -> str:
-    """The model's own text, if it says what is run; else what is run."""
+    """The model's own text if it equals the arguments that run, else these arguments as JSON."""
     if not arguments:
         return text if arguments is not None and text.strip() and storable(text) == text else "{}"
     return text if storable(text) == text and exact_json.loads(text) == arguments else exact_json.dumps(arguments)
 
 
 def _counted(usage: Usage) -> Usage:
-    """Whatever a provider counts, the sums of a turn stay storable."""
+    """``usage`` with each count clamped, so that the sums of a turn can be stored."""
     return Usage(
         *(min(max(count, 0), _MOST_TOKENS) for count in (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens))
     )
@@ -273,7 +273,7 @@ class _OpenCall:
 
 
 class _Step:
-    """One model call and what it said."""
+    """One model call and its message."""
 
     def __init__(self, plan: Plan, host: Host, step: int) -> None:
         self._plan, self._host, self._step = plan, host, step
@@ -288,7 +288,7 @@ class _Step:
         self._menders: dict[str, Mender] = {"text": Mender(), "thinking": Mender()}
 
     async def call_model(self, messages: Sequence[Message]) -> Sequence[Call] | None:
-        """Call the model once. The calls of its message, or None when the turn is over."""
+        """Call the model once; returns the calls of its message, or None if the turn has ended."""
         plan, host = self._plan, self._host
         await host.step_started(self._step)
         request = ModelRequest(
@@ -373,8 +373,8 @@ class _Step:
     async def _say(self, kind: Literal["text", "thinking"], text: str) -> None:
         if not text:
             return
-        # A history message has its thinking first; what is thought after the first word of text
-        # stands in the turn's parts alone.
+        # A history message has its thinking first; thinking that comes after text is stored
+        # in the turn's parts only.
         late = kind == "thinking" and bool(self._text)
         opens = not self._parts or self._parts[-1][1] != kind
         if opens:
@@ -419,7 +419,7 @@ class _Step:
         runner: Literal["server", "client", "nobody"] = "nobody"
         if arguments is not None:
             if each.name in plan.forms:
-                # The user answers it: to the loop it is a tool of a client's.
+                # The user answers it, so the loop treats it as a client's tool.
                 runner = "client" if plan.forms[each.name](arguments) is None else "nobody"
             elif plan.tools.has(each.name):
                 runner = "server"

@@ -1,7 +1,7 @@
-"""What a model is given: the messages of a conversation, whichever protocol they came through.
+"""Messages of a conversation and declarations of tools, as values that both protocols and all providers share.
 
-Pure values. ``content`` keeps the shape it was written in (a string stays a string, blocks stay
-blocks), because histories show it again exactly; providers translate it to their own wire form.
+``content`` keeps the shape it was sent in (a string stays a string, blocks stay blocks), because
+histories return it exactly; providers translate it to their wire format.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ Content = str | Sequence[Block]
 class Message:
     """One line of a conversation.
 
-    ``provider_data`` is what a provider wants back unread (JSON text), with the model that wrote it
-    in front, so that another model never gets it. ``step`` tells the model calls of one turn apart;
-    ``turn`` names the turn (None: the seed). ``position`` is the line's place in its session. ``summary``: it
-    stands for what was said up to that place.
+    ``provider_data``: data that the provider wants back unchanged (JSON text), with the model that wrote it, so
+    that no other model gets it. ``step``: the number of the model call in its turn. ``turn``: None for seed messages.
+    ``position``: the message's position in its session. ``summary``: a summary of all messages up to that position.
     """
 
     role: Role

@@ -14,7 +14,7 @@ PART_BYTES = 512
 
 
 class SizeLimitReached(Exception):
-    """A model's message has reached a limit: its own (``bound`` "message") or its turn's."""
+    """A model's message has reached its own limit (``bound`` "message") or that of its turn ("turn")."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound

@@ -1,4 +1,4 @@
-"""Text that any store can hold: what a model or a tool wrote, less U+0000 and lone surrogates (A96)."""
+"""Removes U+0000 and lone surrogates from text of models and tools, so that any database can store it (A96)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def storable(text: str) -> str:
 
 
 def storable_value(value: Any) -> Any:
-    """The same for every string of a JSON value, keys included."""
+    """``storable`` applied to every string of a JSON value, keys included."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, list):
@@ -30,7 +30,7 @@ def storable_value(value: Any) -> Any:
 
 
 class Mender:
-    """Cleans a stream of texts in which a surrogate pair may be cut in two."""
+    """``storable`` for a stream of texts that may cut a surrogate pair in two."""
 
     def __init__(self) -> None:
         self._held = ""

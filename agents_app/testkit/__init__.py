@@ -1,1 +1,1 @@
-"""Agents run without a server: what ``agents_app.testing`` is made of."""
+"""Implementation of ``agents_app.testing``: runs agents without a server."""

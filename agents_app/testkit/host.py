@@ -1,4 +1,4 @@
-"""A conversation in memory: the loop's host where there is no server. It does for one turn what a database would."""
+"""In-memory host of the agent loop: keeps one turn of a conversation without a database."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Decision = Literal["granted", "denied", "done"]
 
 
 class MemoryHost:
-    """interface.Host. Records each word of the loop in ``said`` and keeps messages and the calls' states.
+    """interface.Host in memory. Records each call of the loop in ``said``, and keeps messages and the calls' states.
 
-    ``turn`` numbers the turn among those of its conversation, ``fits`` brings a conversation under the model's
-    limit. A subclass says what its clients do (``attend``, ``ask``).
+    ``turn``: the turn's number in its conversation. ``fits``: shortens a conversation to the model's limit. A subclass
+    implements the clients (``attend``, ``ask``).
     """
 
     def __init__(
@@ -37,27 +37,27 @@ class MemoryHost:
         self.ended: tuple[EndReason, str] | None = None
         self._turn, self._fits = turn, fits
         self._step = 0
-        self._told = asyncio.Event()
+        self._answered = asyncio.Event()
         self._heard: dict[str, asyncio.Event] = {}
         self._taken = {call["toolCallId"] for message in self.history for call in _calls_in(message)}
 
-    # --- what a test looks at ---
+    # --- for tests ---
 
     @property
     def names(self) -> list[str]:
-        """What the loop did, in order, less its mere looking."""
-        return [each[0] for each in self.said if each[0] not in ("look", "told")]
+        """The methods that the loop called, in order, without ``look`` and ``answered``."""
+        return [each[0] for each in self.said if each[0] not in ("look", "answered")]
 
     async def heard(self, name: str) -> None:
-        """Wait until the loop has said this."""
+        """Wait until the loop has called the method."""
         await self._heard.setdefault(name, asyncio.Event()).wait()
 
     def note(self, name: str, *facts: Any) -> None:
-        """The loop has said something. A subclass may raise ``RunLost`` here."""
+        """Record a call of the loop. A subclass may raise ``RunLost`` here."""
         self.said.append((name, *facts))
         self._heard.setdefault(name, asyncio.Event()).set()
 
-    # --- what clients do ---
+    # --- clients ---
 
     def decide(self, call_id: str, state: Decision, content: Content = "") -> None:
         """A client grants a call, denies it, or gives its result."""
@@ -66,22 +66,22 @@ class MemoryHost:
             self.results.setdefault(call_id, content)
             self._remember("tool", content, call_id)
         call.state = state
-        self._told.set()
+        self._answered.set()
 
     async def attend(self) -> bool:
-        """Called when the turn is about to wait: what clients do about open calls. Whether they did anything."""
+        """Answer open calls for the clients when the turn is about to wait; returns whether any was answered."""
         return False
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:  # noqa: ARG002 - for a subclass
         return FormAnswer("decline")
 
-    # --- the host's side of the loop ---
+    # --- interface.Host ---
 
     def _remember(
-        self, role: Literal["assistant", "tool"], said: Content, call_id: str | None = None, data: str | None = None
+        self, role: Literal["assistant", "tool"], text: Content, call_id: str | None = None, data: str | None = None
     ) -> None:
         position = self.history[-1].position + 1 if self.history else 1
-        self.history.append(Message(role, said, call_id, data, self._turn, self._step, position))
+        self.history.append(Message(role, text, call_id, data, self._turn, self._step, position))
 
     async def step_started(self, step: int) -> None:
         self._step = step
@@ -133,7 +133,7 @@ class MemoryHost:
 
     async def look(self) -> list[Call]:
         self.note("look")
-        self._told.clear()
+        self._answered.clear()
         return [replace(call) for call in self.calls.values() if call.state not in ("done", "denied")]
 
     async def next_step(self) -> Change | None:
@@ -142,8 +142,8 @@ class MemoryHost:
     async def model_messages(self) -> Sequence[Message]:
         return self._fits(self.history)
 
-    async def told(self) -> None:
-        await self._told.wait()
+    async def answered(self) -> None:
+        await self._answered.wait()
 
     async def wait(self) -> bool:
         if await self.attend():
@@ -159,7 +159,7 @@ class MemoryHost:
 def fitting(
     instructions: str, schemas: Sequence[ToolSchema], limit: int | None, turn: int
 ) -> Callable[[Sequence[Message]], Sequence[Message]]:
-    """How a conversation is brought under ``limit`` tokens: by dropping, as the server does without a summary."""
+    """A function that shortens a conversation to ``limit`` tokens by dropping turns, as the server does without a summary."""
 
     def fits(messages: Sequence[Message]) -> Sequence[Message]:
         return compaction.compact(compaction.for_model(messages), instructions, schemas, limit, turn).messages

@@ -1,4 +1,4 @@
-"""A model's answers in a file: taken down once from the real model, said again in every test after."""
+"""Records the answers of a real model in a file and replays them in later tests."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from agents_app.runtime.messages import text_of
 FORMAT = 1
 MASK = "***"
 _SHORTEST_SECRET = 4
-"""Shorter ones would blank out ordinary words."""
+"""Masking shorter secrets would mask ordinary words."""
 
 
 class RecordingMismatch(AssertionError):
-    """The agent asks something else than it did when the recording was made."""
+    """The agent's request differs from the recorded one."""
 
 
 class Recording:
-    """A file with a model's answers, to be given as ``model=``.
+    """A file with a model's answers, to be passed as ``model=``.
 
-    With ``record=True`` the agent's own model is asked and the file written anew; without, the file's answers are said
-    again and no model is needed. The file holds what the model said, the user's messages and the names of the tools;
-    never an API key, a header or a secret option's value, which are masked wherever they occur.
+    With ``record=True`` the agent's own model is asked and the file is written anew; without, the file's answers are
+    replayed and no model is needed. The file has the model's answers, the user's messages and the names of the tools.
+    API keys, header values and values of secret options are masked wherever they occur.
     """
 
     def __init__(self, path: Path | str, *, record: bool = False) -> None:
@@ -64,16 +64,16 @@ class Recording:
         return steps
 
     def speaker(self, model: Provider, secrets: Collection[str]) -> Provider:
-        """Who answers in place of ``model``."""
+        """The provider to use instead of ``model``."""
         self._secrets |= {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         return _Recorder(self, model) if self.record else _Player(self)
 
     def add(self, step: dict[str, Any], request: ModelRequest) -> None:
-        """Take one more step down, and write the file: a test that fails later has its recording all the same."""
+        """Append a step and write the file, so that a test that fails later leaves a recording."""
         secrets = {*self._secrets, *([request.api_key] if request.api_key else []), *request.headers.values()}
         self._secrets = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         self._steps.append(step)
-        # A line for each step: what changes when it is recorded anew can be read.
+        # One line for each step, so that a diff of two recordings is readable.
         steps = ",\n".join(exact_json.dumps(_masked(each, self._secrets)) for each in self._steps)
         head = f'{{"format":{FORMAT},"model":{exact_json.dumps(request.full_model)},"steps":['
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _asked(request: ModelRequest) -> dict[str, Any]:
 
 def _masked(value: Any, secrets: Collection[str]) -> Any:
     if isinstance(value, str):
-        # The longest first: one secret may hold another.
+        # The longest first, because one secret may contain another.
         for secret in sorted(secrets, key=len, reverse=True):
             value = value.replace(secret, MASK)
         return value
@@ -148,7 +148,7 @@ class _Player:
 
 
 def _write(event: ProviderEvent, said: list[dict[str, Any]]) -> None:
-    """Deltas of one kind are joined: how a model's words were cut up is of no interest, and hard to read."""
+    """Append an event; deltas of one kind are joined, to keep the file readable."""
     match event:
         case TextDelta(text) | ThinkingDelta(text):
             kind = "text" if isinstance(event, TextDelta) else "thinking"
@@ -187,4 +187,4 @@ def _event(written: Mapping[str, Any]) -> ProviderEvent:
             return Finish(reason)
         case {"failed": fault}:
             raise ProviderError(fault, "as recorded")
-    raise ValueError(f"a recording says {dict(written)!r}, which means nothing")
+    raise ValueError(f"unknown entry in a recording: {dict(written)!r}")

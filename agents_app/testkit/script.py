@@ -1,4 +1,4 @@
-"""A model that says what a test wrote down."""
+"""A model that gives the answers of a test's script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agents_app.runtime.interface import (
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A whole tool call of a script; its place among the message's calls comes from the script."""
+    """A complete tool call of a script; its index among the message's calls comes from the script."""
 
     name: str
     arguments: str
@@ -42,17 +42,17 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, /, *, call
 
 
 def thinking(text: str) -> ThinkingDelta:
-    """The model thinks aloud."""
+    """Thinking of the model."""
     return ThinkingDelta(text)
 
 
 def usage(sent: int, received: int, cached: int = 0) -> Usage:
-    """What the provider counts for this step: tokens in, tokens out, those in that came from its cache."""
+    """The tokens that the provider counts for this step: input, output, and input read from its cache."""
     return Usage(sent, received, cached)
 
 
 def finish(reason: FinishReason) -> Finish:
-    """The model stops for another reason than being done: ``"max_tokens"`` or ``"refusal"``."""
+    """The model stops early: ``"max_tokens"`` or ``"refusal"``."""
     return Finish(reason)
 
 
@@ -62,7 +62,7 @@ def fail(fault: ProviderFault = "unavailable") -> ProviderError:
 
 
 def pause(seconds: float) -> float:
-    """The model takes its time."""
+    """The model pauses."""
     return seconds
 
 
@@ -71,15 +71,15 @@ Step = Said | Sequence[Said] | Callable[[ModelRequest], "Said | Sequence[Said]"]
 
 
 class OutOfScript(AssertionError):
-    """The agent asked its model once more than the script has steps."""
+    """The agent made more model calls than the script has steps."""
 
 
 class Script:
-    """A model for tests: one step for each time it is asked.
+    """A model for tests: one step for each model call.
 
     A step is a string, one of ``call``, ``thinking``, ``usage``, ``finish``, ``fail`` and ``pause``, a list of these, or a
-    function that is given the request and returns one. ``requests`` has what the model was asked, ``closed`` how many of
-    its answers have been taken to their end or given up.
+    function that takes the request and returns one. ``requests``: the requests so far. ``closed``: how many answers were
+    read to their end or closed early.
     """
 
     def __init__(self, *steps: Step) -> None:
@@ -93,7 +93,7 @@ class Script:
 
     @property
     def is_over(self) -> bool:
-        """Whether every step has been said: a test that expects as many model calls asserts it."""
+        """Whether every step was used; a test that expects as many model calls asserts it."""
         return self._asked >= len(self._steps)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:

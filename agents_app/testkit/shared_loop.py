@@ -1,7 +1,7 @@
-"""The event loop that all rehearsals of a process share.
+"""The event loop that all test runs of a process share.
 
-A client that a model or a tool keeps belongs to the loop that it was first used in: with a loop for each turn the
-second turn of a test would find its connections dead.
+A model or tool may keep an HTTP client, which belongs to the loop that it was first used in. With a loop for each turn,
+the second turn of a test would find its connections closed.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result, whether or not another loop is running here: then from a thread of its own."""
+    """Run ``work`` to its end; in a thread of its own if another loop is running in this one."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
         return _run(work)
     if running is _loop:
         work.close()
-        raise RuntimeError("a rehearsal cannot wait for another one inside of it")
+        raise RuntimeError("an agent's test run cannot start another one from inside")
     came: list[T] = []
     failed: list[BaseException] = []
 
     def run_there() -> None:
         try:
             came.append(_run(work))
-        # Carried to the test that waits for it, whatever it is.
+        # Any exception is raised again in the test's thread.
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run_there, name="rehearsal", daemon=True)
+    thread = threading.Thread(target=run_there, name="agent-test-run", daemon=True)
     thread.start()
     thread.join()
     if failed:
@@ -58,7 +58,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _end_all(loop: asyncio.AbstractEventLoop) -> None:
-    """What a turn has left behind must not go on in the next one."""
+    """Cancel the tasks that a turn has left running."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -1,4 +1,4 @@
-"""A turn played in memory: the real loop, tools and limits; the model and the clients are the test's."""
+"""Runs one turn in memory with the real loop, tools and limits, and the test's model and clients."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What the people and applications around the agent do in a test."""
+    """The behaviour of users and applications in a test."""
 
     permit: Permit = True
     tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     schemas: Sequence[ToolSchema] = ()
     answers: Answers | None = None
     stand_ins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """Functions in the place of the agent's own tools, or of what its MCP servers would offer."""
+    """Functions that replace the agent's own tools or provide the tools of its MCP servers."""
 
 
 class RequestLog:
-    """Puts a model in front of another: remembers what it is asked."""
+    """A provider that passes requests on to another one and remembers them."""
 
     def __init__(self, model: Provider) -> None:
         self._model = model
@@ -54,7 +54,7 @@ class RequestLog:
 
 
 class ReplacedTools:
-    """A run's tools, of which the test plays some itself (interface.ToolSet)."""
+    """A run's tools, some of them replaced by functions of the test (interface.ToolSet)."""
 
     def __init__(self, tools: ToolSet, functions: Mapping[str, Callable[..., Any]], limit: int) -> None:
         self._tools, self._functions, self._limit = tools, functions, limit
@@ -80,7 +80,7 @@ class ReplacedTools:
 
 
 class ScriptedHost(MemoryHost):
-    """A host whose clients answer by the test's rules."""
+    """A host whose clients answer as the test specifies."""
 
     def __init__(self, clients: Clients, limit: int, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -112,14 +112,14 @@ class ScriptedHost(MemoryHost):
         if function is not None:
             value = function(**arguments)
             return output.as_content(await value if inspect.isawaitable(value) else value, self._limit)
-        # What else a client answers is a form.
-        answer = self._answered(questions.form(arguments))
-        return None if answer is None else _told(answer)
+        # All other calls of clients are forms.
+        answer = self._form_answer(questions.form(arguments))
+        return None if answer is None else _result_text(answer)
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:  # noqa: ARG002 - the interface's
-        return self._answered(form) or FormAnswer("decline")
+        return self._form_answer(form) or FormAnswer("decline")
 
-    def _answered(self, form: Mapping[str, Any]) -> FormAnswer | None:
+    def _form_answer(self, form: Mapping[str, Any]) -> FormAnswer | None:
         answers = self._clients.answers
         if answers is None:
             return None
@@ -130,7 +130,7 @@ class ScriptedHost(MemoryHost):
         return FormAnswer("accept", {name: given[name] for name in asked if name in given})
 
 
-def _told(answer: FormAnswer) -> str:
+def _result_text(answer: FormAnswer) -> str:
     return "The user declined to answer." if answer.response != "accept" else exact_json.dumps(dict(answer.values))
 
 
@@ -144,9 +144,10 @@ async def play(
     turn: int,
     api_key: str | None = None,
 ) -> Turn:
-    """One turn, from the user's message at the end of ``messages`` to its end.
+    """Run the turn that the last of ``messages``, the user's, begins.
 
-    ``model`` says who speaks, given who would. ``api_key`` is what a server would have in its environment.
+    ``model`` returns the provider to use, given the agent's own. ``api_key``: a key that a server would have in its
+    environment.
     """
     pool = FairPool(_THREADS)
     failures: list[ProviderError] = []

@@ -1,4 +1,4 @@
-"""What a rehearsed turn came to, as values that are pleasant to assert on and to read when an assertion fails."""
+"""The results of a test run: values that are easy to assert on, with readable representations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _short.maxstring = _short.maxother = 120
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A tool call and what became of it.
+    """A tool call and its outcome.
 
-    ``by``: who had to answer it: the server's tool, a client's, the user (a form), or nobody, because there is no such tool.
-    ``asked``: a permission was needed. ``arguments`` are None if they were no JSON object.
+    ``by``: what answers it: the server's tool, a client's, the user (a form), or nobody, because there is no such tool.
+    ``asked``: a permission was needed. ``arguments``: None if they were not a JSON object.
     """
 
     name: str
@@ -49,10 +49,10 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of a rehearsed conversation.
+    """One turn of a test conversation.
 
-    ``end``: ``"end_turn"``, ``"max_tokens"``, ``"refusal"``, ``"error"`` (then ``error`` has the public code and ``failure`` what
-    the server's log would say), or ``"waiting"``: nobody answered a call, which a server would wait for.
+    ``end``: ``"end_turn"``, ``"max_tokens"``, ``"refusal"``, ``"error"`` (``error`` has the public code and ``failure`` the
+    server's log text), or ``"waiting"``: a call has no answer, and a server would wait for one.
     """
 
     end: End
@@ -67,7 +67,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What the agent said last: the answer."""
+        """The text of the agent's last message: the answer."""
         return self.texts[-1] if self.texts else ""
 
     def call(self, name: str) -> ToolRun:
@@ -79,7 +79,7 @@ class Turn:
 
     @property
     def open(self) -> list[ToolRun]:
-        """The calls that wait for somebody."""
+        """The calls that have no result."""
         return [call for call in self.calls if call.result is None]
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The tools that an agent in Python brings: an own class's functions, the function tools of a ``pydantic_ai.Agent``."""
+"""The tools that an agent in Python defines: functions of an own class, or function tools of a ``pydantic_ai.Agent``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agents_app.tools.signature import NoSchema, describe
 
 
 class NotTaken(Exception):
-    """The object is no agent, so it has no tools either."""
+    """The object is not an agent, so it has no tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Brought:
 
 
 def is_pydantic(found: Any) -> bool:
-    """Whether this is an agent of that library; without importing it for objects that cannot be one."""
+    """Whether this is a ``pydantic_ai.Agent``; does not import the library for objects that cannot be one."""
     library = sys.modules.get("pydantic_ai")
     return library is not None and isinstance(found, library.agent.AbstractAgent)
 
@@ -41,12 +41,12 @@ def is_own(found: Any) -> bool:
 
 
 def of(found: Any) -> dict[str, Brought]:
-    """The agent's tools by name, as far as they can be taken."""
+    """The agent's supported tools by name."""
     return {tool.name: tool for tool in brought(found)[0]}
 
 
 def brought(found: Any) -> tuple[list[Brought], list[str]]:
-    """The agent's tools, and what cannot be taken of them."""
+    """The agent's supported tools, and the faults of the others."""
     if is_pydantic(found):
         return _of_pydantic(found)
     if is_own(found):
@@ -77,7 +77,7 @@ def _of_own(found: Any) -> tuple[list[Brought], list[str]]:
 # --- pydantic_ai -------------------------------------------------------------------------------------
 
 TOOL_PARAMETERS: Mapping[str, str] = {
-    # Taken, or without effect beyond what the tool's schema shows already.
+    # Supported, or without effect beyond the tool's schema.
     "function": "",
     "name": "",
     "description": "",
@@ -86,7 +86,7 @@ TOOL_PARAMETERS: Mapping[str, str] = {
     "require_parameter_descriptions": "",
     "schema_generator": "",
     "function_schema": "",
-    # Refused, each with the way out.
+    # Refused, each with an alternative.
     "takes_ctx": "takes a RunContext, which there is none of here; what it needs belongs into its arguments or its module",
     "max_retries": "has retries; leave them out: the model sees what failed and calls again, within max_steps",
     "prepare": "has a prepare function; a tool is offered as it is, or left out of the agent",
@@ -99,11 +99,11 @@ TOOL_PARAMETERS: Mapping[str, str] = {
     "defer_loading": "has defer_loading; every tool is offered from the first step",
     "include_return_schema": "has include_return_schema; say in the description what it returns",
 }
-"""The parameters of ``pydantic_ai.Tool``: empty, or why a tool that has set it cannot be taken."""
+"""The parameters of ``pydantic_ai.Tool``: empty, or the reason why a tool that sets it is refused."""
 
 
 def function_toolsets(agent: Any) -> list[Any]:
-    """The toolsets of an agent whose tools are plain functions: its own, and those it was given."""
+    """An agent's toolsets of plain functions: its own and those passed to it."""
     from pydantic_ai import FunctionToolset
 
     given = [toolset for toolset in agent._user_toolsets if type(toolset) is FunctionToolset]
@@ -127,7 +127,7 @@ def _of_pydantic(agent: Any) -> tuple[list[Brought], list[str]]:
 
 
 def _called(schema: Any) -> Callable[..., Any]:
-    """The tool's function, given arguments by name; what it returns and raises in our own words."""
+    """The tool's function with arguments by name; converts its result and its exceptions."""
     call: Callable[..., Any]
     if schema.is_async:
 
@@ -144,7 +144,7 @@ def _called(schema: Any) -> Callable[..., Any]:
             return _awaited(value) if inspect.isawaitable(value) else _plain(value)
 
         call = call_plain
-    # Read by the tool set: this library checks by its own rules.
+    # Read by the tool set: the library validates arguments itself.
     call.__dict__["checks_arguments"] = True
     return call
 
@@ -164,7 +164,7 @@ def _checked(schema: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[st
     from pydantic import ValidationError
 
     try:
-        # As JSON: a date or an enumeration comes as a string.
+        # Validated as JSON: a date or an enumeration comes as a string.
         named: dict[str, Any] = dict(schema.validator.validate_json(exact_json.dumps(arguments)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
@@ -177,7 +177,7 @@ def _checked(schema: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[st
 
 
 class _Reasons:
-    """Turns the library's own ways to say that a tool gave nothing into ours."""
+    """Converts the library's exceptions for a tool without a result to ``ToolFailed``."""
 
     def __enter__(self) -> None:
         return None
@@ -188,7 +188,7 @@ class _Reasons:
         if isinstance(error, exceptions.ModelRetry | exceptions.ToolFailed):
             raise ToolFailed(str(error.message)) from None
         if isinstance(error, exceptions.CallDeferred | exceptions.ApprovalRequired):
-            raise ToolFailed("it asks for an approval of its own, which cannot be given here") from None
+            raise ToolFailed("it asks for an approval of its own, which is not supported here") from None
 
 
 def _plain(value: Any) -> Any:

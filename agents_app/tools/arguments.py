@@ -1,4 +1,4 @@
-"""A model's arguments held against a tool's schema: the basics that a function must be able to rely on."""
+"""Checks a model's arguments against the basics of a tool's schema."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _KINDS: dict[str, str] = {
 
 
 def checked(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments to call the function with; ``ToolFailed`` names the first one that does not fit.
+    """The arguments for the function; ``ToolFailed`` names the first invalid one.
 
-    A number such as ``3.0`` is taken for a whole one where the schema wants that: models write so.
+    A number such as ``3.0`` counts as an integer, because models write so.
     """
     properties: Mapping[str, Any] = schema.get("properties", {})
     for name in schema.get("required", ()):

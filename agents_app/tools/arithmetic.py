@@ -85,7 +85,7 @@ def _value(node: ast.expr) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    # Judged before it is computed: 9**9**9 would never come back.
+    # Checked before it is computed: 9**9**9 would never end.
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS and abs(base) > 1:
         raise OverflowError
     result: Number | complex = base**exponent
@@ -104,7 +104,7 @@ def _bounded(value: Number) -> Number:
 
 
 def _shown(value: Number) -> str:
-    """Fifteen digits are what a float holds for certain: 0.1 + 0.2 is 0.3."""
+    """The value with fifteen digits, which a float represents exactly: 0.1 + 0.2 is 0.3."""
     if isinstance(value, int):
         return str(value)
     if value.is_integer() and abs(value) < 1e15:

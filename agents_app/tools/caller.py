@@ -1,4 +1,4 @@
-"""For whom a tool runs: what a builtin tool shares out fairly by."""
+"""The owner on whose behalf a tool runs, for fair sharing in builtin tools."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from collections.abc import Hashable
 from contextvars import ContextVar
 
 fair_key: ContextVar[Hashable] = ContextVar("fair_key", default=None)
-"""The key that shares are counted by; set while a tool of a run is called, in its threads too."""
+"""The owner by which shares are counted; set during each tool call, in its threads too."""

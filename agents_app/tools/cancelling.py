@@ -1,26 +1,26 @@
-"""Tasks that nobody waits for any more: told to stop, kept until they have heard."""
+"""Cancels tasks without waiting for their end."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-_left_behind: set[asyncio.Task[Any]] = set()
-"""The loop itself holds tasks weakly."""
+_cancelled: set[asyncio.Task[Any]] = set()
+"""Strong references until the tasks end: the loop has weak ones only."""
 
 
 def cancel_without_waiting(task: asyncio.Task[Any]) -> None:
-    """Cancel a task without waiting for it: it might not listen."""
+    """Cancel a task without waiting for it, because it may ignore the cancellation."""
     if task.done():
-        _heard(task)
+        _ended(task)
         return
     task.cancel()
-    _left_behind.add(task)
-    task.add_done_callback(_heard)
+    _cancelled.add(task)
+    task.add_done_callback(_ended)
 
 
-def _heard(task: asyncio.Task[Any]) -> None:
-    _left_behind.discard(task)
+def _ended(task: asyncio.Task[Any]) -> None:
+    _cancelled.discard(task)
     if not task.cancelled():
-        # Retrieved, so that the loop does not report it as never retrieved.
+        # Retrieved, so that the loop does not report it.
         task.exception()

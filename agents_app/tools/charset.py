@@ -1,6 +1,6 @@
-"""From a page's bytes to its text: byte order mark, then the header, then what the page says of itself, then a guess.
+"""Decodes a response's bytes: byte order mark, else the header's charset, else the page's declaration, else a guess.
 
-Only encodings that the web has: Python knows others under names that a page could give, some of them slow on purpose-made
+Only the encodings of the web count. Python knows others under names that a page could declare, some of them slow on hostile
 input.
 """
 
@@ -40,21 +40,21 @@ _CODECS = {label: codec for codec, labels in _SAME.items() for label in (codec, 
 
 
 def decoded(data: bytes, content_type: str = "", *, markup: bool = False) -> str:
-    """The text. What does not fit its encoding becomes a replacement character. ``markup``: look into it for a declaration."""
+    """The text; invalid bytes become replacement characters. ``markup``: the page may declare its encoding."""
     for mark, codec in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(codec, "replace")
     declared = _PARAMETER.search(content_type)
     codec_name = _CODECS.get(declared[1].lower()) if declared else None
     if codec_name is None and markup:
-        codec_name = _said(data[:_LOOKED_AT])
+        codec_name = _declared(data[:_LOOKED_AT])
     if codec_name is not None:
         return data.decode(codec_name, "replace")
     return _guessed(data)
 
 
-def _said(start: bytes) -> str | None:
-    """What a page says of itself. It was written in something like ASCII, or could not have been found."""
+def _declared(start: bytes) -> str | None:
+    """The encoding that a page declares; never UTF-16, because the declaration was found by reading ASCII."""
     found = _XML.search(start) or _META.search(start)
     codec = _CODECS.get(found[1].decode("ascii").lower()) if found else None
     return "utf-8" if codec is not None and codec.startswith("utf-16") else codec
@@ -62,7 +62,7 @@ def _said(start: bytes) -> str | None:
 
 def _guessed(data: bytes) -> str:
     try:
-        # The end may have been cut in the middle of a character.
+        # Incremental, because the last character may be cut off.
         return codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:
         return data.decode("cp1252", "replace")

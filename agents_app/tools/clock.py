@@ -16,9 +16,9 @@ def current_time(timezone: str = "UTC") -> str:
     """
     zone: tzinfo
     try:
-        # UTC needs no database of time zones, which a small machine may not have.
+        # UTC needs no time zone database, which a small machine may lack.
         zone = UTC if timezone.upper() == "UTC" else ZoneInfo(timezone)
-    # A directory of the time zone database, a name too long or with odd characters: each fails its own way.
+    # Directories of the database, long names and odd characters raise different exceptions.
     except (KeyError, ValueError, OSError):
         raise ToolFailed("there is no time zone of this name") from None
     now = datetime.now(zone)

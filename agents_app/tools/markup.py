@@ -1,7 +1,6 @@
-"""HTML as a run of tags and texts, read as browsers read broken pages, in linear time whatever the page.
+"""HTML tokenizer: reads broken pages as browsers do, in linear time (decision 0041).
 
-The standard library's parser takes quadratic time on some unclosed constructs in releases that are in use. Here nothing is
-looked for twice: a construct that does not end swallows the rest, as HTML's rules have it.
+Nothing is searched twice: an unclosed construct takes the rest of the page, as HTML's rules demand.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 MAX_ATTRIBUTES = 200
 
-# Between their tags there is no markup; in the first group's no entities either.
+# Elements without markup in their content; those of the first group have no entities either.
 _RAW = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes"})
 _UNMARKED = _RAW | {"textarea", "title"}
 
@@ -24,7 +23,7 @@ _EQUALS = re.compile(r"[ \t\n\f\r]*=[ \t\n\f\r]*")
 _UNQUOTED = re.compile(r"[^ \t\n\f\r>]*")
 _COMMENT_END = re.compile(r"--!?>")
 _ENDS = {name: re.compile(rf"</{name}(?=[ \t\n\f\r/>])", re.IGNORECASE) for name in _UNMARKED}
-# Numbers so long that even reading them as one would fail or take long.
+# Character references with so many digits that converting them would fail or be slow.
 _LONG_NUMBER = re.compile(r"&#[xX]?[0-9a-fA-F]{9,};?")
 
 
@@ -40,7 +39,7 @@ class End:
 
 
 def tokens(page: str) -> Iterator[Start | End | str]:
-    """Its tags and texts in order; entities are characters, comments and declarations are left out."""
+    """The page's tags and texts in order, entities decoded, without comments and declarations."""
     at, size = 0, len(page)
     while at < size:
         opened = page.find("<", at)
@@ -82,9 +81,9 @@ def unescaped(text: str) -> str:
 
 
 def _start(page: str, at: int) -> tuple[Start | None, int]:
-    """A tag from its name on, and where it ends; None if the page ends before the tag does."""
+    """The tag whose name begins at ``at``, and its end; None if the page ends before the tag."""
     match = _NAME.match(page, at)
-    assert match is not None, "called where a letter stands"
+    assert match is not None, "called at a letter"
     name, at, size = match[0].lower(), match.end(), len(page)
     attributes: dict[str, str] = {}
     while True:

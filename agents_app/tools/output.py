@@ -1,4 +1,4 @@
-"""What a tool returned, as content for the model: text, blocks or JSON, never more than allowed."""
+"""Converts a tool's result to content for the model: text, blocks or JSON, within a size limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ REPLACEMENT = "\ufffd"
 
 
 def as_content(value: Any, limit: int) -> Content:
-    """A string as it is, a list of text and image blocks as such, anything else as its JSON.
+    """A string unchanged, a list of text and image blocks as blocks, anything else as JSON.
 
-    At most ``limit`` bytes; longer text ends with a note. ``ToolFailed`` for what has no JSON form.
+    At most ``limit`` bytes; longer text ends with a note. ``ToolFailed`` for a value without a JSON form.
     """
     if isinstance(value, str):
         return cut(clean(value), limit)
@@ -31,13 +31,13 @@ def as_content(value: Any, limit: int) -> Content:
 
 
 def clean(text: str) -> str:
-    """``text`` with the characters no store can hold replaced."""
+    """``text`` without characters that the database cannot store."""
     return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
 def cut(text: str, limit: int) -> str:
-    """``text``, or its beginning with a note, in at most ``limit`` bytes of UTF-8."""
-    # No character takes more than four bytes: short texts need no encoding to be measured.
+    """``text``, or its beginning and a note, in at most ``limit`` bytes of UTF-8."""
+    # A character has at most four bytes, so short texts need not be encoded.
     if len(text) * 4 <= limit:
         return text
     encoded = text.encode()
@@ -51,7 +51,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def collect(pieces: Iterator[Any], limit: int) -> Any:
-    """What a generator yields: its strings joined, read no further than ``limit``; else the list of it."""
+    """The items of a generator: strings joined, read up to ``limit``; otherwise a list."""
     gathered = _Gathered(limit)
     try:
         for piece in pieces:
@@ -83,9 +83,9 @@ class _Gathered:
         self._limit, self._size, self._pieces = limit, 0, list[Any]()
 
     def full(self, piece: Any) -> bool:
-        """Take one more piece; True once nothing more is wanted."""
+        """Add a piece; returns True when the limit is reached."""
         self._pieces.append(piece)
-        # One character is at least one byte, and so is an item of a list: past the limit the rest is cut anyway.
+        # A character and a list item have at least one byte each; text beyond the limit would be cut.
         self._size += len(piece) if isinstance(piece, str) else 1
         return self._size > self._limit
 

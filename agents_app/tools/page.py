@@ -1,7 +1,7 @@
-"""A web page as text that a model reads: its title, headings, paragraphs, lists, tables, links, nothing that is not shown.
+"""Converts a web page to Markdown for a model: title, headings, paragraphs, lists, tables, code and links.
 
-Markdown, because models know it best. Scripts, styles, navigation, forms' choices and hidden elements are left out: hidden
-text is a common place for words meant for a model and not for its user.
+Scripts, styles, navigation, form choices and hidden elements are left out: hidden text is a common place for instructions
+to a model that its user never sees.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LINES = frozenset(
     | {"dialog", "search", "menu", "dir", "html", "head", "noscript"}
 )
 _BLOCKS = _PARAGRAPHS | _LINES | {"td", "th"}
-# An end tag of these ends whatever is open in them; one of others does not reach beyond them.
+# The end tag of one of these closes all elements inside; end tags of others have no effect across these.
 _SPECIAL = _BLOCKS | _LEFT_OUT | {"button", "title"}
 _VERBATIM = frozenset({"pre", "listing", "xmp", "plaintext"})
-# What a start tag ends without saying so, and how far up that reaches.
+# Start tags that imply end tags: the elements that they close, and the elements that limit the search.
 _CELLS = frozenset({"td", "th"})
 _ROWS = _CELLS | {"tr"}
 _GROUPS = _ROWS | {"thead", "tbody", "tfoot", "caption"}
-_ENDS_UNSAID: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+_IMPLIED_ENDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "li": (frozenset({"li"}), frozenset({"ul", "ol", "menu", "dir"})),
     "dt": (frozenset({"dt", "dd"}), frozenset({"dl"})),
     "dd": (frozenset({"dt", "dd"}), frozenset({"dl"})),
@@ -51,8 +51,8 @@ _ENDS_UNSAID: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "option": (frozenset({"option"}), frozenset({"select"})),
     "a": (frozenset({"a"}), frozenset({"table", "td", "th"})),
 }
-_KEEPS_PARAGRAPH = frozenset({"table", "td", "th", "caption", "object", "template", "button"})
-_UNSEEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_PARAGRAPH_LIMITS = frozenset({"table", "td", "th", "caption", "object", "template", "button"})
+_HIDING_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _BLANKS = re.compile(r"\s+")
 
 
@@ -61,8 +61,8 @@ class _Element:
     name: str
     hidden: bool
     link: str = ""
-    begun: tuple[int, int] = (0, 0)
-    """A link's: the line it began on, and how many pieces that line had."""
+    start: tuple[int, int] = (0, 0)
+    """Of a link: the number of its first line, and the number of pieces in that line before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Page:
 
 
 def readable(page: str, url: str, limit: int) -> Page:
-    """The page's title and text; reading ends where the text has ``limit`` characters."""
+    """The page's title and text; stops reading when the text has ``limit`` characters."""
     reader = _Reader(url, limit)
     for token in tokens(page):
         match token:
@@ -102,7 +102,7 @@ class _Reader:
     counters: list[int | None] = field(default_factory=list)
     stack: list[_Element] = field(default_factory=list)
     places: dict[str, list[int]] = field(default_factory=dict)
-    """Where in the stack the elements of a name stand: no search in it, however deep it is."""
+    """The stack positions of the elements of each name, so that nothing searches a deep stack."""
     special: list[int] = field(default_factory=list)
 
     @property
@@ -115,10 +115,10 @@ class _Reader:
             self.lines.append("```")
         return Page(" ".join("".join(self.title).split())[:500], "\n".join(self.lines)[: self.limit].strip("\n"))
 
-    # --- what comes ---
+    # --- tokens ---
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        self._end_unsaid(name)
+        self._close_implied(name)
         if name in _VOID:
             if not self.hidden and not _is_hidden(name, attributes):
                 self._void(name, attributes)
@@ -139,7 +139,7 @@ class _Reader:
         if name == "br":
             return self.start("br", {})
         places = self.places.get(name)
-        # An end without a start says nothing, and a </b> does not end the block that the <b> stands around.
+        # An end tag without a start tag has no effect, and </b> does not close a block inside of <b>.
         if not places or (name not in _SPECIAL and self.special and self.special[-1] > places[-1]):
             return None
         self._pop_to(places[-1])
@@ -150,20 +150,20 @@ class _Reader:
             self.title.append(text[: self.limit])
         elif not self.hidden:
             if self.verbatim:
-                self._say_verbatim(text)
+                self._add_verbatim(text)
             else:
-                self._say(_BLANKS.sub(" ", text))
+                self._add(_BLANKS.sub(" ", text))
 
     # --- elements ---
 
-    def _end_unsaid(self, name: str) -> None:
+    def _close_implied(self, name: str) -> None:
         paragraphs = self.places.get("p")
-        if paragraphs and name in _BLOCKS and paragraphs[-1] > self._last(_KEEPS_PARAGRAPH):
+        if paragraphs and name in _BLOCKS and paragraphs[-1] > self._last(_PARAGRAPH_LIMITS):
             self._pop_to(paragraphs[-1])
-        if name in _ENDS_UNSAID:
-            ended, reach = _ENDS_UNSAID[name]
+        if name in _IMPLIED_ENDS:
+            ended, reach = _IMPLIED_ENDS[name]
             barrier = self._last(reach)
-            # The outermost of them: those inside it end with it.
+            # The outermost of them, which closes those inside.
             first = len(self.stack)
             for each in ended:
                 places = self.places.get(each)
@@ -198,21 +198,21 @@ class _Reader:
         if name in _HEADINGS:
             self.prefix = _HEADINGS[name]
         elif name in ("ul", "ol", "menu", "dir"):
-            # Lists in lists need no blank line between.
+            # No blank line before a list in a list.
             self.gap = self.gap and not self.counters
             self.counters.append(_number(attributes.get("start", "1")) if name == "ol" else None)
         elif name == "li":
             self._item()
         elif name in _CELLS and any(piece.strip() for piece in self.line):
-            self._say(" | ")
+            self._add(" | ")
         elif name in _VERBATIM:
             self.verbatim += 1
             if self.verbatim == 1:
                 self._put("```")
         elif name == "a" and not self.verbatim:
-            # In code an address would be read as a part of it.
+            # In code, an address would look like a part of the code.
             element.link = self._link(attributes.get("href", ""))
-            element.begun = (len(self.lines), len(self.line))
+            element.start = (len(self.lines), len(self.line))
 
     def _close(self, element: _Element) -> None:
         name = element.name
@@ -242,7 +242,7 @@ class _Reader:
                 self._put("---")
                 self._gap()
             case "img" if alt := attributes.get("alt", "").strip():
-                self._say(f"[image: {_BLANKS.sub(' ', alt)[:MAX_LINK]}]")
+                self._add(f"[image: {_BLANKS.sub(' ', alt)[:MAX_LINK]}]")
             case "base" if href := self._link(attributes.get("href", "")):
                 self.url = href
 
@@ -254,7 +254,7 @@ class _Reader:
         self.prefix = "  " * (depth - 1) + mark
 
     def _link(self, href: str) -> str:
-        """The whole address of a link that leads somewhere else, to the web; else nothing."""
+        """The absolute http(s) address of a link to another page; else empty."""
         href = href.strip()
         if not href or href.startswith("#") or len(href) > MAX_LINK:
             return ""
@@ -265,36 +265,36 @@ class _Reader:
             return ""
 
     def _end_link(self, element: _Element) -> None:
-        line, pieces = element.begun
+        line, pieces = element.start
         if line != len(self.lines):
-            # It went over several lines: the address stands behind the last.
+            # The link has several lines: the address follows the last one.
             if line < len(self.lines):
-                self._say(f" ({element.link})")
+                self._add(f" ({element.link})")
             return
         words = "".join(self.line[pieces:])
         if words.strip():
             del self.line[pieces:]
             lead = " " if words[0] == " " else ""
             self.size -= len(words)
-            self._say(f"{lead}[{words.strip()}]({element.link}){' ' if words[-1] == ' ' else ''}")
+            self._add(f"{lead}[{words.strip()}]({element.link}){' ' if words[-1] == ' ' else ''}")
 
     # --- lines ---
 
-    def _say(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         if text:
             self.line.append(text)
             self.size += len(text)
 
-    def _say_verbatim(self, text: str) -> None:
+    def _add_verbatim(self, text: str) -> None:
         if self.lines[-1:] == ["```"] and not self.line:
-            # The line break after <pre> is part of the tag.
+            # The line break after <pre> belongs to the tag.
             text = text.removeprefix("\r").removeprefix("\n")
         *whole, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         for part in whole:
-            self._say(part)
+            self._add(part)
             self._put("".join(self.line))
             self.line.clear()
-        self._say(rest)
+        self._add(rest)
 
     def _break(self) -> None:
         if not self.line:
@@ -305,7 +305,7 @@ class _Reader:
             self._put(text)
         elif words := _BLANKS.sub(" ", text).strip():
             self._put(self.prefix + words)
-            # The lines after an item's first stand below its words.
+            # Further lines of a list item are indented.
             self.prefix = " " * (len(self.prefix) if self.counters else 0)
 
     def _gap(self) -> None:
@@ -329,7 +329,7 @@ def _is_hidden(name: str, attributes: Mapping[str, str]) -> bool:
         "hidden" in attributes
         or attributes.get("aria-hidden", "").strip().lower() == "true"
         or attributes.get("role", "").strip().lower() == "navigation"
-        or ("style" in attributes and _UNSEEN.search(attributes["style"]) is not None)
+        or ("style" in attributes and _HIDING_STYLE.search(attributes["style"]) is not None)
     )
 
 

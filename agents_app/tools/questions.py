@@ -1,6 +1,6 @@
-"""The builtin tool ``ask_user``: what a model may ask, and the form that becomes of it. Pure.
+"""The builtin tool ``ask_user``: checks a model's questions and makes a form of them. Pure.
 
-The tool is never called: the server opens the form, and the call's result is what the user answers.
+The tool's function is never called: the server opens the form, and the user's answers are the call's result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ask_user(message: str = "", questions: Sequence[Any] = ()) -> str:  # noqa: 
 
 
 def fault(arguments: Mapping[str, Any]) -> str | None:
-    """What is wrong with a model's questions, in words for the model; None: they make a form."""
+    """The fault of a model's questions, worded for the model; None if they are valid."""
     if not isinstance(arguments.get("message", ""), str):
         return "message must be a string"
     questions = arguments.get("questions")
@@ -147,7 +147,7 @@ _OF_OPTION = ("id", "label", "description", "recommended")
 
 
 def form(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The form: what of the questions means something. They were found without fault."""
+    """The form of questions that ``fault`` accepts; unknown members are left out."""
     questions = []
     for question in arguments["questions"]:
         shown = {member: question[member] for member in (*_OF_ALL, *_OF_KIND[question["kind"]]) if member in question}

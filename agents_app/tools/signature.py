@@ -27,7 +27,7 @@ _ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 class NoSchema(Exception):
-    """The function cannot be described to a model; the text says why."""
+    """The function cannot be described to a model; the text gives the reason."""
 
 
 def describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
@@ -65,7 +65,7 @@ def describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _annotated(function: Callable[..., Any]) -> Any:
-    """Where the annotations stand: a class instance that is called has them on its ``__call__``."""
+    """The object with the annotations: for a callable instance its ``__call__``."""
     if inspect.isroutine(function) or inspect.isclass(function):
         return inspect.unwrap(function)
     return type(function).__call__
@@ -97,7 +97,7 @@ def _schema(hint: Any, name: str) -> dict[str, Any]:
             raise NoSchema(f"its parameter {name} has keys that are not strings")
         value = _schema(arguments[1], name)
         return {"type": "object", "additionalProperties": value} if value else {"type": "object"}
-    raise NoSchema(f"its parameter {name} has a type no schema can be made of")
+    raise NoSchema(f"its parameter {name} has a type that has no JSON Schema")
 
 
 def _enumeration(values: tuple[Any, ...], name: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _enumeration(values: tuple[Any, ...], name: str) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """(all that stands before the first section, what the section ``Args:`` says of each parameter)."""
+    """The text before the first section, and the descriptions of parameters in the section ``Args:``."""
     before: list[str] = []
     arguments: dict[str, str] = {}
     section: str | None = None

@@ -1,4 +1,4 @@
-"""From a tool's source, as its definition names it, to the function that runs."""
+"""Finds the function of a tool by the ``source`` in its definition."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BUILTINS: Mapping[str, Callable[..., Any]] = {
     "fetch_url": fetch_url,
 }
 REPEATABLE = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fetch_url"})
-"""What can run twice without harm, whatever the agents file says or leaves out."""
+"""Builtin tools that may run twice without harm; the agents file need not declare them idempotent."""
 
 
 class NoFunction(Exception):
-    """The source leads to nothing that can be called; the text says why, without its code's own words."""
+    """The source has no function. The text gives the reason, without messages of the operator's code."""
 
 
 _resolved: dict[str, Callable[..., Any]] = {}
 
 
 def known(source: str) -> Callable[..., Any] | None:
-    """What ``resolve`` would give, if it has given it before: no import, never slow."""
+    """The function if it is resolved already; never imports."""
     return _resolved.get(source)
 
 
@@ -65,8 +65,8 @@ def _find(source: str) -> Callable[..., Any]:
 
 
 def _of_agent(rest: str) -> Callable[..., Any]:
-    """A tool that an agent in Python brought."""
-    # Imported when first needed: few agents are written in Python, and what theirs are made of is large.
+    """A tool that an agent in Python defines."""
+    # Imported when needed: few agents are written in Python, and their libraries are large.
     from agents_app.tools import agent_tools
 
     reference, _, name = rest.rpartition(":")

@@ -1,4 +1,4 @@
-"""The server tools that are active in one run: checks arguments, runs functions, bounds time and output."""
+"""Runs the server tools of one run: checks arguments, calls functions, limits time and output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServerTools:
         return name in self._specs and self._specs[name].idempotent
 
     async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
-        """The tool's output. ``ToolFailed`` if there is none, with a reason that shows nothing of its insides."""
+        """The tool's output; ``ToolFailed`` with a reason that reveals nothing of the tool's code."""
         spec = self._specs[name]
         try:
             # An import runs a module's code and may block: not in the loop.
@@ -56,7 +56,7 @@ class ServerTools:
         fair_key.set(self._fair_key)
         seconds = spec.timeout or self._limits.tool_seconds
         limit = self._limits.tool_output_bytes
-        # What another library describes it also checks, by its own rules.
+        # A library that describes its own tools also validates their arguments.
         given = dict(arguments) if getattr(function, "checks_arguments", False) else checked(arguments, spec.parameters)
         try:
             if _is_async(function):
@@ -70,9 +70,9 @@ class ServerTools:
             raise ToolFailed(f"timed out after {seconds:g} s") from None
         except ToolFailed as error:
             raise ToolFailed(output.clean(error.reason)[:MAX_REASON]) from None
-        # The outer edge of code that is not ours.
+        # The tool's code may raise anything.
         except Exception as error:
-            # Where and what kind, but not its words: they may quote what a user wrote.
+            # Class and stack frames only: the message may quote a user.
             cause = error.__cause__ if isinstance(error, _Raised) and error.__cause__ is not None else error
             logger.warning("tool %s raised %s\n%s", name, type(error).__name__, redaction.without_source(cause))
             raise ToolFailed("the tool raised an error") from None
@@ -84,7 +84,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 class _Raised(Exception):
-    """Stands for what a tool raised that would end more than the tool: SystemExit, its own TimeoutError."""
+    """Wraps an exception of a tool that would otherwise end more than the tool: SystemExit, its own TimeoutError."""
 
 
 def _call(function: Callable[..., Any], arguments: Mapping[str, Any], limit: int) -> Any:
@@ -113,7 +113,7 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 async def _bounded(start: Callable[[], Any], seconds: float) -> Any:
-    """A coroutine's result. Out of time or cancelled it is told so, but not waited for: it might not listen."""
+    """A coroutine's result. On timeout or cancellation it is cancelled without waiting, because it may ignore that."""
     task: asyncio.Task[Any] = asyncio.ensure_future(start())
     try:
         await asyncio.wait({task}, timeout=seconds)

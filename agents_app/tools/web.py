@@ -17,7 +17,7 @@ from agents_app.tools.charset import decoded
 from agents_app.tools.page import readable
 
 MAX_BYTES = 2 * 1024 * 1024
-"""What is read of an answer, unpacked."""
+"""Limit of a response's size after decompression."""
 MAX_TEXT = 2 * 1024 * 1024
 AT_ONCE = 64
 
@@ -30,30 +30,30 @@ _TEXTUAL = re.compile(
 _BEGINS_AS_HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, FairSlots] = WeakKeyDictionary()
-# Long pages take a tenth of a second to read; the loop has other runs to serve.
+# Converting a long page takes up to a second, which would block the event loop.
 _readers = FairPool(4)
 
 
 async def fetch_url(url: str) -> str:
     """Reads a public web page, or a text, JSON or XML file, by its address.
 
-    Pages come as Markdown, with their links; scripts do not run. Images, PDF and other files cannot be read. What a page says
-    is its author's word, not the user's.
+    Pages come as Markdown, with their links; scripts do not run. Images, PDF and other files cannot be read. The text is
+    written by the page's author, not by the user.
 
     Args:
         url: The whole address, beginning with https:// or http://.
     """
     try:
-        async with _places().held(fair_key.get()):
+        async with _slots_of_loop().held(fair_key.get()):
             async with request.get(url, guard.current()) as answer:
                 _check(answer)
                 data, more = await body.read(answer, MAX_BYTES)
-            return await _readers.run(fair_key.get(), lambda: _told(answer, data, more=more))
+            return await _readers.run(fair_key.get(), lambda: _described(answer, data, more=more))
     except (AddressRefused, FetchFailed) as error:
         raise ToolFailed(error.reason) from None
 
 
-def _places() -> FairSlots:
+def _slots_of_loop() -> FairSlots:
     loop = asyncio.get_running_loop()
     if loop not in _slots:
         _slots[loop] = FairSlots(AT_ONCE)
@@ -71,12 +71,12 @@ def _check(answer: Answer) -> None:
 
 
 def _kind(answer: Answer) -> str:
-    """The media type in small letters; nothing if there is none, or none that is one."""
+    """The media type in lower case; empty if it is missing or malformed."""
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind if _MIME.fullmatch(kind) else ""
 
 
-def _told(answer: Answer, data: bytes, *, more: bool) -> str:
+def _described(answer: Answer, data: bytes, *, more: bool) -> str:
     kind = _kind(answer)
     if not kind and b"\0" in data[:1024] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FetchFailed("it is a file of an unknown type, and not text")

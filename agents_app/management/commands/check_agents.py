@@ -1,4 +1,4 @@
-"""``manage.py check_agents FILE``: says what became of an agents file, or all that is wrong with it."""
+"""``manage.py check_agents FILE``: shows the agents of a file, or all its faults."""
 
 from __future__ import annotations
 

@@ -502,7 +502,7 @@ class Run:
         # Until the model is asked, another worker can do all of this again, and no client notices.
         self.is_unanswered = True
 
-    async def told(self) -> None:
+    async def answered(self) -> None:
         await self._answered.wait()
 
     async def wait(self) -> bool:

@@ -412,7 +412,7 @@ def test_a_question_is_closed_when_its_call_times_out(
     session = attended(alice)
     accepted = alice.say(session, model.script([call("ask", {}, id="a")], [text("ok")]))
     wait_for_state(accepted, "done")
-    assert results(session) == ["Tool execution failed: nobody answered its question in time"]
+    assert results(session) == ["Tool execution failed: its question was not answered in time"]
     (closed,) = [payload for kind, payload in events(session) if kind == "form_closed"]
     assert closed["response"] == "cancel"
     assert state.read(alice.caller, session).forms == []

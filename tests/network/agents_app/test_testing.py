@@ -261,7 +261,7 @@ def test_an_agent_is_a_file_a_reference_an_object_or_what_was_loaded(file: Path)
     assert load(fakes.plain).name == "plain"
     assert load(fakes.Mirror).name == "Mirror"
     nowhere = Agent("openai-chat:m", defer_model_check=True)
-    with pytest.raises(ValueError, match="is no module's variable"):
+    with pytest.raises(ValueError, match="is not a variable of a module"):
         load(nowhere)
 
 
@@ -269,7 +269,7 @@ def test_one_of_several_agents_is_named(tmp_path: Path) -> None:
     path = tmp_path / "agents.toml"
     path.write_text("".join(f'[[agents]]\nname = "{name}"\nmodel = "openai-chat:m"\n' for name in "ab"))
     assert load(path, "b").name == "b"
-    with pytest.raises(ValueError, match="has the agents a, b: say which one with name="):
+    with pytest.raises(ValueError, match="has the agents a, b: choose one with name="):
         load(path)
 
 
@@ -340,7 +340,7 @@ def test_a_turn_inside_of_a_turn_is_refused_instead_of_waiting_for_ever(file: Pa
     def again(expression: str) -> str:
         return run(file, "y", model=Script("inner")).text
 
-    with pytest.raises(RuntimeError, match="a rehearsal cannot wait for another one"):
+    with pytest.raises(RuntimeError, match="an agent's test run cannot start another one"):
         run(file, "x", model=Script(call("calculator", expression="1"), "ok"), stand_ins={"calculator": again})
 
 

@@ -58,7 +58,7 @@ def test_a_file_that_names_no_code_adds_no_folder(tmp_path: Path) -> None:
 
 def test_a_module_that_another_one_hides_is_told_apart(tmp_path: Path) -> None:
     path = written(tmp_path, "json:dumps", json="def dumps() -> str:\n    return ''")
-    with pytest.raises(AgentsFileError, match=r"json\.py stands beside the agents file, but Python already knows another json"):
+    with pytest.raises(AgentsFileError, match=r"json\.py is beside the agents file, but Python has another module json"):
         loader.load(path)
 
 

@@ -438,7 +438,7 @@ async def test_a_question_that_nobody_answers_ends_the_call(server: McpServer, m
     monkeypatch.setattr(toolset, "QUESTION_SECONDS", 0.3)
     user = User(FormAnswer("accept"))
     user.may_answer.clear()
-    assert await failure(server, "ask", ask=user) == "nobody answered its question in time"
+    assert await failure(server, "ask", ask=user) == "its question was not answered in time"
 
 
 async def test_a_server_is_told_that_it_may_ask_and_that_it_may_not_use_our_models(server: McpServer) -> None:

@@ -147,7 +147,7 @@ class _Turn:
     async def model_messages(self) -> Sequence[Message]:
         return list(self._conversation.messages)
 
-    async def told(self) -> None:
+    async def answered(self) -> None:
         await asyncio.Event().wait()
 
     async def wait(self) -> bool:

@@ -108,8 +108,8 @@ async def test_text_of_any_kind_comes_as_it_is(site: Site, page: bytes, told: st
         (answer("", status="304 x"), "its host answered 304 Not Modified"),
         (redirect("http://127.0.0.1:1/"), "it redirects to an address that may not be fetched"),
         (redirect("/"), "it redirects more than 5 times"),
-        (answer("x", "Content-Encoding: br"), "its content is compressed in a way that was not asked for"),
-        (b"", "its host broke off, or answered something that is not HTTP"),
+        (answer("x", "Content-Encoding: br"), "its content is compressed in an unsupported way"),
+        (b"", "its host closed the connection, or its answer is not HTTP"),
     ],
 )
 async def test_what_cannot_be_read_fails_with_the_reason(site: Site, page: bytes, reason: str) -> None:
@@ -194,7 +194,7 @@ async def test_a_thousand_fetches_of_one_tenant_leave_places_for_another(site: S
         gate.set()
         assert all(str(told).endswith("at last") for told in await asyncio.gather(*greedy[:100]))
         await asyncio.gather(*greedy, return_exceptions=True)
-    assert web._places().busy == 0
+    assert web._slots_of_loop().busy == 0
 
 
 def test_an_agent_gets_it_by_its_name_and_it_may_be_run_again() -> None:

@@ -66,7 +66,7 @@ def test_an_image_over_the_limit_is_left_out_and_the_rest_stays() -> None:
 
 
 def test_a_failure_has_the_tools_words_and_no_more_of_them_than_fits() -> None:
-    for texts, words in ((["a", "b"], "a\nb"), ([], "the tool says that it failed, and not why"), (["x" * 9_000], "x" * 4_000)):
+    for texts, words in ((["a", "b"], "a\nb"), ([], "the tool failed without a reason"), (["x" * 9_000], "x" * 4_000)):
         with pytest.raises(ToolFailed) as caught:
             results.content(CallToolResult(content=[TextContent(text=text) for text in texts], is_error=True), 10_000)
         assert caught.value.reason == words

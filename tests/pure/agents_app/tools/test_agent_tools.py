@@ -62,7 +62,7 @@ def test_images_of_results_are_blocks() -> None:
             {"place": {"name": "x", "height": -1}},
             "the argument place.height: Input should be greater than or equal to 0",
         ),
-        ("wants_approval", {}, "it asks for an approval of its own, which cannot be given here"),
+        ("wants_approval", {}, "it asks for an approval of its own, which is not supported here"),
     ],
 )
 async def test_why_a_tool_gave_nothing_is_told_in_words_for_the_model(name: str, arguments: dict[str, Any], reason: str) -> None:
