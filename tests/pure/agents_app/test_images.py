@@ -106,7 +106,7 @@ def test_a_picture_cut_anywhere_is_refused(media_type: str) -> None:
         (JPEG, jpeg().replace(b"\x08\x00\x01\x00\x01\x01", b"\x08\x00\x01\x00\x01\x02"), "header has invalid values"),
         (JPEG, jpeg()[:-3] + b"\xff\xd9", "no pixels"),
         (GIF, gif(frames=0), "no pixels"),
-        (GIF, gif().replace(b"\x2c", b"\x2d", 1), "no known kind"),
+        (GIF, gif().replace(b"\x2c", b"\x2d", 1), "unknown type"),
         (GIF, gif()[:-6] + b"\x0c" + gif()[-5:], "unknown code size"),
         (GIF, gif(0, 0), "no pixels"),
         (WEBP, riff(pictures.webp_canvas(4, 4)), "no pixels"),
