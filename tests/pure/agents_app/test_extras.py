@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents_app import extras, loader, objects, providers
+from agents_app import extras, loader, object_references, providers
 from agents_app.errors import AgentsFileError, ProviderError
 from agents_app.providers import amazon, google_vertex
 
@@ -109,9 +109,9 @@ def test_a_new_image_gets_the_extras_that_are_installed_as_well(monkeypatch: pyt
 
 def test_a_module_that_is_missing_for_another_reason_is_named(tmp_path: Path) -> None:
     (tmp_path / "quay_other.py").write_text("import no_such_library.part")
-    objects.look_in(tmp_path)
-    with pytest.raises(objects.NoObject) as caught:
-        objects.find("quay_other:x")
+    object_references.add_folder(tmp_path)
+    with pytest.raises(object_references.ObjectNotFound) as caught:
+        object_references.find("quay_other:x")
     assert str(caught.value) == (
         "cannot import quay_other: importing it raised ModuleNotFoundError (no_such_library is not installed)"
     )

@@ -115,5 +115,5 @@ def test_an_agent_without_client_tools_gets_none(pool: FairPool) -> None:
 def test_bytes_of_earlier_runs_count_towards_the_turns_limit(pool: FairPool, settings: Settings) -> None:
     settings.AGENTHOST_TURN_BYTES, settings.AGENTHOST_MESSAGE_BYTES = 1000, 600
     choices = ClientChoices(settings_with(), "")
-    rooms = [plan_of(pool, choices, stored=stored).room for stored in (0, 700)]
-    assert [room.left for room in rooms] == [1000, 300]
+    limits = [plan_of(pool, choices, stored=stored).size_limits for stored in (0, 700)]
+    assert [limit.left for limit in limits] == [1000, 300]
