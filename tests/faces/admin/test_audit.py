@@ -12,7 +12,7 @@ from tests.faces.admin.pages import html, url
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_audit_is_searched_and_narrowed(eve: Client, acme: Tenant) -> None:
+def test_the_audit_is_searched_and_filtered(eve: Client, acme: Tenant) -> None:
     globex, _ = tenants.create("globex")
     audit.record(actor="admin:ann", action=audit.Action.TRANSCRIPT_READ, target="session sess_1", tenant=acme, address="10.1.1.1")
     audit.record(actor="shell:bob", action=audit.Action.KEY_REVOKED, target="key ah_2", tenant=globex)
@@ -34,7 +34,7 @@ def test_no_row_can_be_added_changed_or_deleted(eve: Client, acme: Tenant) -> No
     assert row.actor == "server"
 
 
-def test_what_a_row_says_is_shown_as_text(eve: Client, acme: Tenant) -> None:
+def test_html_in_audit_records_is_escaped(eve: Client, acme: Tenant) -> None:
     audit.record(actor="a", action=audit.Action.KEY_ISSUED, target="<script>x</script>", detail="<b>bold</b>")
     page = html(eve.get(url("auditrecord", "changelist")))
     assert "<script>x" not in page

@@ -39,7 +39,7 @@ def make_key(tenant: Tenant, **given: Any) -> keys.Issued:
     return keys.issue(tenant, **{**fields, **given})
 
 
-def test_an_issued_key_works_and_has_the_rights_that_were_ticked(eve: Client, acme: Tenant) -> None:
+def test_an_issued_key_works_and_has_the_checked_rights(eve: Client, acme: Tenant) -> None:
     page = html(eve.post(url("apikey", "add"), wish(acme)))
     raw = key_on(page)
     caller = keys.authenticate(raw)
@@ -50,7 +50,7 @@ def test_an_issued_key_works_and_has_the_rights_that_were_ticked(eve: Client, ac
     assert timedelta(days=29) < key.expires_at - timezone.now() <= timedelta(days=30)
 
 
-def test_the_key_is_shown_once_and_kept_nowhere(eve: Client, acme: Tenant, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_shown_once_and_stored_nowhere(eve: Client, acme: Tenant, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         response = eve.post(url("apikey", "add"), wish(acme))
     raw = key_on(html(response))
@@ -70,7 +70,7 @@ def test_the_key_is_shown_once_and_kept_nowhere(eve: Client, acme: Tenant, caplo
         assert secret not in html(eve.get(page)), page
 
 
-def test_the_page_with_the_key_is_not_kept_by_anybody_on_the_way(eve: Client, acme: Tenant) -> None:
+def test_the_page_with_the_key_is_not_cached(eve: Client, acme: Tenant) -> None:
     response = eve.post(url("apikey", "add"), wish(acme))
     assert "no-store" in response["Cache-Control"]
     assert "script-src 'self'" in response["Content-Security-Policy"]
@@ -87,13 +87,13 @@ def test_issuing_is_in_the_audit_with_operator_and_address(eve: Client, acme: Te
     "wrong",
     [{"name": ""}, {"scopes": []}, {"scopes": ["sessions:fly"]}, {"expires_on": "2001-01-01"}, {"expires": "7y"}],
 )
-def test_a_wrong_wish_is_shown_again_with_its_fault_and_issues_nothing(eve: Client, acme: Tenant, wrong: dict[str, Any]) -> None:
+def test_an_invalid_form_shows_its_errors_and_issues_no_key(eve: Client, acme: Tenant, wrong: dict[str, Any]) -> None:
     page = html(eve.post(url("apikey", "add"), wish(acme, **wrong)))
     assert "errorlist" in page
     assert not ApiKey.objects.exists()
 
 
-def test_a_day_given_counts_to_its_end_instead_of_the_choice(eve: Client, acme: Tenant) -> None:
+def test_a_chosen_day_replaces_the_lifetime_and_ends_at_midnight(eve: Client, acme: Tenant) -> None:
     day = timezone.now().date() + timedelta(days=3)
     html(eve.post(url("apikey", "add"), wish(acme, expires="", expires_on=day.isoformat())))
     key = ApiKey.objects.get()
@@ -101,12 +101,12 @@ def test_a_day_given_counts_to_its_end_instead_of_the_choice(eve: Client, acme: 
     assert (key.expires_at.date(), key.expires_at.hour) == (day, 23)
 
 
-def test_agents_can_be_ticked(eve: Client, acme: Tenant) -> None:
+def test_agents_can_be_checked(eve: Client, acme: Tenant) -> None:
     html(eve.post(url("apikey", "add"), wish(acme, allowed_agents=["demo"])))
     assert ApiKey.objects.get().allowed_agents == ["demo"]
 
 
-def test_a_key_is_revoked_after_being_asked(eve: Client, acme: Tenant) -> None:
+def test_a_key_is_revoked_after_a_confirmation(eve: Client, acme: Tenant) -> None:
     issued = make_key(acme)
     assert "Revoke" in html(eve.get(url("apikey", "revoke", issued.key)))
     assert keys.authenticate(issued.raw).tenant == acme.pk
@@ -117,7 +117,7 @@ def test_a_key_is_revoked_after_being_asked(eve: Client, acme: Tenant) -> None:
     assert AuditRecord.objects.get(action="key_revoked").actor == "admin:eve"
 
 
-def test_many_keys_are_revoked_after_being_asked(eve: Client, acme: Tenant) -> None:
+def test_many_keys_are_revoked_after_a_confirmation(eve: Client, acme: Tenant) -> None:
     first, second, third = (make_key(acme) for _ in range(3))
     chosen = {"action": "revoke_selected", "_selected_action": [first.key.pk, second.key.pk]}
     assert "Revoke 2 keys?" in html(eve.post(url("apikey", "changelist"), chosen))
@@ -127,7 +127,7 @@ def test_many_keys_are_revoked_after_being_asked(eve: Client, acme: Tenant) -> N
     assert AuditRecord.objects.filter(action="key_revoked").count() == 2
 
 
-def test_a_rotation_shows_the_new_key_and_says_when_the_old_one_ends(eve: Client, acme: Tenant) -> None:
+def test_a_rotation_shows_the_new_key_and_when_the_old_one_expires(eve: Client, acme: Tenant) -> None:
     old = make_key(acme)
     assert "The old key expires" in html(eve.get(url("apikey", "rotate", old.key)))
     page = html(eve.post(url("apikey", "rotate", old.key), {"overlap": "1h"}))
@@ -155,7 +155,7 @@ def test_nothing_of_a_key_can_be_edited_or_deleted(eve: Client, acme: Tenant) ->
     assert "delete_selected" not in html(eve.get(url("apikey", "changelist")))
 
 
-def test_who_may_only_look_neither_issues_nor_revokes_nor_rotates(reader: Client, acme: Tenant) -> None:
+def test_an_operator_with_view_permission_cannot_issue_revoke_or_rotate(reader: Client, acme: Tenant) -> None:
     issued = make_key(acme)
     page = html(reader.get(url("apikey", "change", issued.key)))
     assert "Revoke" not in page
@@ -171,7 +171,7 @@ def test_who_may_only_look_neither_issues_nor_revokes_nor_rotates(reader: Client
     assert ApiKey.objects.count() == 1
 
 
-def test_acts_need_the_forms_own_token(acme: Tenant, eve: Client) -> None:
+def test_actions_need_the_csrf_token(acme: Tenant, eve: Client) -> None:
     issued = make_key(acme)
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = eve.cookies
@@ -180,7 +180,7 @@ def test_acts_need_the_forms_own_token(acme: Tenant, eve: Client) -> None:
     assert ApiKey.objects.count() == 1
 
 
-def test_keys_are_found_by_their_first_letters_and_narrowed_down(eve: Client, acme: Tenant) -> None:
+def test_keys_are_found_by_prefix_and_filtered(eve: Client, acme: Tenant) -> None:
     wanted, other = make_key(acme, name="wanted"), make_key(tenants.create("globex")[0], name="other")
     turns.revoke_key(other.key, actor="t")
     page = url("apikey", "changelist")
@@ -192,7 +192,7 @@ def test_keys_are_found_by_their_first_letters_and_narrowed_down(eve: Client, ac
     assert "0 api keys" in html(eve.get(page, {"state": "expired"})).lower()
 
 
-def test_names_are_shown_as_text(eve: Client, acme: Tenant) -> None:
+def test_html_in_names_is_escaped(eve: Client, acme: Tenant) -> None:
     issued = make_key(acme, name="<script>alert(1)</script>")
     for page in (url("apikey", "changelist"), url("apikey", "change", issued.key), url("apikey", "revoke", issued.key)):
         text = html(eve.get(page))
@@ -216,18 +216,18 @@ def test_a_key_is_issued_with_limits_and_they_can_be_changed(eve: Client, acme: 
     assert (row.actor, row.detail) == ("admin:eve", "turns_per_minute none -> 10; sessions 3 -> none")
 
 
-def test_a_keys_limit_that_cannot_be_is_shown_again_with_its_fault(eve: Client, acme: Tenant) -> None:
+def test_an_invalid_limit_of_a_key_shows_its_error(eve: Client, acme: Tenant) -> None:
     key = make_key(acme).key
     assert "errorlist" in html(eve.post(url("apikey", "limits", key), {"max_sessions": "-1"}))
     assert not AuditRecord.objects.filter(action="key_changed").exists()
 
 
-def test_who_may_only_look_cannot_change_limits(reader: Client, acme: Tenant) -> None:
+def test_an_operator_with_view_permission_cannot_change_limits(reader: Client, acme: Tenant) -> None:
     key = make_key(acme).key
     assert reader.post(url("apikey", "limits", key), {"max_sessions": "9"}).status_code == 403
 
 
-def test_turns_that_a_revocation_left_to_the_sweep_are_counted_and_waited_for_together(
+def test_a_revocation_reports_turns_that_the_sweep_still_has_to_stop(
     eve: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float | None] = []

@@ -13,7 +13,7 @@ from tests.faces.admin.pages import html, url
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_what_models_were_used_for_is_read_and_narrowed(eve: Client, acme: Tenant) -> None:
+def test_model_use_is_listed_and_filtered(eve: Client, acme: Tenant) -> None:
     for number, agent in ((1, "pilot"), (2, "cook")):
         ModelUse.objects.create(
             tenant_id=acme.pk, day=date(2026, 11, number), session=f"sess_{agent}", agent=agent, model="v:m", purpose="turn",
@@ -30,7 +30,7 @@ def test_what_models_were_used_for_is_read_and_narrowed(eve: Client, acme: Tenan
     assert "sess_pilot" not in html(eve.get(page, {"tenant": "nobody"}))
 
 
-def test_no_use_can_be_added_changed_or_deleted(eve: Client, acme: Tenant) -> None:
+def test_model_use_cannot_be_added_changed_or_deleted(eve: Client, acme: Tenant) -> None:
     row = ModelUse.objects.create(
         tenant_id=acme.pk, day=date(2026, 11, 1), session="s", agent="a", model="m", purpose="turn",
         calls=1, input_tokens=1, output_tokens=1, cache_read_tokens=0,

@@ -58,7 +58,7 @@ def listed(operator: Client, **query: Any) -> set[str]:
 # --- the list ---
 
 
-def test_the_list_says_what_each_session_is_doing(eve: Client, acme: Tenant) -> None:
+def test_the_list_shows_the_state_of_each_session(eve: Client, acme: Tenant) -> None:
     busy, idle = make_session(acme), make_session(acme)
     make_turn(busy)
     make_turn(busy, TurnState.WAITING)
@@ -70,7 +70,7 @@ def test_the_list_says_what_each_session_is_doing(eve: Client, acme: Tenant) -> 
     assert '<td class="field-turns">2</td>' in row[: row.index("</tr>")]
 
 
-def test_the_list_is_narrowed_by_tenant_agent_state_and_day(eve: Client, acme: Tenant) -> None:
+def test_the_list_is_filtered_by_tenant_agent_state_and_day(eve: Client, acme: Tenant) -> None:
     globex, _ = tenants.create("globex")
     one = make_session(acme)
     two = make_session(globex, agent_name="writer", created_at=START + timedelta(days=2))
@@ -98,7 +98,7 @@ def test_the_list_is_narrowed_by_tenant_agent_state_and_day(eve: Client, acme: T
     "query",
     [{"since": "yesterday"}, {"until": "9999-12-31"}, {"state": "x"}, {"tenant": "\0"}, {"q": "\0"}, {"p": "x"}, {"p": "9"}],
 )
-def test_nonsense_in_the_address_breaks_nothing(eve: Client, acme: Tenant, query: dict[str, str]) -> None:
+def test_invalid_query_parameters_are_ignored(eve: Client, acme: Tenant, query: dict[str, str]) -> None:
     make_session(acme)
     assert eve.get(url("session", "changelist"), query).status_code in (200, 302)
 
@@ -120,7 +120,7 @@ def test_deleted_sessions_are_neither_listed_nor_read(eve: Client, acme: Tenant)
     assert not AuditRecord.objects.filter(action="transcript_read").exists()
 
 
-def test_a_long_list_is_never_counted_to_its_end(eve: Client, acme: Tenant) -> None:
+def test_a_long_list_is_not_counted_completely(eve: Client, acme: Tenant) -> None:
     Session.objects.bulk_create(
         Session(tenant=acme, public_id=f"sess_{n}", agent_name="demo", created_at=START, modified_at=START)
         for n in range(REACH + 50)
@@ -167,7 +167,7 @@ def test_a_transcript_reads_as_a_conversation(eve: Client, acme: Tenant) -> None
     assert page.count(">42<") == 1
 
 
-def test_calls_say_what_they_wait_for_and_why_they_were_denied(eve: Client, acme: Tenant) -> None:
+def test_calls_show_what_they_wait_for_and_why_they_were_denied(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     turn = make_turn(session, TurnState.WAITING)
     say(session, "user", "Do it", turn)
@@ -200,7 +200,7 @@ def test_calls_say_what_they_wait_for_and_why_they_were_denied(eve: Client, acme
         assert text in page, text
 
 
-def test_the_times_of_a_call_are_shown_in_the_order_in_which_they_were(eve: Client, acme: Tenant) -> None:
+def test_the_times_of_a_call_are_shown_in_order(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     turn = make_turn(session)
     say(session, "assistant", [call_block(name, name, {}) for name in ("ours", "theirs", "kept")], turn, step=1)
@@ -222,7 +222,7 @@ def test_the_times_of_a_call_are_shown_in_the_order_in_which_they_were(eve: Clie
     ]
 
 
-def test_an_ended_turn_says_how_it_ended(eve: Client, acme: Tenant) -> None:
+def test_an_ended_turn_shows_how_it_ended(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     for state, given in (
         (TurnState.ERROR, {"error": "provider_unavailable", "takeovers": 1}),
@@ -253,7 +253,7 @@ def test_an_ended_turn_says_how_it_ended(eve: Client, acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "tool"])
-def test_what_people_and_models_wrote_is_shown_as_text(eve: Client, acme: Tenant, role: str) -> None:
+def test_html_in_messages_is_escaped(eve: Client, acme: Tenant, role: str) -> None:
     evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'>"
     session = make_session(acme, agent_name=evil, client_tools=f'[{{"name": "{evil[:8]}"}}]')
     OptionValue.objects.create(tenant=acme, session=session, name=evil, value=evil, position=1)
@@ -271,7 +271,7 @@ def test_what_people_and_models_wrote_is_shown_as_text(eve: Client, acme: Tenant
     assert "default-src 'none'" in response["Content-Security-Policy"]
 
 
-def test_only_small_inline_pictures_are_loaded(eve: Client, acme: Tenant) -> None:
+def test_only_small_inline_images_are_loaded(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     urls = [
         PIXEL,
@@ -308,7 +308,7 @@ def test_secret_options_are_masked_also_those_that_became_secret_later(eve: Clie
     assert "canary" not in page
 
 
-def test_what_a_provider_wants_back_unread_is_not_shown(eve: Client, acme: Tenant) -> None:
+def test_opaque_provider_data_is_not_shown(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     say(session, "assistant", "hello", make_turn(session), provider_data='{"signature": "canary"}')
     assert "canary" not in transcript(eve, session)
@@ -341,7 +341,7 @@ def test_a_long_conversation_comes_in_pages_and_a_turn_may_span_them(eve: Client
     assert "Page 1 of 3" in transcript(eve, session, page="x")
 
 
-def test_reading_costs_the_same_number_of_queries_however_long_it_is(eve: Client, acme: Tenant) -> None:
+def test_a_transcript_takes_the_same_number_of_queries_at_any_length(eve: Client, acme: Tenant) -> None:
     short, long = make_session(acme), make_session(acme)
     with_a_tool(short)
     for n in range(8):
@@ -356,7 +356,7 @@ def test_reading_costs_the_same_number_of_queries_however_long_it_is(eve: Client
     assert len(many) == len(few) < 20
 
 
-def test_a_very_long_text_is_cut_and_shown_whole_when_asked_for(eve: Client, acme: Tenant) -> None:
+def test_a_very_long_text_is_cut_and_shown_complete_on_request(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     say(session, "user", "a" * 30_000 + "the end")
     say(session, "user", "b" * 300_000 + "the end")
@@ -371,7 +371,7 @@ def test_a_very_long_text_is_cut_and_shown_whole_when_asked_for(eve: Client, acm
     assert eve.get(url("session", "change", session), {"message": 3}).status_code == 404
 
 
-def test_a_result_whose_call_is_on_the_page_before_stands_alone_with_its_tools_name(eve: Client, acme: Tenant) -> None:
+def test_a_result_whose_call_is_on_the_previous_page_is_shown_with_its_tools_name(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     turn = with_a_tool(session)
     result = Message.objects.get(session=session, role="tool")
@@ -392,7 +392,7 @@ def test_cut_messages_closing_notes_and_compactions_are_marked(eve: Client, acme
         assert text in page, text
 
 
-def test_a_summary_is_shown_where_it_stands(eve: Client, acme: Tenant) -> None:
+def test_a_summary_is_shown_after_the_messages_it_replaces(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     say(session, "user", "one", make_turn(session))
     summary = "Summary of the conversation so far:\n\n<b>Ropes</b>"
@@ -425,7 +425,7 @@ def test_nothing_of_a_session_can_be_added_edited_or_deleted(eve: Client, acme: 
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, Turn)] == before
 
 
-def test_who_may_not_see_sessions_reads_none(acme: Tenant, reader: Client) -> None:
+def test_an_operator_without_permission_sees_no_sessions(acme: Tenant, reader: Client) -> None:
     from django.contrib.auth.models import User
 
     session = make_session(acme)
@@ -436,5 +436,5 @@ def test_who_may_not_see_sessions_reads_none(acme: Tenant, reader: Client) -> No
     assert not AuditRecord.objects.filter(action="transcript_read").exists()
 
 
-def test_a_session_without_a_word_can_be_read_too(eve: Client, acme: Tenant) -> None:
+def test_an_empty_session_has_a_transcript(eve: Client, acme: Tenant) -> None:
     assert "There are no messages yet." in transcript(eve, make_session(acme))

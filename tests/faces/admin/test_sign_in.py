@@ -71,7 +71,7 @@ def test_sign_ins_are_records_with_account_and_address() -> None:
     assert (kept.username, kept.get_data, kept.post_data) == ("nobody", "", "")
 
 
-def test_the_right_password_of_an_account_that_may_not_enter_counts_as_a_failure() -> None:
+def test_the_right_password_of_an_account_without_admin_access_counts_as_a_failure() -> None:
     User.objects.create_user("guest", password=RIGHT)
     client = Client(REMOTE_ADDR="192.0.2.1")
     for _ in range(5):
@@ -81,7 +81,7 @@ def test_the_right_password_of_an_account_that_may_not_enter_counts_as_a_failure
     assert (row.target, row.detail) == ("account guest", "not a staff account")
 
 
-def test_an_operator_with_a_shell_lifts_the_wait() -> None:
+def test_an_operator_with_a_shell_ends_the_waiting_time() -> None:
     client = Client(REMOTE_ADDR="192.0.2.1")
     for _ in range(6):
         sign_in(client, WRONG)
@@ -95,7 +95,7 @@ def test_odd_names_are_refused_like_any_other(name: str) -> None:
     assert sign_in(Client(REMOTE_ADDR="192.0.2.1"), WRONG, name=name).status_code == 200
 
 
-def test_a_person_changes_the_own_password_and_that_is_a_record(eve: User) -> None:
+def test_changing_the_own_password_is_recorded(eve: User) -> None:
     client = Client(REMOTE_ADDR="192.0.2.1")
     sign_in(client, RIGHT)
     new = "another horse battery"

@@ -14,7 +14,7 @@ from tests.faces.admin.pages import html, url
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_tenant_made_here_can_be_used_at_once(eve: Client) -> None:
+def test_a_created_tenant_can_be_used_immediately(eve: Client) -> None:
     response = eve.post(url("tenant", "add"), {"slug": "acme", "title": "Acme", "allowed_agents": ["demo"]}, follow=True)
     assert "was added successfully" in html(response)
     tenant = Tenant.objects.get()
@@ -25,7 +25,7 @@ def test_a_tenant_made_here_can_be_used_at_once(eve: Client) -> None:
 
 
 @pytest.mark.parametrize("slug", ["", "Acme", "acme"])
-def test_a_wrong_or_taken_slug_is_shown_again_with_its_fault(eve: Client, acme: Tenant, slug: str) -> None:
+def test_an_invalid_or_used_slug_shows_its_error(eve: Client, acme: Tenant, slug: str) -> None:
     assert "errorlist" in html(eve.post(url("tenant", "add"), {"slug": slug, "title": ""}))
     assert Tenant.objects.count() == 1
 
@@ -40,7 +40,7 @@ def test_title_and_agents_can_be_changed_and_the_slug_cannot(eve: Client, acme: 
     assert AuditRecord.objects.filter(action="tenant_changed", actor="admin:eve").count() == 2
 
 
-def test_an_agent_that_is_gone_stays_ticked_until_an_operator_unticks_it(eve: Client, acme: Tenant) -> None:
+def test_a_removed_agent_stays_checked_until_an_operator_unchecks_it(eve: Client, acme: Tenant) -> None:
     tenants.change(acme, title="", allowed_agents=["retired"], actor="t")
     assert "retired (not on this server now)" in html(eve.get(url("tenant", "change", acme)))
     eve.post(url("tenant", "change", acme), {"title": "Acme", "allowed_agents": ["retired", "demo"]})
@@ -48,7 +48,7 @@ def test_an_agent_that_is_gone_stays_ticked_until_an_operator_unticks_it(eve: Cl
     assert sorted(acme.allowed_agents or []) == ["demo", "retired"]
 
 
-def test_a_tenant_is_suspended_after_being_asked_and_resumed(eve: Client, acme: Tenant) -> None:
+def test_a_tenant_is_suspended_after_a_confirmation_and_resumed(eve: Client, acme: Tenant) -> None:
     issued = keys.issue(acme, name="n", scopes=["*"], expires_at=None, allowed_agents=None, actor="t")
     assert "running turns are cancelled" in html(eve.get(url("tenant", "suspend", acme)))
     assert keys.authenticate(issued.raw).tenant == acme.pk
@@ -62,7 +62,7 @@ def test_a_tenant_is_suspended_after_being_asked_and_resumed(eve: Client, acme: 
     assert list(acts) == [("tenant_suspended", "10.0.0.9"), ("tenant_resumed", "10.0.0.9")]
 
 
-def test_many_tenants_are_suspended_after_being_asked(eve: Client, acme: Tenant) -> None:
+def test_many_tenants_are_suspended_after_a_confirmation(eve: Client, acme: Tenant) -> None:
     globex, _ = tenants.create("globex")
     chosen = {"action": "suspend_selected", "_selected_action": [acme.pk, globex.pk]}
     assert "Suspend 2 tenants?" in html(eve.post(url("tenant", "changelist"), chosen))
@@ -78,7 +78,7 @@ def test_a_tenant_cannot_be_deleted_here(eve: Client, acme: Tenant) -> None:
     assert "delete_selected" not in html(eve.get(url("tenant", "changelist")))
 
 
-def test_who_may_only_look_cannot_suspend(reader: Client, acme: Tenant) -> None:
+def test_an_operator_with_view_permission_cannot_suspend(reader: Client, acme: Tenant) -> None:
     assert "Suspend" not in html(reader.get(url("tenant", "change", acme)))
     assert reader.post(url("tenant", "suspend", acme)).status_code == 403
     assert reader.post(url("tenant", "resume", acme)).status_code == 403
@@ -87,26 +87,26 @@ def test_who_may_only_look_cannot_suspend(reader: Client, acme: Tenant) -> None:
     assert (acme.suspended_at, acme.title) == (None, "")
 
 
-def test_acts_on_what_is_not_there_are_404(eve: Client) -> None:
+def test_actions_on_missing_rows_are_404(eve: Client) -> None:
     for page in ("suspend", "resume"):
         assert eve.post(f"/admin/sessions_app/tenant/4711/{page}/").status_code == 404
 
 
-def test_nobody_gets_in_without_being_an_operator(client: Client, acme: Tenant) -> None:
+def test_only_operators_can_use_the_admin(client: Client, acme: Tenant) -> None:
     for page in (url("tenant", "changelist"), url("tenant", "suspend", acme), url("apikey", "add")):
         response = client.get(page)
         assert response.status_code == 302
         assert response["Location"].startswith("/admin/login/")
 
 
-def test_the_overview_carries_the_houses_name_and_style(eve: Client) -> None:
+def test_the_overview_has_the_products_name_and_style(eve: Client) -> None:
     page = html(eve.get("/admin/"))
     assert "Agenthost" in page
     assert "Django administration" not in page
     assert "/static/agenthost/admin.css" in page
 
 
-def test_limits_and_retention_are_set_and_what_is_used_is_shown(eve: Client, acme: Tenant) -> None:
+def test_limits_and_retention_are_set_and_usage_is_shown(eve: Client, acme: Tenant) -> None:
     page = html(eve.get(url("tenant", "change", acme)))
     assert "Turns that wait for their client do not count. Empty: no limit." in page
     assert "Usage" in page
@@ -120,19 +120,19 @@ def test_limits_and_retention_are_set_and_what_is_used_is_shown(eve: Client, acm
 
 
 @pytest.mark.parametrize("given", [{"max_sessions": "-1"}, {"session_retention_days": "0"}, {"max_stored_bytes": "many"}])
-def test_a_limit_that_cannot_be_is_shown_again_with_its_fault(eve: Client, acme: Tenant, given: dict[str, str]) -> None:
+def test_an_invalid_limit_shows_its_error(eve: Client, acme: Tenant, given: dict[str, str]) -> None:
     assert "errorlist" in html(eve.post(url("tenant", "change", acme), {"title": "", **given}))
     acme.refresh_from_db()
     assert acme.max_sessions is None
 
 
-def test_a_tenant_is_made_with_its_limits(eve: Client) -> None:
+def test_a_tenant_is_created_with_its_limits(eve: Client) -> None:
     eve.post(url("tenant", "add"), {"slug": "acme", "title": "", "max_tokens_per_day": "5000", "session_retention_days": "1"})
     tenant = Tenant.objects.get()
     assert (tenant.max_tokens_per_day, tenant.session_retention_days) == (5000, 1)
 
 
-def test_turns_that_a_suspension_left_to_the_sweep_are_counted(
+def test_a_suspension_reports_turns_that_the_sweep_still_has_to_stop(
     eve: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(revoking, "cancel_tenant", lambda _tenant, _until: 1)

@@ -69,7 +69,7 @@ def test_the_key_is_the_last_line_of_stdout_and_nothing_else_is_there(acme: Tena
     assert AuditRecord.objects.get(action="key_issued").actor.startswith("shell")
 
 
-def test_a_key_gets_the_rights_that_were_typed(acme: Tenant) -> None:
+def test_a_key_gets_the_given_rights(acme: Tenant) -> None:
     out, _ = run(
         "create_key", "acme", "--name", "n", "--scopes", "meta:read, sessions:read", "--expires", "30d", "--agents", "demo,writer"
     )
@@ -98,7 +98,7 @@ def test_a_key_gets_the_rights_that_were_typed(acme: Tenant) -> None:
         (["acme", "--name", "n", "--agents", ","], "at least one agent"),
     ],
 )
-def test_a_wrong_wish_is_refused_in_words_and_issues_nothing(acme: Tenant, words: list[str], said: str) -> None:
+def test_invalid_arguments_are_refused_and_issue_no_key(acme: Tenant, words: list[str], said: str) -> None:
     with pytest.raises(CommandError) as refusal:
         run("create_key", *words)
     assert said in str(refusal.value)
@@ -112,7 +112,7 @@ def test_a_suspended_tenants_key_comes_with_a_warning(acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("by", ["prefix", "number", "whole"])
-def test_a_key_is_revoked_by_its_start_its_number_or_itself(acme: Tenant, by: str) -> None:
+def test_a_key_is_revoked_by_its_prefix_its_number_or_the_whole_key(acme: Tenant, by: str) -> None:
     issued, other = issue(acme), issue(acme)
     reference = {"prefix": issued.key.prefix, "number": str(issued.key.pk), "whole": issued.raw}[by]
     _, said = run("revoke_key", reference)
@@ -124,21 +124,21 @@ def test_a_key_is_revoked_by_its_start_its_number_or_itself(acme: Tenant, by: st
 
 
 @pytest.mark.parametrize("reference", ["ah_nothing", "4711", "9" * 40, "", "ah_nothing%", "²"])
-def test_a_key_that_is_not_there_is_named_in_the_refusal(acme: Tenant, reference: str) -> None:
+def test_an_unknown_key_is_named_in_the_error(acme: Tenant, reference: str) -> None:
     issue(acme)
     for command in ("revoke_key", "rotate_key"):
         with pytest.raises(CommandError, match="no key"):
             run(command, reference)
 
 
-def test_a_refusal_does_not_repeat_a_whole_key(acme: Tenant) -> None:
+def test_an_error_does_not_contain_a_whole_key(acme: Tenant) -> None:
     raw = "ah_" + "x" * 43
     with pytest.raises(CommandError) as refusal:
         run("revoke_key", raw)
     assert raw not in str(refusal.value)
 
 
-def test_two_keys_with_the_same_start_have_to_be_told_apart_by_number(acme: Tenant) -> None:
+def test_two_keys_with_the_same_prefix_need_the_number(acme: Tenant) -> None:
     first, second = issue(acme), issue(acme)
     ApiKey.objects.filter(pk=second.key.pk).update(prefix=first.key.prefix)
     with pytest.raises(CommandError, match="use the number"):
@@ -182,7 +182,7 @@ def test_keys_are_listed_without_the_keys(acme: Tenant) -> None:
     assert "suspended" in run("list_keys", "acme")[0]
 
 
-def test_an_empty_list_is_said_and_stdout_stays_empty(acme: Tenant) -> None:
+def test_an_empty_list_is_reported_on_stderr_only(acme: Tenant) -> None:
     out, said = run("list_keys")
     assert out == ""
     assert "no active keys" in said
@@ -199,7 +199,7 @@ def test_the_key_is_in_no_table_after_the_commands(acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches_with_examples(command: str) -> None:
+def test_help_has_examples(command: str) -> None:
     text = load_command_class(get_commands()[command], command).create_parser("manage.py", command).format_help()
     assert "examples:" in text
     assert f"manage.py {command} " in text or f"manage.py {command}\n" in text
@@ -214,7 +214,7 @@ def test_a_container_whose_user_has_no_name_can_use_the_commands(monkeypatch: py
     assert AuditRecord.objects.get().actor == "shell"
 
 
-def test_show_usage_shows_what_is_used_and_what_may_be(acme: Tenant) -> None:
+def test_show_usage_shows_usage_and_limits(acme: Tenant) -> None:
     key = issue(acme).key
     limits = Limits(sessions=3, request_bytes=1000)
     tenants.set_limits(acme, limits, session_retention_days=30, actor="t")
@@ -230,7 +230,7 @@ def test_show_usage_shows_what_is_used_and_what_may_be(acme: Tenant) -> None:
     assert any(line.startswith(key.prefix) and "tokens today" in line and line.endswith(" 5") for line in out.splitlines())
 
 
-def test_show_usage_of_a_tenant_that_is_not_there_says_so() -> None:
+def test_show_usage_of_an_unknown_tenant_is_an_error() -> None:
     with pytest.raises(CommandError, match="no tenant"):
         run("show_usage", "nobody")
 
@@ -245,7 +245,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(StringIO(text)))
 
 
-def test_export_usage_writes_what_was_used_as_csv_by_day_session_key_and_agent(acme: Tenant) -> None:
+def test_export_usage_writes_csv_by_day_session_key_and_agent(acme: Tenant) -> None:
     key = issue(acme, name="build, test").key
     used(acme, key)
     used(acme, key, day=date(2026, 11, 2), cost_nano=None)
@@ -261,7 +261,7 @@ def test_export_usage_writes_what_was_used_as_csv_by_day_session_key_and_agent(a
     assert "2 lines" in said
 
 
-def test_export_usage_sums_by_what_was_asked_for_within_days_and_a_tenant(acme: Tenant, tmp_path: Path) -> None:
+def test_export_usage_sums_by_groups_for_a_period_and_a_tenant(acme: Tenant, tmp_path: Path) -> None:
     other, _ = tenants.create("globex")
     key, theirs = issue(acme).key, issue(other).key
     for number in range(1, 4):
@@ -288,12 +288,12 @@ def test_export_usage_sums_by_what_was_asked_for_within_days_and_a_tenant(acme: 
         (["--output", "/nowhere/at/all.csv"], "cannot write"),
     ],
 )
-def test_export_usage_says_what_is_wrong_with_what_it_was_given(words: list[str], fault: str) -> None:
+def test_export_usage_reports_invalid_arguments(words: list[str], fault: str) -> None:
     with pytest.raises(CommandError, match=fault):
         run("export_usage", *words)
 
 
-def test_use_of_a_tenant_and_a_key_that_are_gone_keeps_their_numbers(acme: Tenant) -> None:
+def test_usage_of_a_deleted_tenant_or_key_is_shown_by_number(acme: Tenant) -> None:
     ModelUse.objects.create(
         tenant_id=77, key_id=78, day=date(2026, 11, 1), session="s", agent="a", model="m", purpose="turn",
         calls=1, input_tokens=1, output_tokens=1, cache_read_tokens=0,
