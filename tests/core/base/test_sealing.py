@@ -1,4 +1,4 @@
-"""Secrets at rest: sealed, bound to their place, and sealed anew when the key ring changes."""
+"""Secrets at rest: sealed, bound to their place, and resealed when the key ring changes."""
 
 from __future__ import annotations
 
