@@ -293,7 +293,7 @@ def test_what_no_client_could_set_is_refused(given: Any, words: str, file: Path)
 
 
 def test_client_tools_of_an_agent_that_takes_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="it needs client_tools = true"):
+    with pytest.raises(ValueError, match="set client_tools = true"):
         run(fakes.Mirror, "x", client_tools={"double": fakes.double})
 
 

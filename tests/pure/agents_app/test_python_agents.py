@@ -355,7 +355,7 @@ def test_an_instance_is_taken_too(load: Load) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("NoGenerator", "its method respond is no generator: it has to yield what it says (async def or def, with yield)"),
+        ("NoGenerator", "its method respond is not a generator; write it as async def or def with yield"),
         ("NeedsArguments", "making an instance of it, without arguments, raised TypeError"),
     ],
 )

@@ -258,7 +258,7 @@ def test_a_signature_names_the_region_the_service_and_the_key_but_not_the_secret
 async def test_the_servers_own_credentials_sign_for_amazon_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amazon, "identity", _somebody)
     async with listener([BEGIN + stop()]) as server:
-        with pytest.raises(ProviderError, match="Amazon's hosts alone"):
+        with pytest.raises(ProviderError, match="Amazon's hosts only"):
             await heard(asked(server.url, api_key=None))
         assert server.heard == []
 

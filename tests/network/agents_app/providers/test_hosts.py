@@ -210,7 +210,7 @@ async def test_vertex_takes_project_and_place_from_the_settings() -> None:
 async def test_vertex_shows_the_servers_own_credentials_to_google_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(google_vertex, "_token", lambda: ("token", "p"))
     async with listener([SAID]) as server:
-        with pytest.raises(ProviderError, match="Google's hosts alone"):
+        with pytest.raises(ProviderError, match="Google's hosts only"):
             await heard("google-vertex", server.url, api_key=None)
         assert server.heard == []
 

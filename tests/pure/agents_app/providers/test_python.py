@@ -125,8 +125,8 @@ async def test_an_agent_may_end_the_turn_with_a_reason() -> None:
         ("Breaks", "Breaks.respond raised"),
         ("Exits", "Exits.respond raised"),
         ("ExitsInThreads", "ExitsInThreads.respond raised"),
-        ("Nonsense", "Nonsense.respond yielded a int, which says nothing"),
-        ("NoJson", "NoJson.respond yielded what has no JSON form"),
+        ("Nonsense", "Nonsense.respond yielded a int, which is not supported"),
+        ("NoJson", "NoJson.respond yielded a value without a JSON form"),
     ],
 )
 async def test_what_goes_wrong_in_an_agent_is_a_fault_without_its_words(name: str, words: str) -> None:
@@ -183,7 +183,7 @@ async def test_an_agent_that_does_not_stop_is_left_behind_and_named(
         async with asyncio.timeout(90):
             await stream.aclose()  # type: ignore[attr-defined]
             await fakes.Stubborn.told.wait()
-            assert "Stubborn.respond was told to stop and did not" in caplog.text
+            assert "Stubborn: its method respond did not stop" in caplog.text
             fakes.Stubborn.free.set()
             await asyncio.wait(list(python._left_behind))
 
