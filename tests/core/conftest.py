@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -132,6 +133,12 @@ def kinds(session: Session) -> list[str]:
     """The session's events in order, by kind."""
     read = journal.read_session(session.tenant_id, session.pk, 0, limit=10_000)
     return [event.kind for event in read.events]
+
+
+def streamed_text(session: Session) -> str:
+    """The text of the session's stored deltas."""
+    read = journal.read_session(session.tenant_id, session.pk, 0, limit=10_000)
+    return "".join(json.loads(event.data)["delta"] for event in read.events if event.kind == "text_delta")
 
 
 def make_tenant(slug: str) -> Caller:

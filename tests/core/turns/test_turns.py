@@ -23,7 +23,7 @@ from sessions_app.core.turns import ClientResult, Permission, stopping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
 from tests.core import tools
-from tests.core.conftest import World, claim_one, insert_call, kinds, turn_of, wait_for, wait_for_state
+from tests.core.conftest import World, claim_one, insert_call, kinds, streamed_text, turn_of, wait_for, wait_for_state
 from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, finish, gate, hang, text, thinking, usage
@@ -352,7 +352,7 @@ def test_cancel_closes_the_provider_and_keeps_the_text(
     script = model.script([text("so ", "far"), gate("never"), text("no")])
     accepted = alice.say(session, script)
     model.wait_gate("never")
-    wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    wait_for(lambda: streamed_text(session) == "so far", "both words are stored")
     receipt = turns.cancel(alice.caller, session)
     assert (receipt.cancelled, receipt.provider_closed) == (True, True)
     assert turn_of(accepted).state == "cancelled"

@@ -258,7 +258,7 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
     ("arguments", "words"),
     [
         (["echo"], "There are several tenants. Choose one with --tenant (alice, bob"),
-        (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Make it with: python manage.py create_tenant carol"),
+        (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Create it with: python manage.py create_tenant carol"),
         (["echo", "--url", "https://agents.example"], "No key: set AGENTHOST_KEY, or use --key-file"),
     ],
 )

@@ -177,15 +177,20 @@ async def test_an_agent_that_does_not_stop_is_left_behind_and_named(
 ) -> None:
     monkeypatch.setattr(python, "SECONDS_TO_CLOSE", 0.01)
     fakes.Stubborn.free, fakes.Stubborn.told = asyncio.Event(), asyncio.Event()
-    with caplog.at_level(logging.WARNING):
-        stream = python.Python().stream(asked("Stubborn"))
-        assert await anext(stream) == [TextDelta("word")]
+    try:
+        with caplog.at_level(logging.WARNING):
+            stream = python.Python().stream(asked("Stubborn"))
+            assert await anext(stream) == [TextDelta("word")]
+            async with asyncio.timeout(90):
+                await stream.aclose()  # type: ignore[attr-defined]
+                await fakes.Stubborn.told.wait()
+        assert "Stubborn: its method respond did not stop" in caplog.text
+    finally:
+        # Or its task would outlive a failed test, and keep the loop from closing.
+        fakes.Stubborn.free.set()
         async with asyncio.timeout(90):
-            await stream.aclose()  # type: ignore[attr-defined]
-            await fakes.Stubborn.told.wait()
-            assert "Stubborn: its method respond did not stop" in caplog.text
-            fakes.Stubborn.free.set()
-            await asyncio.wait(list(python._left_behind))
+            while python._left_behind:
+                await asyncio.wait(list(python._left_behind))
 
 
 async def test_a_plain_generator_that_is_given_up_in_its_thread_is_closed_there() -> None:
