@@ -30,28 +30,7 @@ def own_redis_database() -> None:
         os.environ["REDIS_URL"] = parts._replace(path=f"/{number % 16}").geturl()
 
 
-# The files that take longest come first, so that none of them is the last, when the other processes have nothing left to do.
-LONGEST_FIRST = (
-    "tests/e2e/test_process_kills.py",
-    "tests/faults/test_outages.py",
-    "tests/e2e/test_operators.py",
-    "tests/e2e/test_ahp_process_kills.py",
-    "tests/core/worker/test_mcp.py",
-    "tests/faults/",
-    "tests/e2e/",
-    "tests/wiring/",
-    "tests/ops/",
-    "tests/network/",
-    "tests/core/worker/",
-    "tests/core/",
-    "tests/faces/",
-    "tests/pure/",
-)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("dist", "no") != "no" or "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=rank)
     if not config.getoption("--only-both-databases"):
         return
     left_out = [item for item in items if not on_both(item)]
@@ -60,17 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if on_both(item)]
 
 
-def rank(item: pytest.Item) -> int:
-    where = _where(item)
-    return next((place for place, start in enumerate(LONGEST_FIRST) if where.startswith(start)), len(LONGEST_FIRST))
-
-
-def _where(item: pytest.Item) -> str:
-    return item.path.relative_to(item.config.rootpath).as_posix()
-
-
 def on_both(item: pytest.Item) -> bool:
-    return _where(item).startswith(BOTH_DATABASES)
+    return item.path.relative_to(item.config.rootpath).as_posix().startswith(BOTH_DATABASES)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -58,9 +58,7 @@ def chosen(arguments: list[str], *, everything: bool) -> list[str]:
     """What pytest is told beyond the caller's own arguments, which come last and win."""
     named_files = [argument for argument in arguments if Path(argument.partition("::")[0]).is_file()]
     by_hand = any(argument in ("--pdb", "--trace", "-s") or argument.startswith(("-n", "--dist")) for argument in arguments)
-    # Tests mostly wait for servers, so there are twice as many processes as cores. The order is ours (ops/pytest_runs.py).
-    processes = min(2 * (os.cpu_count() or 1), 8)
-    parallel = [] if named_files or by_hand else ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder"]
+    parallel = [] if named_files or by_hand else ["-n", "3", "--dist", "loadfile"]
     tier = [] if everything or any(argument.startswith("-m") for argument in arguments) else ["-m", "not slow"]
     return [*parallel, *tier, "-p", "ops.pytest_runs", "--timeout=600", *arguments]
 

@@ -127,7 +127,8 @@ class Client:
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         self.key = key
         self.origin = origin
-        self.http = httpx.Client(base_url=origin + self.base, headers=headers, timeout=TIMEOUT, trust_env=False)
+        # Without TLS: making its context takes 15 ms of CPU for each client.
+        self.http = httpx.Client(base_url=origin + self.base, headers=headers, timeout=TIMEOUT, trust_env=False, verify=False)
 
     def close(self) -> None:
         self.http.close()

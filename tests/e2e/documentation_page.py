@@ -180,7 +180,10 @@ class Reader:
         while True:
             assert self._server.poll() is None, self.log.read_text()
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{self.port}/readyz", timeout=20, trust_env=False).status_code == 200:
+                if (
+                    httpx.get(f"http://127.0.0.1:{self.port}/readyz", timeout=20, trust_env=False, verify=False).status_code
+                    == 200
+                ):
                     return self.log.read_bytes()[before:].decode().replace(f"127.0.0.1:{self.port}", PORT_ON_THE_PAGE)
             assert time.monotonic() < until, self.log.read_text()
             time.sleep(0.05)

@@ -184,7 +184,7 @@ class Server:
             process = self.webs[index]
             assert process.alive, f"{process.role} ended while it started:\n{process.log.read_text()[-4000:]}"
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(self.origin(index) + "/readyz", timeout=20, trust_env=False).status_code == 200:
+                if httpx.get(self.origin(index) + "/readyz", timeout=20, trust_env=False, verify=False).status_code == 200:
                     return
             assert time.monotonic() < until, f"not ready within {timeout} s:\n{self.log_text()[-4000:]}"
             time.sleep(0.05)

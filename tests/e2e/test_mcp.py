@@ -84,7 +84,7 @@ def eventually(holds: Callable[[], Any], seconds: float = 90) -> Any:
 
 
 def ready(server: Server) -> httpx.Response:
-    return httpx.get(server.origin() + "/readyz", timeout=30, trust_env=False)
+    return httpx.get(server.origin() + "/readyz", timeout=30, trust_env=False, verify=False)
 
 
 def tools(client: Client, agent: str = "docker") -> list[dict[str, Any]]:

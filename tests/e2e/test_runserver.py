@@ -58,7 +58,7 @@ def _wait_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
     while True:
         assert process.poll() is None, server.log_text()[-4000:]
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(server.origin() + "/readyz", timeout=20, trust_env=False).status_code == 200:
+            if httpx.get(server.origin() + "/readyz", timeout=20, trust_env=False, verify=False).status_code == 200:
                 return
         assert time.monotonic() < until, server.log_text()[-4000:]
         time.sleep(0.05)

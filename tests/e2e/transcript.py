@@ -90,7 +90,7 @@ class Play:
 
     def __init__(self, origin: str, key: str, base: str, model: ModelServer, sessions: list[str]) -> None:
         self._http = httpx.Client(
-            base_url=origin + base, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT, trust_env=False
+            base_url=origin + base, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT, trust_env=False, verify=False
         )
         self._model = model
         self._sessions = sessions

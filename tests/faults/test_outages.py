@@ -24,11 +24,11 @@ from tests.faults.cluster import Cluster, wait_for
 
 
 def announcements(server: Server, index: int) -> bool:
-    return bool(httpx.get(server.origin(index) + "/readyz", timeout=60, trust_env=False).json()["announcements"])
+    return bool(httpx.get(server.origin(index) + "/readyz", timeout=60, trust_env=False, verify=False).json()["announcements"])
 
 
 def ready(server: Server, index: int) -> bool:
-    return httpx.get(server.origin(index) + "/readyz", timeout=60, trust_env=False).status_code == 200
+    return httpx.get(server.origin(index) + "/readyz", timeout=60, trust_env=False, verify=False).status_code == 200
 
 
 @pytest.mark.rule("A78", "A120")
