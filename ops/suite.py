@@ -55,7 +55,7 @@ def check_given(database_url: str) -> None:
 
 
 def chosen(arguments: list[str], *, everything: bool) -> list[str]:
-    """What pytest is told beyond the caller's own arguments, which come last and win."""
+    """The arguments of pytest. The caller's own come last and override the others."""
     named_files = [argument for argument in arguments if Path(argument.partition("::")[0]).is_file()]
     by_hand = any(argument in ("--pdb", "--trace", "-s") or argument.startswith(("-n", "--dist")) for argument in arguments)
     parallel = [] if named_files or by_hand else ["-n", "3", "--dist", "loadfile"]

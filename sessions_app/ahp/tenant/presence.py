@@ -48,8 +48,8 @@ class _Watch:
         self._boards[board] = self._boards.get(board, 0) + 1
         if not self._watching:
             # An error in one neither stops nor delays the other.
-            duties = (PeriodicTask("presence", self._renew), PeriodicTask("listings", self._update_listings))
-            self._watching = [supervision.task(self._watch(duty), f"{duty.name}-watch") for duty in duties]
+            tasks = (PeriodicTask("presence", self._renew), PeriodicTask("listings", self._update_listings))
+            self._watching = [supervision.task(self._watch(task), f"{task.name}-watch") for task in tasks]
 
     def remove(self, board: Switchboard) -> None:
         self._boards[board] -= 1

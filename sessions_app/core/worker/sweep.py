@@ -1,4 +1,4 @@
-"""Takes over the runs of dead workers; one of a worker's periodic duties (duties.py)."""
+"""Takes over the runs of dead workers; one of a worker's periodic tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker: one asyncio loop that is shared by all its runs, and its periodic duties.
+"""A worker: one asyncio loop that is shared by all its runs, and its periodic tasks.
 
 Celery's thread calls ``wake``; the loop then claims as many queued turns as it has slots for. Another thread renews the
 leases (leases.py). During an outage of the database the worker keeps its runs for at most
@@ -166,8 +166,8 @@ class Worker:
             "claim": self._claim_for_ever(),
             "listen": self._listen(),
             "doubt": self._check_when_in_doubt(),
-            **{duty.name: duty.repeat(pause, self._stopping.is_set) for duty in self._duties_while_open()},
-            **{duty.name: duty.repeat(pause) for duty in self._duties_to_the_end()},
+            **{task.name: task.repeat(pause, self._stopping.is_set) for task in self._tasks_while_open()},
+            **{task.name: task.repeat(pause) for task in self._tasks_to_the_end()},
         }
         self._background = [supervision.task(work, name) for name, work in background.items()]
 
@@ -414,7 +414,7 @@ class Worker:
 
     # --- sweeping ---
 
-    def _duties_while_open(self) -> Sequence[PeriodicTask]:
+    def _tasks_while_open(self) -> Sequence[PeriodicTask]:
         """Duties that are repeated until this worker stops. None waits for another."""
         return [
             PeriodicTask("take-over", self._take_over_runs),
@@ -427,7 +427,7 @@ class Worker:
             PeriodicTask("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
         ]
 
-    def _duties_to_the_end(self) -> Sequence[PeriodicTask]:
+    def _tasks_to_the_end(self) -> Sequence[PeriodicTask]:
         """Duties that this worker's runs and summaries need until the last one has ended."""
         return [PeriodicTask("own runs", self._check_own_runs), PeriodicTask("summaries", self._summariser.sweep)]
 

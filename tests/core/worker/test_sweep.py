@@ -1,4 +1,4 @@
-"""The sweep's duties: none waits for a lock, for another duty, or for another tenant."""
+"""The sweep's tasks: none waits for a lock, for another task, or for another tenant."""
 
 from __future__ import annotations
 
