@@ -137,7 +137,7 @@ def test_the_readme_steps_lead_to_a_signed_in_operator_and_a_working_key(walk: W
     key = until_it_runs(walk)
     doctor = blocks("sh")[3].splitlines()[0]
     # This Postgres is a test's: it does without fsync, which doctor does not like.
-    found = walk.run(f"{doctor} | grep -e FAIL -e warning | grep -v -e fsync -e full_page_writes -e housekeeping || true")
+    found = walk.run(f"{doctor} | grep -e FAIL -e warning | grep -v -e fsync -e full_page_writes -e Housekeeping || true")
     assert found == ""
     behind_a_proxy = {"Host": NAME, "X-Forwarded-Proto": "https"}
     with httpx.Client(
