@@ -129,10 +129,6 @@ def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> N
 
 def run_fast(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> None:
     """One run on servers that are kept for the next one, with a database that is made anew only when migrations changed."""
-    variables = environment(home)
-    if not needs_servers(arguments):
-        runs.run("without servers", arguments, variables)
-        return
     only_user = stack.enter_context((ROOT / "var" / "test-fast.lock").open("w"))
     try:
         fcntl.flock(only_user, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,7 +138,9 @@ def run_fast(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> 
         ) from None
     database_url, redis_url = kept_services.obtain()
     kept = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, SUFFIX: schema_digest()}
-    runs.run("on the kept Postgres and Redis (ops/test --stop ends them)", ["--reuse-db", *arguments], {**variables, **kept})
+    runs.run(
+        "on the kept Postgres and Redis (ops/test --stop ends them)", ["--reuse-db", *arguments], {**environment(home), **kept}
+    )
 
 
 def needs_servers(arguments: list[str]) -> bool:
@@ -173,7 +171,12 @@ def main() -> int:
         home = stack.enter_context(services.folder())
         runs = Runs(home)
         try:
-            (run_fast if fast else run_all)(runs, home, arguments, stack)
+            if not needs_servers(arguments):
+                runs.run("without servers", arguments, environment(home))
+            elif fast:
+                run_fast(runs, home, arguments, stack)
+            else:
+                run_all(runs, home, arguments, stack)
         except services.ServiceMissingError as error:
             say(f"{error}.")
             return 1
