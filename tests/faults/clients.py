@@ -432,11 +432,19 @@ class Clients:
         except Exception as error:
             self.observed.failed(f"client {driven.number}, {driven.session}: {type(error).__name__}: {error}")
 
-    def wait_turns(self, more: int, timeout: float = 180.0, *, condition: Callable[[], bool] = lambda: True) -> None:
-        """Wait until this many more turns have ended."""
+    def wait_turns(
+        self,
+        more: int,
+        timeout: float = 180.0,
+        *,
+        condition: Callable[[], bool] = lambda: True,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait until this many more turns have ended. ``meanwhile`` is called repeatedly."""
         wanted = self.observed.turns + more
         until = time.monotonic() + timeout
         while self.observed.turns < wanted or not condition():
             assert not self.observed.faults, "\n".join([str(self.observed), *self.observed.faults])
             assert time.monotonic() < until, f"{self.observed.turns} of {wanted} turns within {timeout:g} s: {self.observed}"
+            meanwhile()
             time.sleep(0.05)

@@ -110,18 +110,23 @@ class Cluster:
         assert redis is not None
         if redis.pid is None:
             redis.start()
+        self.restart_ended()
+        for index in range(len(self.server.webs)):
+            self.server.wait_ready(index)
+        for worker in self.server.workers:
+            wait_log(worker, "worker_ready")
+        wait_log(self.beat, "beat is ready")
+
+    def restart_ended(self) -> None:
+        """Start processes that have ended, as a supervisor does. A process that starts while Postgres is down ends at once."""
         for index, worker in enumerate(self.server.workers):
             if not worker.alive:
                 self.server.workers[index] = self.server._start("worker")
         for index, web in enumerate(self.server.webs):
             if not web.alive:
                 self.server.start_web(index)
-            self.server.wait_ready(index)
         if not self.beat.alive:
             self.start_beat()
-        for worker in self.server.workers:
-            wait_log(worker, "worker_ready")
-        wait_log(self.beat, "beat is ready")
 
     def close(self) -> None:
         self.beat.stop()

@@ -53,7 +53,7 @@ def kill_processes(
                     cluster.server.redis.kill()
                     time.sleep(chance.uniform(0, 2))
                     cluster.server.redis.start()
-        clients.wait_turns(2 * client_count, timeout=240)
+        clients.wait_turns(2 * client_count, timeout=240, meanwhile=cluster.restart_ended)
     log.info("seed %s: %s: %s", seed, ", ".join(killed), clients.observed)
     return clients
 
