@@ -1,4 +1,4 @@
-"""Runs the tests: all on Postgres and Redis, then core and faces again on SQLite without Redis; or the fast part alone."""
+"""Runs the tests: all on Postgres and Redis, and core and faces also on SQLite without Redis; or the fast part alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ NO_TESTS = 5
 # These need no servers; `--fast` without arguments runs the pure tests and the core's.
 WITHOUT_SERVERS = ("tests/pure", "tests/network")
 FAST = ("tests/pure", "tests/core")
+BOTH_DATABASES = ("tests/core", "tests/faces")
 
 
 class Interrupted(Exception):
@@ -56,46 +58,83 @@ def check_given(database_url: str) -> None:
 
 def chosen(arguments: list[str], *, everything: bool) -> list[str]:
     """The arguments of pytest. The caller's own come last and override the others."""
-    named_files = [argument for argument in arguments if Path(argument.partition("::")[0]).is_file()]
-    by_hand = any(argument in ("--pdb", "--trace", "-s") or argument.startswith(("-n", "--dist")) for argument in arguments)
-    parallel = [] if named_files or by_hand else ["-n", "3", "--dist", "loadfile"]
     tier = [] if everything or any(argument.startswith("-m") for argument in arguments) else ["-m", "not slow"]
-    return [*parallel, *tier, "-p", "ops.pytest_runs", "--timeout=600", *arguments]
+    return [*tier, "-p", "ops.pytest_runs", "--timeout=600", *arguments]
+
+
+def in_parallel(arguments: list[str]) -> bool:
+    """False if somebody runs a file, debugs, or says how many processes he wants."""
+    named_files = any(Path(argument.partition("::")[0]).is_file() for argument in arguments)
+    by_hand = any(argument in ("--pdb", "--trace", "-s") or argument.startswith(("-n", "--dist")) for argument in arguments)
+    return not named_files and not by_hand
+
+
+def parallel(arguments: list[str]) -> list[str]:
+    """Three processes for two cores, because many tests wait for something."""
+    return ["-n", "3", "--dist", "loadfile"] if in_parallel(arguments) else []
+
+
+def paths(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if (ROOT / argument.partition("::")[0]).exists()]
+
+
+@dataclass
+class Run:
+    """A pytest process. With an ``output`` file it runs beside another one, and its output is shown when it has ended."""
+
+    title: str
+    process: subprocess.Popen[bytes]
+    tally: Path
+    output: Path | None
 
 
 class Runs:
-    """The pytest runs one after the other, and what they counted together."""
+    """The pytest processes, and what they counted together."""
 
     def __init__(self, home: Path) -> None:
         self.counts: Counter[str] = Counter()
         self.codes: list[int] = []
-        self._tally = home / "tally.json"
-        self._child: subprocess.Popen[bytes] | None = None
         self.interrupted = False
+        self._home = home
+        self._running: list[Run] = []
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.interrupted = True
-        if self._child is None:
+        if not self._running:
             raise Interrupted
-        # Ctrl-C reaches pytest by itself; it finishes its teardown, and only then do the servers go.
+        # Ctrl-C reaches pytest directly. It tears its tests down, and only then are the servers stopped.
         if number != signal.SIGINT:
-            self._child.send_signal(signal.SIGINT)
+            for run in self._running:
+                run.process.send_signal(signal.SIGINT)
 
-    def run(self, title: str, arguments: list[str], variables: dict[str, str]) -> int:
-        say(title)
-        self._tally.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", *arguments, f"--tally={self._tally}"]
-        self._child = subprocess.Popen(command, cwd=ROOT, env=variables)
-        code = self._child.wait()
-        self._child = None
-        if self._tally.exists():
-            self.counts.update(json.loads(self._tally.read_text()))
+    def start(self, title: str, arguments: list[str], variables: dict[str, str], *, beside: bool = False) -> Run:
+        name = f"run-{len(self.codes) + len(self._running)}"
+        tally, output = self._home / f"{name}.json", self._home / f"{name}.txt" if beside else None
+        command = [sys.executable, "-m", "pytest", *arguments, f"--tally={tally}"]
+        with ExitStack() as stack:
+            to = None if output is None else stack.enter_context(output.open("wb"))
+            process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=to, stderr=to)
+        run = Run(title, process, tally, output)
+        self._running.append(run)
+        return run
+
+    def finish(self, run: Run) -> int:
+        say(run.title)
+        code = run.process.wait()
+        self._running.remove(run)
+        if run.output is not None:
+            print(run.output.read_text(errors="replace"), end="", flush=True)
+        if run.tally.exists():
+            self.counts.update(json.loads(run.tally.read_text()))
         self.codes.append(code)
-        if self.interrupted:
+        if self.interrupted and not self._running:
             raise Interrupted
         return code
+
+    def run(self, title: str, arguments: list[str], variables: dict[str, str]) -> int:
+        return self.finish(self.start(title, arguments, variables))
 
     def verdict(self) -> int:
         failed = self.counts["failed"] + self.counts["error"]
@@ -122,9 +161,14 @@ def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> N
         redis.start()
         redis_url = redis.url()
     on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
-    first = runs.run("all tests, on Postgres and Redis", arguments, on_servers)
-    if first != NO_TESTS:
-        runs.run("tests/core and tests/faces, on SQLite", [*arguments, "--only-both-databases"], variables)
+    on_sqlite = [*(() if paths(arguments) else BOTH_DATABASES), *arguments, "--only-both-databases"]
+    first_title, second_title = "all tests, on Postgres and Redis", "tests/core and tests/faces, on SQLite"
+    if in_parallel(arguments):
+        second = runs.start(second_title, on_sqlite, variables, beside=True)
+        runs.run(first_title, [*parallel(arguments), *arguments], on_servers)
+        runs.finish(second)
+    elif runs.run(first_title, arguments, on_servers) != NO_TESTS:
+        runs.run(second_title, on_sqlite, variables)
 
 
 def run_fast(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> None:
@@ -138,15 +182,14 @@ def run_fast(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> 
         ) from None
     database_url, redis_url = kept_services.obtain()
     kept = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, SUFFIX: schema_digest()}
-    runs.run(
-        "on the kept Postgres and Redis (ops/test --stop ends them)", ["--reuse-db", *arguments], {**environment(home), **kept}
-    )
+    title = "on the kept Postgres and Redis (ops/test --stop ends them)"
+    runs.run(title, [*parallel(arguments), "--reuse-db", *arguments], {**environment(home), **kept})
 
 
 def needs_servers(arguments: list[str]) -> bool:
     """False if all the files and folders among ``arguments`` are of tests that use no database."""
-    paths = [argument for argument in arguments if (ROOT / argument.partition("::")[0]).exists()]
-    return not paths or not all(path.removeprefix("./").startswith(WITHOUT_SERVERS) for path in paths)
+    named = paths(arguments)
+    return not named or not all(path.removeprefix("./").startswith(WITHOUT_SERVERS) for path in named)
 
 
 def schema_digest() -> str:
@@ -163,7 +206,7 @@ def main() -> int:
         return 0
     everything, fast = "--all" in arguments, "--fast" in arguments
     arguments = [argument for argument in arguments if argument not in ("--all", "--fast")]
-    if fast and not any((ROOT / argument.partition("::")[0]).exists() for argument in arguments):
+    if fast and not paths(arguments):
         arguments += FAST
     arguments = chosen(arguments, everything=everything)
     started = time.monotonic()
@@ -172,7 +215,7 @@ def main() -> int:
         runs = Runs(home)
         try:
             if not needs_servers(arguments):
-                runs.run("without servers", arguments, environment(home))
+                runs.run("without servers", [*parallel(arguments), *arguments], environment(home))
             elif fast:
                 run_fast(runs, home, arguments, stack)
             else:

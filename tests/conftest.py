@@ -162,16 +162,20 @@ def django_db_modify_db_settings(
 def django_db_setup(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
 ) -> Iterator[None]:
-    """A database in use cannot be dropped: the journal's barrier keeps a connection of its own, and a
-    thread that served a test's last request may not have given its back yet."""
-    from django.core.management import call_command
+    """Tests empty the database in a cheaper way than Django's. At the end all connections to it are closed, so that it can be
+    dropped: the barrier of the journal and threads that served requests may still have some."""
     from django.db import connection
+    from django.test import TransactionTestCase
+
+    from tests.emptying import empty_database
 
     if request.config.getoption("--reuse-db"):
         # A run that was killed may have left rows.
         with django_db_blocker.unblock():
-            call_command("flush", interactive=False, verbosity=0)
-    yield
+            empty_database()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: empty_database())
+        yield
 
     from sessions_app.core.log import journal
 
