@@ -32,6 +32,8 @@ class Keyboard:
         """Lines typed while a turn ran. They become messages, never answers to a question."""
         self._partial_line = b""
         """Text typed before a question, or an unfinished line. The next message begins with it."""
+        self._at_end = False
+        """Ctrl-D was pressed while a turn ran: the chat ends before the next message."""
         self._readline = _readline() if edits else None
 
     def set_completions(self, complete: Callable[[str], Sequence[str]]) -> None:
@@ -54,6 +56,8 @@ class Keyboard:
             line = self._typed_ahead.popleft()
             self._screen.line(f"{prompt}{line}")
             return line
+        if self._at_end:
+            raise EOFError
         lines = [self._line(prompt, edits=True)]
         while lines[-1].endswith(_CONTINUES):
             lines[-1] = lines[-1].removesuffix(_CONTINUES)
@@ -179,6 +183,7 @@ class Keyboard:
         def readable() -> None:
             data = os.read(self._source.fileno(), 65536)
             if not data:
+                self._at_end = True
                 loop.remove_reader(self._source)
                 return
             *lines, self._partial_line = (self._partial_line + data).split(b"\n")

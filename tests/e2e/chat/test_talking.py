@@ -149,6 +149,17 @@ def test_a_trusted_tool_asks_no_more_in_this_session(chat: Start, model: ModelSe
     assert {"name": "tide_table", "trust": True} in tools
 
 
+def test_ctrl_d_during_a_turn_leaves_at_its_end(chat: Start, model: ModelServer) -> None:
+    terminal = chat("pilot")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.text("begins"), steps.gate("leaving"), steps.text("ends")]))
+    terminal.expect("begins")
+    terminal.press("d")
+    model.open_gate("leaving")
+    terminal.expect("ends")
+    assert terminal.ends() == 0
+
+
 def test_several_permissions_are_given_at_once(chat: Start, model: ModelServer, hall: Server) -> None:
     calls = [steps.call("tide_table", {"harbour": each}) for each in ("A1", "A2", "A3")]
     terminal = chat("pilot")

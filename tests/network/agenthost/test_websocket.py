@@ -160,6 +160,7 @@ def test_a_peer_that_reads_nothing_gets_one_pong_for_many_pings(port: int, echo:
         while b"\r\n\r\n" not in client._read:
             client._more()
         client.send(frame(TEXT, b"large"))
+        assert Watched.full.wait(10)
         pings = [frame(PING, b"%4d" % number) for number in range(1000)]
         assert echo.got.wait(10)
         echo.got.clear()
