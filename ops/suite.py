@@ -22,6 +22,8 @@ from ops import clean_environment, kept_services, services
 ROOT = Path(__file__).resolve().parent.parent
 # Part of the test database's name.
 SUFFIX = "AGENTHOST_TEST_DATABASE_SUFFIX"
+# More examples for each test that generates its input.
+THOROUGH = "AGENTHOST_TEST_THOROUGH"
 NO_TESTS = 5
 # These need no servers; `--fast` without arguments runs the pure tests and the core's.
 WITHOUT_SERVERS = ("tests/pure", "tests/network")
@@ -38,7 +40,7 @@ def say(text: str) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**clean_environment.inherited(SUFFIX), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
+    return {**clean_environment.inherited(SUFFIX, THOROUGH), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
 
 
 def check_given(database_url: str) -> None:
@@ -70,8 +72,11 @@ def in_parallel(arguments: list[str]) -> bool:
 
 
 def parallel(arguments: list[str]) -> list[str]:
-    """Three processes for two cores, because many tests wait for something."""
-    return ["-n", "3", "--dist", "loadfile"] if in_parallel(arguments) else []
+    """Two processes for pure tests, which compute; three otherwise, because many of the others wait for something."""
+    if not in_parallel(arguments):
+        return []
+    only_pure = paths(arguments) and all(path.removeprefix("./").startswith("tests/pure") for path in paths(arguments))
+    return ["-n", "2" if only_pure else "3", "--dist", "loadfile"]
 
 
 def paths(arguments: list[str]) -> list[str]:
@@ -208,6 +213,8 @@ def main() -> int:
     arguments = [argument for argument in arguments if argument not in ("--all", "--fast")]
     if fast and not paths(arguments):
         arguments += FAST
+    if everything:
+        os.environ[THOROUGH] = "yes"
     arguments = chosen(arguments, everything=everything)
     started = time.monotonic()
     with ExitStack() as stack:

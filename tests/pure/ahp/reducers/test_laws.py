@@ -27,7 +27,7 @@ REDUCERS: dict[str, tuple[Any, Any, Any]] = {
 }
 ENDINGS = ("session/turnComplete", "session/turnCancelled", "session/error")
 KINDS = st.sampled_from(list(REDUCERS))
-UNHURRIED = settings(deadline=None, max_examples=100)
+UNHURRIED = settings(deadline=None)
 
 
 def cases(make: Any, how_many: int) -> st.SearchStrategy[tuple[str, Any, list[Any]]]:
