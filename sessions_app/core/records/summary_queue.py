@@ -289,6 +289,12 @@ def store(made_of: HistoryToSummarise, of: Source, summary: Message, full_model:
     return fits
 
 
+def is_unchanged(base: HistoryToSummarise) -> bool:
+    """Whether no summary was stored since the history was read."""
+    newest = raw_sql.row(_NEWEST, (base.session,))
+    return newest is not None and (newest[0] or 0) == base.through
+
+
 def _is_as_it_was(made_of: HistoryToSummarise, through: int) -> bool:
     newest, count = raw_sql.row(_NEWEST, (made_of.session,)), raw_sql.row(_COVERED, (made_of.session, made_of.through, through))
     covered = sum(made_of.through < position <= through for position in made_of.positions)

@@ -64,7 +64,7 @@ class Watched(WebSocket):
 
 
 class Echo:
-    """Lets a peer in when ``admit`` is set; serves while ``serve`` is set. Answers ``large`` with four million characters."""
+    """Lets a peer in when ``admit`` is set; serves while ``serve`` is set. Answers ``large`` with more than the kernel buffers."""
 
     def __init__(self) -> None:
         self.asked, self.admit, self.serve, self.got = (threading.Event() for _ in range(4))
@@ -87,7 +87,7 @@ class Echo:
             self.got.set()
             await asyncio.to_thread(self.serve.wait, 20)
             if text == "large":
-                writing.add(asyncio.ensure_future(cast(Any, send({"type": "websocket.send", "text": "x" * 4_000_000}))))
+                writing.add(asyncio.ensure_future(cast(Any, send({"type": "websocket.send", "text": "x" * 24_000_000}))))
             elif text == "huge":
                 await send({"type": "websocket.send", "text": HUGE})
             elif text != "nothing":
