@@ -189,6 +189,18 @@ class Server:
             assert time.monotonic() < until, f"not ready within {timeout} s:\n{self.log_text()[-4000:]}"
             time.sleep(0.05)
 
+    def restore(self, *, workers: int = 1) -> None:
+        """Start the processes that a test has ended."""
+        for index, web in enumerate(self.webs):
+            if not web.alive:
+                self.start_web(index)
+        if self.shape == "production":
+            self.workers = [worker for worker in self.workers if worker.alive]
+            for _ in range(workers - len(self.workers)):
+                self.start_worker()
+        for index in range(len(self.webs)):
+            self.wait_ready(index)
+
     def kill_workers(self) -> None:
         """Kill the processes that run turns (the workers, or the embedded process) with SIGKILL."""
         for process in self.workers if self.shape == "production" else self.webs:

@@ -13,8 +13,6 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
-pytestmark = pytest.mark.embedded_too
-
 SECRET = "sk-clients-canary-v1-77c0"
 
 

@@ -15,8 +15,6 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
-pytestmark = pytest.mark.embedded_too
-
 TRUSTED = {"name": "tide_table", "trust": True}
 ASKING = {"name": "order_rope"}
 

@@ -123,6 +123,7 @@ def author(tmp_path: Path) -> Iterator[Author]:
         author.reader.close()
 
 
+@pytest.mark.slow
 def test_commands_of_the_agents_page_have_the_documented_output(author: Author) -> None:
     wrong: list[str] = []
     for fence in fences(PAGE.read_text()):

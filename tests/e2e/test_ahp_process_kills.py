@@ -38,9 +38,24 @@ def _running(shape: str, directory: Path, model: ModelServer, **environment: str
     return servers.running(shape, directory, model.url, webs=webs, environment=environment)
 
 
-@pytest.fixture(params=servers.shapes())
-def own(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=servers.shapes())
+def _mortal(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
+) -> Iterator[Server]:
+    with _running(request.param, tmp_path_factory.mktemp("mortal"), _model_server) as one:
+        yield one
+
+
+@pytest.fixture
+def mortal(_mortal: Server, model: ModelServer) -> Server:
     """A server that a test may kill."""
+    _mortal.restore()
+    return _mortal
+
+
+@pytest.fixture(params=servers.shapes())
+def changing(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
+    """A server whose agents a test may change."""
     with _running(request.param, tmp_path, model) as one:
         yield one
 
@@ -75,22 +90,22 @@ def _text(client: Client, uri: str) -> str:
 
 
 @pytest.mark.rule("R384", "R280", "R281", "R67")
-async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(own: Server, model: ModelServer) -> None:
+async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(mortal: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text(*"abcdef"), steps.gate("killed"), steps.text(*"ghi")])
-    elsewhere = len(own.webs) - 1
-    async with watching(own, own.keys.alice, "one") as one:
+    elsewhere = len(mortal.webs) - 1
+    async with watching(mortal, mortal.keys.alice, "one") as one:
         uri = await create_session(one)
         turn = await start_turn(one, uri, prompt)
         await one.until(lambda: _text(one, uri) == "abcdef")
-        own.webs[0].kill()
+        mortal.webs[0].kill()
         await one.ended()
-        if own.shape == "embedded":
-            await asyncio.to_thread(own.start_web, 0)
-            await asyncio.to_thread(own.wait_ready)
-        assert await back_at(one, own, elsewhere) == "replay"
+        if mortal.shape == "embedded":
+            await asyncio.to_thread(mortal.start_web, 0)
+            await asyncio.to_thread(mortal.wait_ready)
+        assert await back_at(one, mortal, elsewhere) == "replay"
         model.open_gate("killed")
         ended = await wait_for_end(one, uri, turn)
-        if own.shape == "production":
+        if mortal.shape == "production":
             assert (ended["state"], text_of(ended)) == ("complete", "abcdefghi")
         else:
             # The worker was killed too, and text that was already sent cannot be generated again.
@@ -100,12 +115,12 @@ async def test_a_web_killed_in_the_middle_of_an_answer_loses_nothing(own: Server
 
 
 @pytest.mark.rule("R384", "R383", "R65")
-async def test_clients_at_two_servers_and_runs_at_two_workers_see_the_same(own: Server, model: ModelServer) -> None:
-    if own.shape == "production":
-        await asyncio.to_thread(own.start_worker)
+async def test_clients_at_two_servers_and_runs_at_two_workers_see_the_same(mortal: Server, model: ModelServer) -> None:
+    if mortal.shape == "production":
+        await asyncio.to_thread(mortal.start_worker)
     async with (
-        watching(own, own.keys.alice, "here") as here,
-        watching(own, own.keys.alice, "there", index=len(own.webs) - 1) as there,
+        watching(mortal, mortal.keys.alice, "here") as here,
+        watching(mortal, mortal.keys.alice, "there", index=len(mortal.webs) - 1) as there,
     ):
         uris = [await create_session(here) for _ in range(4)]
         for uri in uris:
@@ -123,37 +138,40 @@ async def test_clients_at_two_servers_and_runs_at_two_workers_see_the_same(own: 
 
 
 @pytest.mark.rule("R384")
-async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(own: Server, model: ModelServer) -> None:
-    async with watching(own, own.keys.alice, "one") as one:
+async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(mortal: Server, model: ModelServer) -> None:
+    async with watching(mortal, mortal.keys.alice, "one") as one:
         uri = await create_session(one)
         await run_turn(one, uri, model.script([steps.text("before")]))
-        own.webs[0].terminate()
+        mortal.webs[0].terminate()
         assert await one.ended() == 1012
-        if own.shape == "embedded":
-            await asyncio.to_thread(own.webs[0].stop)
-            await asyncio.to_thread(own.start_web, 0)
-            await asyncio.to_thread(own.wait_ready)
-        assert await back_at(one, own, len(own.webs) - 1) == "replay"
+        if mortal.shape == "embedded":
+            await asyncio.to_thread(mortal.webs[0].stop)
+            await asyncio.to_thread(mortal.start_web, 0)
+            await asyncio.to_thread(mortal.wait_ready)
+        assert await back_at(one, mortal, len(mortal.webs) - 1) == "replay"
         assert text_of(await run_turn(one, uri, model.script([steps.text("after")]))) == "after"
         await one.check(uri)
 
 
 @pytest.mark.rule("R71", "R281", "R283")
-async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Server, model: ModelServer) -> None:
-    file = own.directory / "agents.toml"
+async def test_other_agents_after_a_restart_reach_clients_that_come_back(changing: Server, model: ModelServer) -> None:
+    file = changing.directory / "agents.toml"
     extra = '\n[[agents]]\nname = "extra"\nmodel = "demo:scripted"\n'
-    async with watching(own, own.keys.alice, "root") as root, watching(own, own.keys.alice, "session") as session:
+    async with (
+        watching(changing, changing.keys.alice, "root") as root,
+        watching(changing, changing.keys.alice, "session") as session,
+    ):
         same, changed = await create_session(session), await create_session(session, "pilot")
         assert "units" in session.state(changed)["config"]["schema"]["properties"]
-        await asyncio.to_thread(own.stop)
+        await asyncio.to_thread(changing.stop)
         text = file.read_text()
         file.write_text(text.replace('options = ["metric", "imperial"]', 'options = ["metric", "imperial", "nautical"]') + extra)
-        await asyncio.to_thread(own.start)
+        await asyncio.to_thread(changing.start)
         # Wherever they end up: another server has found out by now, or finds out when they come.
-        assert await back_at(root, own, len(own.webs) - 1) == "replay"
+        assert await back_at(root, changing, len(changing.webs) - 1) == "replay"
         await root.until(lambda: "extra" in [each["provider"] for each in root.state(ROOT)["agents"]])
         await root.check(ROOT)
-        assert await back_at(session, own, 0) == "snapshot"
+        assert await back_at(session, changing, 0) == "snapshot"
         units = session.state(changed)["config"]["schema"]["properties"]["units"]
         assert units["enum"] == ["metric", "imperial", "nautical"]
         for uri in (same, changed, ROOT):
@@ -162,20 +180,20 @@ async def test_other_agents_after_a_restart_reach_clients_that_come_back(own: Se
 
 @pytest.mark.rule("R163", "R149")
 @pytest.mark.embedded_too
-async def test_open_questions_survive_a_restart_of_all_processes(own: Server, model: ModelServer) -> None:
+async def test_open_questions_survive_a_restart_of_all_processes(mortal: Server, model: ModelServer) -> None:
     ask = {"questions": [{"id": "port", "kind": "text", "message": "Where to?"}]}
     asking = model.script([steps.call("ask_user", ask)], [steps.text("sailed")])
     roping = model.script([steps.call("order_rope", {"metres": 4})], [steps.text("roped")])
-    async with watching(own, own.keys.alice, "one") as one:
+    async with watching(mortal, mortal.keys.alice, "one") as one:
         form, call = await create_session(one, "mate"), await create_session(one, "pilot")
         turns = [await start_turn(one, form, asking), await start_turn(one, call, roping)]
         await one.until(lambda: one.state(form).get("inputRequests"), 60)
         rope = await wait_for_call(one, call, "order_rope", "pending-confirmation")
         # From the host, because the request is sent before the rest of its step.
         before = {uri: without_clock(await one.check(uri)) for uri in (form, call)}
-        await asyncio.to_thread(own.kill)
-        await asyncio.to_thread(own.start)
-        await back_at(one, own, 0)
+        await asyncio.to_thread(mortal.kill)
+        await asyncio.to_thread(mortal.start)
+        await back_at(one, mortal, 0)
         assert {uri: without_clock(one.state(uri)) for uri in (form, call)} == before
         for uri in (form, call):
             await one.check(uri)
@@ -191,11 +209,11 @@ async def test_open_questions_survive_a_restart_of_all_processes(own: Server, mo
 
 
 @pytest.mark.rule("R188", "R189", "R48")
-async def test_an_active_client_that_goes_leaves_and_may_come_back_for_its_calls(own: Server, model: ModelServer) -> None:
+async def test_an_active_client_that_goes_leaves_and_may_come_back_for_its_calls(mortal: Server, model: ModelServer) -> None:
     prompt = model.script([steps.call("signal", {"flag": "Q"})], [steps.text("hoisted")])
     tool = {"name": "signal", "description": "Hoists a flag"}
     entry = {"clientId": "owner", "tools": [tool]}
-    async with watching(own, own.keys.alice, "stays") as stays, watching(own, own.keys.alice, "owner") as owner:
+    async with watching(mortal, mortal.keys.alice, "stays") as stays, watching(mortal, mortal.keys.alice, "owner") as owner:
         uri = await create_session(owner, activeClient=entry)
         await stays.subscribe(uri)
         turn = await start_turn(stays, uri, prompt)
@@ -273,12 +291,12 @@ def _until(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"{words!r} was not printed: {''.join(read)}")
 
 
-async def test_a_session_is_printed_live_in_a_terminal(own: Server, model: ModelServer) -> None:
+async def test_a_session_is_printed_live_in_a_terminal(mortal: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("tide is \x1b[2J"), steps.call("tide_table", {"harbour": "Bree"})], [steps.text("high")])
-    async with watching(own, own.keys.alice, "one") as one:
+    async with watching(mortal, mortal.keys.alice, "one") as one:
         uri = await create_session(one, "pilot", config={"approval": "auto"})
         await run_turn(one, uri, model.script([steps.text("earlier")]))
-        with _tail(own, uri) as tail:
+        with _tail(mortal, uri) as tail:
             printed = await asyncio.to_thread(_until, tail, "-- complete")
             assert "earlier" in printed
             await run_turn(one, uri, prompt)
@@ -288,5 +306,5 @@ async def test_a_session_is_printed_live_in_a_terminal(own: Server, model: Model
             await one.request("disposeSession", {"session": uri})
             await asyncio.to_thread(_until, tail, "deleted")
             assert await asyncio.to_thread(tail.wait, 30) == 0
-        missing: Any = await asyncio.to_thread(_tail(own, uri).communicate)
+        missing: Any = await asyncio.to_thread(_tail(mortal, uri).communicate)
         assert "no such session" in missing[0].lower()

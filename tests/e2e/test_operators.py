@@ -102,10 +102,14 @@ def test_a_turn_keeps_its_agent_definition_when_a_process_loads_another_file(cha
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ('[[agents]]\nname = "x"\n', ["agents", "model"]),
         ('[[agents]]\nname = "x"\nmodel = "openai-chat:m"\ncolour = "red"\n', ["colour"]),
-        ("not toml at all [", []),
-        ('[[agents]]\nname = "x"\nmodel = "openai-chat:m"\n[[agents.tools]]\npython = "no.such:thing"\n', ["no.such"]),
+        pytest.param('[[agents]]\nname = "x"\n', ["agents", "model"], marks=pytest.mark.slow),
+        pytest.param("not toml at all [", [], marks=pytest.mark.slow),
+        pytest.param(
+            '[[agents]]\nname = "x"\nmodel = "openai-chat:m"\n[[agents.tools]]\npython = "no.such:thing"\n',
+            ["no.such"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_broken_agents_file_stops_the_start_and_names_the_place(changing: Server, broken: str, words: list[str]) -> None:

@@ -313,12 +313,18 @@ def test_a_stopping_worker_hands_over_its_turns(mortal: Server, alice: Client, m
         assert stream.rest()[-1].data == {"stopReason": "end_turn"}
 
 
-@pytest.fixture
-def two_webs(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def _two_webs(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -> Iterator[Server]:
     if "production" not in servers.shapes():
         pytest.skip("needs DATABASE_URL")
-    with servers.running("production", tmp_path_factory.mktemp("two"), model.url, webs=2, workers=2) as server:
+    with servers.running("production", tmp_path_factory.mktemp("two"), _model_server.url, webs=2, workers=2) as server:
         yield server
+
+
+@pytest.fixture
+def two_webs(_two_webs: Server, model: ModelServer) -> Server:
+    _two_webs.restore(workers=2)
+    return _two_webs
 
 
 @pytest.mark.rule("A78")

@@ -48,7 +48,7 @@ def small_disk(path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-@pytest.fixture(params=["a small disk", "a quota"])
+@pytest.fixture(params=[pytest.param("a small disk", marks=pytest.mark.slow), "a quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Disk]:
     with contextlib.ExitStack() as stack:
         if request.param == "a small disk":

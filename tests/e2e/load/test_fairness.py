@@ -6,6 +6,7 @@ has had its answer.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from tests.fakes.model_server import ModelServer
 PLACES, THREADS = 16, 4
 MOST_OF_THE_PLACES = 14
 """The last eighth of a worker's places is for tenants of which nothing runs."""
-CROWD = 1000
+CROWD = 1000 if os.environ.get("AGENTHOST_TEST_THOROUGH") else 300
 
 
 PATIENT = """
@@ -89,8 +90,8 @@ def last_word(client: Client, session: str) -> Any:
 
 
 @pytest.mark.rule("A3", "A78")
-def test_a_thousand_queued_turns_of_one_tenant_do_not_make_anothers_first_turn_wait(narrow: Server, model: ModelServer) -> None:
-    gate = f"thousand {narrow.shape}"
+def test_hundreds_of_queued_turns_of_one_tenant_do_not_make_anothers_first_turn_wait(narrow: Server, model: ModelServer) -> None:
+    gate = f"crowd {narrow.shape}"
     prompt = model.script([steps.gate(gate), steps.text("at last")])
     sessions = post_and_leave(narrow, "patient", prompt, CROWD)
     model.wait_gate(gate, times=MOST_OF_THE_PLACES)
@@ -100,7 +101,7 @@ def test_a_thousand_queued_turns_of_one_tenant_do_not_make_anothers_first_turn_w
     assert {request.state for request in model.requests_of(prompt)} == {"open"}
     assert len(model.requests_of(prompt)) == MOST_OF_THE_PLACES
     model.open_gate(gate)
-    # And none of the thousand is forgotten.
+    # And none of the crowd's turns is forgotten.
     model.wait_until(lambda: len(model.requests_of(prompt)) == CROWD, what="all have run", timeout=240)
     alice = narrow.alice
     for session in sessions[:: CROWD // 10]:
