@@ -144,8 +144,8 @@ async def test_a_web_that_is_stopped_closes_with_1012_and_the_client_goes_on(mor
         await run_turn(one, uri, model.script([steps.text("before")]))
         mortal.webs[0].terminate()
         assert await one.ended() == 1012
+        await asyncio.to_thread(mortal.webs[0].stop)
         if mortal.shape == "embedded":
-            await asyncio.to_thread(mortal.webs[0].stop)
             await asyncio.to_thread(mortal.start_web, 0)
             await asyncio.to_thread(mortal.wait_ready)
         assert await back_at(one, mortal, len(mortal.webs) - 1) == "replay"

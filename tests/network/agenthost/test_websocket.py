@@ -64,7 +64,7 @@ class Watched(WebSocket):
 
 
 class Echo:
-    """Lets a peer in when ``admit`` is set; serves while ``serve`` is set. Answers ``large`` with more than the kernel buffers."""
+    """Lets a peer in when ``admit`` is set; serves while ``serve`` is set. ``large``: more than the kernel buffers."""
 
     def __init__(self) -> None:
         self.asked, self.admit, self.serve, self.got = (threading.Event() for _ in range(4))
