@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 
 from sessions_app.aap.stream import KEEP_ALIVE, KEY_ENDED, RunEnd, SSEEncoder, may_end_key
 from sessions_app.core.base import byte_budget, draining
@@ -12,9 +13,6 @@ from sessions_app.core.log import feed
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import key_watch
 from sessions_app.core.tenancy.key_watch import Slot
-
-_DRAIN_CHECK_SECONDS = 1.0
-"""Seconds between checks for a shutdown, in a stream that waits for later turns."""
 
 
 async def body(
@@ -27,17 +25,18 @@ async def body(
     tenant's unread answers leave no room for a large chunk.
     """
     now = asyncio.get_running_loop().time
-    with key_watch.watching(slot) as key:
+    with ExitStack() as stack, key_watch.watching(slot) as key:
         if opening:
             yield opening
         quiet_until = now() + keep_alive
         try:
             async with feed.follow(slot.caller.tenant, session, after) as reader:
                 key.on_end(reader.interrupt)
+                # A stream that waits for later turns would delay the shutdown.
+                stack.enter_context(draining.listening(reader.nudge))
                 over, unread = False, 0
                 while not over:
-                    timeout = max(0.0, quiet_until - now())
-                    events = await reader.next(timeout=min(timeout, _DRAIN_CHECK_SECONDS) if end.follows else timeout)
+                    events = await reader.next(timeout=max(0.0, quiet_until - now()))
                     if any(may_end_key(event) for event in events or []):
                         await key.check()
                     if key.ended:
@@ -45,7 +44,6 @@ async def body(
                         return
                     chunk, over = _encoded(events or [], encoder, end)
                     del events
-                    # A stream that waits for later turns would delay the shutdown.
                     over = over or (end.follows and not end.inside and draining.is_draining())
                     if not chunk and not over and now() >= quiet_until:
                         chunk = KEEP_ALIVE

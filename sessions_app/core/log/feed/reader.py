@@ -33,6 +33,7 @@ class SessionReader:
         self._chain = SessionChain(after)
         self._position_lost = False
         self._interrupted = False
+        self._nudged = False
         self._read_again_at = 0.0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -45,7 +46,8 @@ class SessionReader:
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         while True:
-            if self._interrupted:
+            if self._interrupted or self._nudged:
+                self._nudged = False
                 return None
             if self._position_lost:
                 raise PositionPruned
@@ -82,6 +84,12 @@ class SessionReader:
     def interrupt(self) -> None:
         """Let ``next`` return None immediately, now and from now on."""
         self._interrupted = True
+        if self._waiter is not None:
+            _set(self._waiter)
+
+    def nudge(self) -> None:
+        """Let the current or next call of ``next`` return None immediately."""
+        self._nudged = True
         if self._waiter is not None:
             _set(self._waiter)
 

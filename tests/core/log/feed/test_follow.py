@@ -50,6 +50,17 @@ async def test_without_news_a_reader_gets_none_after_its_time(lines: Lines) -> N
         assert await reader.next(0) is None
 
 
+async def test_a_nudge_ends_one_wait_and_loses_nothing(lines: Lines) -> None:
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0) as reader:
+        waiting = asyncio.create_task(reader.next(60))
+        await asyncio.sleep(0)
+        reader.nudge()
+        assert await waiting is None
+        stored = await line.tell("a")
+        assert await collect(reader, 1) == seqs(stored)
+
+
 async def test_a_reader_sees_its_session_only(lines: Lines) -> None:
     mine = await database.run(lines.line)
     neighbour = await database.run(lines.line, mine.tenant)
