@@ -19,14 +19,14 @@ class Origin(models.TextChoices):
 class Message(models.Model):
     """One message. ``content`` is JSON text. ``provider_data`` is sent only to the provider it came from."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="messages")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, db_constraint=False, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="messages")
     position = models.PositiveIntegerField()
     role = models.CharField(max_length=16)
     content = models.TextField()
     tool_call_id = models.TextField(null=True)
     origin = models.CharField(max_length=8, choices=Origin.choices)
-    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="messages")
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, db_index=False, related_name="messages")
     run = models.PositiveIntegerField(default=0)
     step = models.PositiveIntegerField(default=0)
     provider_data = models.TextField(null=True)

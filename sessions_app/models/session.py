@@ -18,7 +18,7 @@ class LiveSessions(models.Manager["Session"]):
 class Session(models.Model):
     """One conversation with one agent. JSON columns are text, because the order of members must be kept."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sessions")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, related_name="sessions")
     public_id = models.CharField(max_length=64, unique=True)
     agent_name = models.CharField(max_length=200)
     tool_refs = models.TextField(null=True, help_text="JSON list of server tool references as last set; null: never set.")

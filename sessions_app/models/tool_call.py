@@ -34,9 +34,9 @@ class ToolCall(models.Model):
     was running). ``stored`` is true when that message is in the history.
     """
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="tool_calls")
-    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="tool_calls")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, db_constraint=False, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="tool_calls")
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, db_index=False, null=True, related_name="tool_calls")
     call_id = models.TextField()
     name = models.TextField()
     arguments = models.TextField(help_text="The argument text as the model wrote it.")

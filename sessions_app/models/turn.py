@@ -33,15 +33,18 @@ class Turn(models.Model):
     ``run``: the number of the current run (the first request is 1, each answer that resumes the turn adds one).
     ``fence``: a run's writes with another fence than the row's are refused. ``parts``: the output in stream order; a call's
     part only refers to its ToolCall row.
+
+    This table and those of messages and calls are written at every turn, so they have no index that is a prefix of another,
+    and no constraint on the tenant, which is always the session's (docs/decisions/0043).
     """
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, db_constraint=False, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="turns")
     api_key = models.ForeignKey(
         ApiKey, on_delete=models.SET_NULL, null=True, db_index=False, related_name="+", help_text="Who asked for this run."
     )
     public_id = models.CharField(max_length=256, help_text="Made by the server or chosen by a client; once a session.")
-    definition = models.ForeignKey(AgentDefinition, on_delete=models.PROTECT, related_name="+")
+    definition = models.ForeignKey(AgentDefinition, on_delete=models.PROTECT, db_index=False, related_name="+")
     format = models.PositiveSmallIntegerField(default=1)
     state = models.CharField(max_length=16, choices=TurnState.choices, default=TurnState.QUEUED)
     stop_reason = models.CharField(max_length=16, blank=True, default="")
