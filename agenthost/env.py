@@ -55,7 +55,7 @@ def integer(name: str, default: int, *, least: int = 0, most: int | None = None)
     if value is None:
         return default
     if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
-        raise ImproperlyConfigured(f"{name}: the value must be a whole number.")
+        raise ImproperlyConfigured(f"{name}: the value must be a whole number, not {value[:40]!r}.")
     parsed = int(value)
     if parsed < least or (most is not None and parsed > most):
         raise ImproperlyConfigured(f"{name}: the value must be a whole number {_range(least, most)}.")
@@ -135,7 +135,7 @@ def existing_file(name: str) -> Path | None:
     """The path of a file that exists."""
     file = path(name)
     if file is not None and not file.is_file():
-        raise ImproperlyConfigured(f"{name}: the file does not exist.")
+        raise ImproperlyConfigured(f"{name}: there is no file {file}.")
     return file
 
 

@@ -124,7 +124,8 @@ def serve() -> NoReturn:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ops/quickstart", description="A running server with a key, from scratch.")
-    parser.add_argument("--port", type=int, default=8000, help="where it listens (default: 8000)")
+    default = os.environ.get("AGENTHOST_PORT") or 8000
+    parser.add_argument("--port", type=int, default=default, help="where it listens (default: AGENTHOST_PORT, else 8000)")
     port: int = parser.parse_args().port
     if not 0 < port < 65536:
         parser.error("--port: a number from 1 to 65535 is needed")

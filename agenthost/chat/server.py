@@ -236,7 +236,9 @@ def _translated_errors(url: str) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise ConnectionFailed(f"No connection to {url}: {_reason(error)}.") from None
+        raise ConnectionFailed(
+            f"No connection to {url}: {_reason(error)}. Is the server running there? --url names another."
+        ) from None
     except aiohttp.InvalidURL:
         raise UsageError(f"{url!r} is not the URL of a server") from None
     except (aiohttp.ClientError, OSError) as error:

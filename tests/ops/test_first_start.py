@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,3 +19,14 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     done = closed_pipe.run([sys.executable, "-m", "ops.first_start", "--port", str(free_port())], environment, ROOT)
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+def test_the_port_is_the_settings_unless_it_is_given(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        environment = {**clean_environment.inherited(), "AGENTHOST_VAR_DIR": str(tmp_path), "AGENTHOST_PORT": str(port)}
+        done = subprocess.run(
+            [sys.executable, "-m", "ops.first_start"], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert f"Port {port} is in use; choose another: ops/quickstart --port " in done.stderr

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from agents_app import command_hint
 from sessions_app.core.base import sealing
 from sessions_app.core.records import options
 from sessions_app.core.tenancy import audit, definitions
@@ -154,7 +155,7 @@ def key_faults() -> list[Fault]:
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
                 "Set the previous one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
-                " To change it on purpose, run: python manage.py accept_keys --secret-key",
+                f" To change it on purpose, run: {command_hint.manage('accept_keys --secret-key')}",
             )
         )
     return found
@@ -207,8 +208,8 @@ def _ring_fault(mark: str | None) -> Fault:
         "key_ring",
         "AGENTHOST_KEY_RING cannot decrypt the secrets in this database.",
         f"The ring has the keys {', '.join(sealing.key_ids())}.{sealed_with} Restore the previous keys (embedded: the file"
-        " key_ring in AGENTHOST_VAR_DIR) and put a new key in front of them. If they are lost, run: python manage.py"
-        " accept_keys --key-ring; secrets that were sealed with them stay unreadable.",
+        " key_ring in AGENTHOST_VAR_DIR) and put a new key in front of them. If they are lost, run:"
+        f" {command_hint.manage('accept_keys --key-ring')}; secrets that were sealed with them stay unreadable.",
     )
 
 

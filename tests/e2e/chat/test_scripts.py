@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agents_app.command_hint import manage
 from ops.services import free_port
 from tests.e2e.chat.conftest import PROGRAM, Desk
 from tests.e2e.server import Server
@@ -258,7 +259,7 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
     ("arguments", "words"),
     [
         (["echo"], "There are several tenants. Choose one with --tenant (alice, bob"),
-        (["echo", "--tenant", "carol"], "There is no tenant 'carol'. Create it with: python manage.py create_tenant carol"),
+        (["echo", "--tenant", "carol"], f"There is no tenant 'carol'. Create it with: {manage('create_tenant carol')}"),
         (["echo", "--url", "https://agents.example"], "No key: set AGENTHOST_KEY, or use --key-file"),
     ],
 )
