@@ -217,9 +217,11 @@ def embedded() -> None:
     from django.conf import settings
     from django.core.management import call_command
 
+    from agenthost import data_directory
     from agenthost.worker_services import WorkerServices
 
     listener = listen()
+    locked = data_directory.lock(settings.AGENTHOST_VAR_DIR, listener.getsockname()[1])
     call_command("migrate", interactive=False, verbosity=0)
     services = WorkerServices(beat=True)
     services.start()
@@ -235,6 +237,7 @@ def embedded() -> None:
     finally:
         on_signal()
         stopping.join()
+        locked.close()
 
 
 RUN = {"web": web, "worker": worker, "beat": beat, "migrate": migrate, "embedded": embedded}

@@ -148,6 +148,13 @@ def main() -> int:
     except (ImproperlyConfigured, SystemCheckError) as error:
         print(f"ops/quickstart: {error}", file=sys.stderr)
         return 1
+    try:
+        from agenthost import data_directory
+
+        data_directory.lock(settings.AGENTHOST_VAR_DIR, port).close()
+    except ImproperlyConfigured as error:
+        print(f"ops/quickstart: {error}", file=sys.stderr)
+        return 1
     reason = refusal(host, port)
     if reason is not None:
         print(f"ops/quickstart: {reason}", file=sys.stderr)

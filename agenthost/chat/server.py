@@ -236,9 +236,8 @@ def _translated_errors(url: str) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise ConnectionFailed(
-            f"No connection to {url}: {_reason(error)}. Is the server running there? --url names another."
-        ) from None
+        hint = "Is the server running there? --url names another."
+        raise ConnectionFailed(f"No connection to {url}: {_reason(error)}. {hint}") from None
     except aiohttp.InvalidURL:
         raise UsageError(f"{url!r} is not the URL of a server") from None
     except (aiohttp.ClientError, OSError) as error:

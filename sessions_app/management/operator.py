@@ -54,9 +54,8 @@ class OperatorCommand(BaseCommand):
             keys = keys.filter(prefix=reference[:11])
         found = list(keys[:2])
         if not found:
-            raise CommandError(
-                f"There is no key {reference[:11]!r}. List the keys with: {command_hint.manage('list_keys --all')}"
-            )
+            listing = command_hint.manage("list_keys --all")
+            raise CommandError(f"There is no key {reference[:11]!r}. List the keys with: {listing}")
         if len(found) > 1:
             raise CommandError(f"Several keys start with {reference[:11]!r}; use the number of one from list_keys.")
         return found[0]

@@ -119,6 +119,21 @@ def test_the_embedded_server_starts_without_data_and_stops_cleanly(tmp_path: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"var", "embedded.log"}
 
 
+def test_a_second_embedded_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "embedded.log"
+    with running(tmp_path, "embedded", AGENTHOST_PORT=str(port)) as process:
+        until_ready(process, port, log)
+        done = run(tmp_path, "embedded", AGENTHOST_PORT=str(free_port()))
+        assert done.returncode == 1
+        assert f"a server (process {process.pid}, port {port}) already uses {tmp_path / 'var'}" in done.stderr
+        assert "Traceback" not in done.stderr
+        process.kill()
+        process.wait(60)
+    # After its end, however it came, the next one starts.
+    with running(tmp_path, "embedded", AGENTHOST_PORT=str(port)) as process:
+        until_ready(process, port, log)
+
+
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run(tmp_path, "embedded", AGENTHOST_PORT=str(taken.getsockname()[1]))
