@@ -55,7 +55,7 @@ def integer(name: str, default: int, *, least: int = 0, most: int | None = None)
     if value is None:
         return default
     if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
-        raise ImproperlyConfigured(f"{name}: the value must be a whole number, not {value[:40]!r}.")
+        raise ImproperlyConfigured(f"{name}: the value must be a whole number.")
     parsed = int(value)
     if parsed < least or (most is not None and parsed > most):
         raise ImproperlyConfigured(f"{name}: the value must be a whole number {_range(least, most)}.")

@@ -178,6 +178,7 @@ def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> N
 
 def run_fast(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> None:
     """One run on servers that are kept for the next one, with a database that is made anew only when migrations changed."""
+    (ROOT / "var").mkdir(mode=0o700, exist_ok=True)
     only_user = stack.enter_context((ROOT / "var" / "test-fast.lock").open("w"))
     try:
         fcntl.flock(only_user, fcntl.LOCK_EX | fcntl.LOCK_NB)
