@@ -33,6 +33,17 @@ def test_every_domain_error_of_a_dispatch_has_a_reason() -> None:
     assert set(reasons.TABLE) | dealt_with == set(face.TABLE)
 
 
+def test_a_subclass_without_an_entry_is_answered_like_its_base_class() -> None:
+    class NoSuchTurn(errors.TurnUnknown):
+        """A kind of unknown turn."""
+
+    error, base = error_for(NoSuchTurn(), face.TABLE), error_for(errors.TurnUnknown(), face.TABLE)
+    assert (error.code, error.message) == (base.code, base.message)
+    assert reasons.of(NoSuchTurn()) == reasons.of(errors.TurnUnknown())
+    # A class with an entry of its own uses that one, not the one of its base class.
+    assert error_for(errors.AnswersFull(), face.TABLE).message != error_for(errors.NotReady(), face.TABLE).message
+
+
 @pytest.mark.rule("R28")
 def test_unexpected_exceptions_are_logged_and_answered_with_a_reference(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sessions_app.ahp.transport.failures import entry_of
 from sessions_app.core.base import errors
 
 
@@ -38,5 +39,5 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
 
 
 def of(error: Exception) -> str:
-    describe = TABLE.get(type(error))  # type: ignore[arg-type]  # other classes are not in it
+    describe = entry_of(error, TABLE)
     return (describe(error) if describe is not None else "") or "this host does not support this"
