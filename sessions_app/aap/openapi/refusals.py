@@ -55,7 +55,7 @@ def of(kind: type[errors.DomainError]) -> Refusal:
     error = _SAMPLES.get(kind, kind)()
     problem = problems.problem_of(error)
     assert problem is not None, "every error of the core is in the table"
-    return Refusal(kind.code, _first_sentence(kind), problem)
+    return Refusal(kind.code, _first_paragraph(kind), problem)
 
 
 def raised_by(name: str, meaning: str, check: Callable[[], object]) -> Refusal:
@@ -113,7 +113,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _first_sentence(kind: type[errors.DomainError]) -> str:
+def _first_paragraph(kind: type[errors.DomainError]) -> str:
     text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     assert text, "every error has a docstring"
     return text

@@ -103,7 +103,7 @@ def test_every_refusal_is_a_problem_document_of_its_status(version: int) -> None
             assert {example["value"]["status"] for example in shown["examples"].values()} == {int(status)}
 
 
-OF_OTHER_FACES = {"agent_unknown", "address_taken", "turn_unknown", "not_possible", "dispatched_before"}
+NOT_OVER_AAP = {"agent_unknown", "address_taken", "turn_unknown", "not_possible", "dispatched_before"}
 """Errors of the core that no request of this protocol can meet."""
 
 
@@ -117,7 +117,7 @@ def test_every_error_of_the_core_is_documented_where_it_may_be_met() -> None:
         for name in form["examples"]
     }
     untold = {kind.code for kind in problems.TABLE} - told
-    assert untold == OF_OTHER_FACES, "an error is either among an operation's refusals or another face's"
+    assert untold == NOT_OVER_AAP, "an error is either among an operation's refusals or another face's"
 
 
 @pytest.mark.rule("A2")
