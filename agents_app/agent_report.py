@@ -10,7 +10,7 @@ from agents_app import options
 from agents_app.providers import KEY_VARIABLES
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
 
-WITHOUT_KEY = ("ollama", "vllm", "litellm", "bedrock")
+KEY_OPTIONAL = ("ollama", "vllm", "litellm", "bedrock")
 """Providers whose key is optional: on the operator's own machines, or with other credentials."""
 
 
@@ -48,7 +48,7 @@ _COMPACTED = {"drop": "left out", "summarise": "summarised"}
 def lacks_key(agent: AgentSpec, keys: Collection[str]) -> str:
     """The environment variables of which one should have a key, if the agent needs one and has none; else empty."""
     provider = agent.model.partition(":")[0]
-    if provider in (*WITHOUT_KEY, *keys) or agent.api_key or agent.base_url:
+    if provider in (*KEY_OPTIONAL, *keys) or agent.api_key or agent.base_url:
         return ""
     return " or ".join(KEY_VARIABLES.get(provider, ()))
 

@@ -96,7 +96,7 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
             reason = f"{model!r} names no model"
         elif provider == python.NAME and name != agent.python and (fault := python.fault(name)) is not None:
             reason = fault
-        elif provider in providers.WITHOUT_ADDRESS and agent.base_url is None:
+        elif provider in providers.ADDRESS_REQUIRED and agent.base_url is None:
             reason = f"models of {provider} are wherever you have them: say where in base_url"
         else:
             continue

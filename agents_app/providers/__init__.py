@@ -22,7 +22,7 @@ _OWN: Mapping[str, tuple[str, str]] = {
     "python": ("python", "Python"),
 }
 NAMES = ("openai-chat", *_OWN, *(name for name in HOSTS if name != "openai-chat"))
-WITHOUT_ADDRESS = tuple(name for name, host in HOSTS.items() if host.base_url is None)
+ADDRESS_REQUIRED = tuple(name for name, host in HOSTS.items() if host.base_url is None)
 """Providers without a usual address: an agent has to set ``base_url``."""
 
 KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {

@@ -123,7 +123,7 @@ async def test_mistral_thinks_in_parts_has_ids_of_nine_and_hears_no_user_after_a
 
 
 async def test_a_host_that_everybody_has_elsewhere_needs_an_address() -> None:
-    for name in providers.WITHOUT_ADDRESS:
+    for name in providers.ADDRESS_REQUIRED:
         with pytest.raises(ProviderError, match="base_url"):
             await heard(name, "")
 
@@ -146,6 +146,13 @@ async def test_the_longest_answer_is_called_what_the_host_calls_it(name: str, ca
     sent = server.heard[0].body
     assert {key: value for key, value in sent.items() if "tokens" in key} == {called: 7}
     assert sent["stop"] == ["x"]
+
+
+@pytest.mark.parametrize("name", HOSTS)
+async def test_every_host_gets_a_chat_completion_with_its_key(name: str) -> None:
+    async with listener([chunk({"content": "ok"}) + END]) as server:
+        assert (await heard(name, server.url)).text == "ok"
+    assert (server.heard[0].path, server.heard[0].headers["Authorization"]) == ("/chat/completions", "Bearer k")
 
 
 def test_openai_itself_has_a_newer_name_for_it() -> None:
