@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SUFFIX = "AGENTHOST_TEST_DATABASE_SUFFIX"
 # More examples for each test that generates its input.
 THOROUGH = "AGENTHOST_TEST_THOROUGH"
+# The transcripts of AAP are written, not compared.
+RECORD = "AGENTHOST_TEST_RECORD"
 NO_TESTS = 5
 # These need no servers; `--fast` without arguments runs the pure tests and the core's.
 WITHOUT_SERVERS = ("tests/pure", "tests/network")
@@ -40,7 +42,11 @@ def say(text: str) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**clean_environment.inherited(SUFFIX, THOROUGH), "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
+    return {
+        **clean_environment.inherited(SUFFIX, THOROUGH, RECORD),
+        "AGENTHOST_VAR_DIR": str(home / "var"),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def check_given(database_url: str) -> None:

@@ -8,9 +8,10 @@
     <<< 201 application/json, Location: /aap/v3/sessions/<session 1>
     {"sessionId":"<session 1>"}                    the body as it came, byte for byte
 
-Playing it sends the requests and writes the file anew with the answers that came, so that a test needs
-one comparison. Only what no two runs share is masked: ids that the server makes, positions, cursors.
-White space and comments that keep a silent connection alive are left out.
+Playing it sends the requests and returns the text with the answers that came, so that a test needs one comparison.
+`AGENTHOST_TEST_RECORD=yes ops/test tests/e2e/test_aap_transcripts.py` stores this text in the files. Only what
+no two runs share is masked: ids that the server makes, positions, cursors. White space and comments that keep a silent
+connection alive are left out.
 
 A model's answer may stop at a gate: it is opened when the client has what was said before it.
 """
