@@ -27,7 +27,7 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
         # The path or query may contain a secret of the operator.
         yield "mcp", f"{server.name} at {_host(server.url)}" + ("" if server.expose else ", not shown to clients")
     if agent.client_tools:
-        yield "tools", "of clients are welcome"
+        yield "tools", "clients may bring tools"
     if agent.images:
         yield "images", ", ".join(agent.images)
     if agent.context_tokens:

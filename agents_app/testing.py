@@ -198,7 +198,7 @@ def _enabled(agent: AgentSpec, tools: Sequence[str] | None) -> frozenset[str]:
 def _stand_ins(agent: AgentSpec, functions: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
     unknown = [name for name in functions if agent.tool(name) is None]
     if unknown and not agent.mcp:
-        raise ValueError(f"the agent has no tools {', '.join(unknown)} to stand in for")
+        raise ValueError(f"the agent has no tools {', '.join(unknown)} to replace")
     return functions
 
 

@@ -58,19 +58,19 @@ def _check_templates(agent: AgentSpec, table: Table) -> None:
             if option is None:
                 table.fault(key, f"there is no option {name} (for the plain text write {{{{{name}}}}})")
             elif option.type == "secret" and key not in ("api_key", "headers"):
-                table.fault(key, f"the option {name} is a secret: those may stand only in api_key and headers")
+                table.fault(key, f"the option {name} is a secret; secrets are allowed only in api_key and headers")
             elif option.type == "text" and key in ("model", "base_url"):
-                table.fault(key, f"the option {name} is free text: only a select may stand here")
+                table.fault(key, f"the option {name} is free text; only select options are allowed here")
 
 
 def _check_summary(agent: AgentSpec, table: Table) -> None:
-    """Apply the rules for models, hosts and secrets to the model that summarises."""
+    """Apply the rules for models, hosts and secrets to the summary model."""
     if agent.compaction == "summarise" and agent.summary.model is None and python.is_agent(agent.model):
-        table.fault("compaction", "this agent is no model that could summarise: say who does, as model in [agents.summary]")
+        table.fault("compaction", "an agent class with respond cannot summarise; set model in [agents.summary]")
     if not table.has("summary"):
         return
     if agent.compaction != "summarise":
-        table.fault("summary", 'says who summarises, but nobody does: there is no compaction = "summarise"')
+        table.fault("summary", 'has no effect without compaction = "summarise"')
     summariser, own = summarising.described(agent), table.table("summary")
     _check_templates(summariser, own)
     if agent.summary.model is not None:
@@ -97,7 +97,7 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
         elif provider == python.NAME and name != agent.python and (fault := python.fault(name)) is not None:
             reason = fault
         elif provider in providers.ADDRESS_REQUIRED and agent.base_url is None:
-            reason = f"models of {provider} are wherever you have them: say where in base_url"
+            reason = f"{provider} has no default address; set base_url"
         else:
             continue
         if reason not in seen:
@@ -113,7 +113,7 @@ def _check_prices(agent: AgentSpec, table: Table) -> None:
         return
     for model in agent.prices:
         if model not in names:
-            table.fault(f'price."{model}"', f"no model of this agent is called so; there are {', '.join(models)}")
+            table.fault(f'price."{model}"', f"the agent has no model with this name; it has {', '.join(models)}")
 
 
 def _check_base_url(agent: AgentSpec, table: Table) -> None:
@@ -125,11 +125,11 @@ def _check_base_url(agent: AgentSpec, table: Table) -> None:
     if not chosen:
         return
     if agent.api_key and not _placed(agent, agent.api_key):
-        table.fault("api_key", f"the operator's key would go to a host the client chooses ({', '.join(chosen)})")
+        table.fault("api_key", f"the operator's key would be sent to a host that the client chooses ({', '.join(chosen)})")
     used = {name for key, template in _templates(agent) if key in ("api_key", "headers") for name in _placed(agent, template)}
     for option in agent.options:
         if option.type == "secret" and option.default and option.name in used:
-            table.fault("base_url", f"the default of the secret {option.name} would go to a host the client chooses")
+            table.fault("base_url", f"the default of the secret {option.name} would be sent to a host that the client chooses")
 
 
 def _check_access(agent: AgentSpec, table: Table) -> None:
@@ -138,7 +138,7 @@ def _check_access(agent: AgentSpec, table: Table) -> None:
         return
     for key, value in (("api_key", agent.api_key), ("base_url", agent.base_url), ("headers", agent.headers)):
         if value:
-            table.fault(key, "the model is an object in Python, which has its own access: this would be without effect")
+            table.fault(key, "the model is a Python object with its own credentials and address; this setting has no effect")
 
 
 def _placed(agent: AgentSpec, template: str) -> list[str]:

@@ -24,7 +24,7 @@ def read(table: Table, offered: Sequence[OptionSpec]) -> tuple[McpSpec, ...]:
         if server is None:
             continue
         if any(other.name == server.name for other in found):
-            entry.fault("name", f"there is another MCP server of the name {server.name}")
+            entry.fault("name", f"duplicate MCP server name {server.name}")
         _check_places(server, offered, entry)
         found.append(server)
     return tuple(found)
@@ -38,7 +38,7 @@ def _server(entry: Table) -> McpSpec | None:
             entry.ask(key)
             entry.fault(key, "MCP servers that are started as a process (stdio) are not supported yet: give an http(s) url")
     if transport not in (None, "streamable-http", "http"):
-        entry.fault("transport", f"{transport} is not supported: there is only streamable-http")
+        entry.fault("transport", f"{transport} is not supported; use streamable-http")
     if url is None and not entry.has("url") and not any(entry.has(key) for key in _OF_PROCESSES):
         entry.fault("url", "is required")
     include, exclude = entry.texts("include"), entry.texts("exclude")
@@ -70,7 +70,7 @@ def _check_places(server: McpSpec, offered: Sequence[OptionSpec], entry: Table) 
             if option is None:
                 entry.fault(key, f"there is no option {name} (for the plain text write {{{{{name}}}}})")
             elif option.type != "select" and key == "url":
-                entry.fault(key, f"the option {name} is a {option.type}: only a select may stand here")
+                entry.fault(key, f"the option {name} is a {option.type}; only select options are allowed here")
     alone = AgentSpec("", "", options=tuple(offered))
     addresses = list(checks.fillings(alone, server.url))
     if any(not checks.is_address(url) for url in addresses):
@@ -82,7 +82,7 @@ def _check_places(server: McpSpec, offered: Sequence[OptionSpec], entry: Table) 
     used = {name for value in server.headers.values() for name in options.places(value, by_name)}
     for option in offered:
         if option.type == "secret" and option.default and option.name in used:
-            entry.fault("url", f"the default of the secret {option.name} would go to a host the client chooses")
+            entry.fault("url", f"the default of the secret {option.name} would be sent to a host that the client chooses")
 
 
 def _templates(server: McpSpec) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,7 @@ class Brought:
     tools: tuple[ToolSpec, ...] = ()
 
     def _both(self, table: Table, key: str, what: str = "") -> None:
-        table.fault(key, f"{what or key} stands here and in {self.reference} in Python: leave out one of the two")
+        table.fault(key, f"{what or key} is set here and in {self.reference} (Python); remove one")
 
     def either(self, table: Table, key: str, there: str | None) -> str | None:
         """The value of the file or of this agent; a value in both is a fault."""

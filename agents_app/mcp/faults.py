@@ -78,7 +78,7 @@ def of(error: BaseException, seen: Seen) -> McpFault:
             case ValidationError():
                 return McpFault("not_mcp", "what it answers is not MCP")
             case RuntimeError() if "protocol version" in str(each):
-                return McpFault("not_mcp", "it speaks no version of MCP that this server knows")
+                return McpFault("not_mcp", "it supports no MCP version that this server supports")
     return McpFault("failed", type(inner[0] if inner else error).__name__)
 
 
@@ -92,7 +92,7 @@ def _said(code: int, message: str, seen: Seen) -> McpFault:
     if 300 <= seen.status < 400:
         return McpFault("failed", f"status {seen.status}: it redirects elsewhere, which is not followed; give the address meant")
     if seen.status == 404 and message == "Not Found":
-        return McpFault("not_mcp", "status 404: there is nothing at this path; streamable HTTP often stands at /mcp")
+        return McpFault("not_mcp", "status 404: there is nothing at this path; the endpoint is often /mcp")
     if seen.status == 404 and code != mcp_types.METHOD_NOT_FOUND:
         return McpFault("forgotten", "it does not know this connection any more")
     if seen.status >= 400 and message == _NO_WORDS:
@@ -103,7 +103,7 @@ def _said(code: int, message: str, seen: Seen) -> McpFault:
         case mcp_types.CONNECTION_CLOSED:
             return McpFault("closed", "it closed the connection")
         case mcp_types.UNSUPPORTED_PROTOCOL_VERSION:
-            return McpFault("not_mcp", "it speaks no version of MCP that this server knows")
+            return McpFault("not_mcp", "it supports no MCP version that this server supports")
         case mcp_types.PARSE_ERROR:
             return McpFault("not_mcp", "what it answers is not MCP")
     if message.startswith("Unexpected content type"):

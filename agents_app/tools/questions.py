@@ -37,9 +37,9 @@ _QUESTION = {
         "format": {"type": "string", "description": "Of a text: email, uri, date or date-time."},
         "min": {"type": "number", "description": "Least value, length of a text, or number of choices."},
         "max": {"type": "number", "description": "Most, likewise."},
-        "defaultValue": {"description": "What stands there at first; not for selects."},
+        "defaultValue": {"description": "Initial value; not for selects."},
         "options": {"type": "array", "items": _OPTION, "description": "The choices of a select."},
-        "allowFreeformInput": {"type": "boolean", "description": "Whether other answers than the choices are welcome."},
+        "allowFreeformInput": {"type": "boolean", "description": "Whether other answers than the choices are allowed."},
     },
     "required": ["id", "kind", "message"],
 }
@@ -55,7 +55,7 @@ PARAMETERS: dict[str, Any] = {
 
 def ask_user(message: str = "", questions: Sequence[Any] = ()) -> str:  # noqa: ARG001 - what a model is told of it
     """Asks the user one or more questions in a form and gives their answers."""
-    raise ToolFailed("nobody can be asked here")
+    raise ToolFailed("no user can be asked here")
 
 
 def fault(arguments: Mapping[str, Any]) -> str | None:

@@ -135,7 +135,7 @@ def test_a_function_stands_in_for_a_tool_of_the_agent(file: Path) -> None:
         file, "x", model=Script(call("calculator", expression="1+1"), "ok"), stand_ins={"calculator": lambda expression: 3}
     )
     assert turn.call("calculator").text == "3"
-    with pytest.raises(ValueError, match="the agent has no tools abacus to stand in for"):
+    with pytest.raises(ValueError, match="the agent has no tools abacus to replace"):
         run(file, "x", model=Script("ok"), stand_ins={"abacus": lambda: 3})
 
 

@@ -28,7 +28,7 @@ def test_a_good_file_gets_one_ok_per_agent_and_what_became_of_it(tmp_path: Path)
         "  option   language: text; at first 'English'",
         "  tool     order_rope (tests.fakes.tools:order_rope, 30 s, may be run again)",
         "  tool     calculator (builtin calculator, may be run again, not shown to clients)",
-        "  tools    of clients are welcome",
+        "  tools    clients may bring tools",
         "  images   http, data",
         "  context  8000 tokens, then older turns are left out",
         "a 0.0.0: OK",

@@ -326,5 +326,5 @@ def test_a_fault_never_repeats_a_secrets_default(faults: Faults) -> None:
 
 def test_models_that_are_wherever_you_have_them_need_an_address(load: Load, faults: Faults) -> None:
     text = '[[agents]]\nname = "a"\nmodel = "azure:gpt"\n'
-    assert faults(text) == ["agents[0] (a) model: models of azure are wherever you have them: say where in base_url"]
+    assert faults(text) == ["agents[0] (a) model: azure has no default address; set base_url"]
     assert load(text + 'base_url = "https://x.openai.azure.com/openai/v1"')[0].model == "azure:gpt"

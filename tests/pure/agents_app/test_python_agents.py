@@ -111,7 +111,7 @@ def test_what_both_say_is_a_fault_that_names_both(faults: Faults) -> None:
         '[[agents.tools]]\npython = "tests.fakes.tools:order_rope"\nname = "where"'
     )
     said = [fault.partition(") ")[2] for fault in faults(text)]
-    both = f"stands here and in {HERE}:plain in Python: leave out one of the two"
+    both = f"is set here and in {HERE}:plain (Python); remove one"
     assert said == [
         f"name: the name ('plain' there) {both}",
         f"model: model {both}",
@@ -139,7 +139,7 @@ def test_a_model_object_is_used_itself(load: Load, faults: Faults) -> None:
     assert load(f'name = "a"\npython = "{HERE}:on_a_model"').model == f"python:{HERE}:on_a_model"
     for key in ('api_key = "k"', 'base_url = "http://x"', 'headers = { X-A = "b" }'):
         (fault,) = faults(f'name = "a"\npython = "{HERE}:on_a_model"\n{key}')
-        assert "this would be without effect" in fault
+        assert "this setting has no effect" in fault
 
 
 @pytest.mark.parametrize(
@@ -337,13 +337,13 @@ def test_a_class_brings_its_title_instructions_options_and_tools(load: Load) -> 
 
 def test_an_option_of_both_is_a_fault(faults: Faults) -> None:
     (fault,) = faults(f'name = "a"\npython = "{HERE}:Counter"\n[[agents.options]]\ntype = "text"\nname = "pin"')
-    assert fault.startswith("agents[0] (a) options: the option pin stands here and in")
+    assert fault.startswith("agents[0] (a) options: the option pin is set here and in")
 
 
 def test_a_class_does_not_summarise_its_own_conversation(load: Load, faults: Faults) -> None:
     text = f'name = "a"\npython = "{HERE}:Mirror"\ncontext_tokens = 1000\ncompaction = "summarise"'
     (fault,) = faults(text)
-    assert fault.startswith("agents[0] (a) compaction: this agent is no model that could summarise")
+    assert fault.startswith("agents[0] (a) compaction: an agent class with respond cannot summarise")
     assert load(f'{text}\n[agents.summary]\nmodel = "openai-chat:m"').compaction == "summarise"
     assert load(text.replace("Mirror", "on_a_model")).compaction == "summarise"
 
