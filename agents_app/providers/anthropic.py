@@ -1,4 +1,4 @@
-"""Anthropic's messages, and any server that speaks them."""
+"""Anthropic's Messages API, and compatible servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Anthropic:
 def _call(request: ModelRequest) -> exchange.Call:
     base = request.base_url or BASE_URL
     path = "/messages" if urlsplit(base).path.rstrip("/").endswith("/v1") else "/v1/messages"
-    # A gateway may want the key in a header of its own, which the agent names then.
+    # A gateway may want the key in another header, which the agent's `headers` set.
     bearer = any(name.lower() == "authorization" for name in request.headers)
     fit, back = names.fitting(request)
     return exchange.Call(

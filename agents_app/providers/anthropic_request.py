@@ -31,7 +31,7 @@ MAX_TOKENS = 16_384
 """The format demands a limit for the answer; this one where an agent sets none."""
 _SMALLER_MAX_TOKENS = (("claude-3-5", 8_192), ("claude-3-7", 16_384), ("claude-3", 4_096), ("claude-2", 4_096))
 AFTER_THINKING = 8_192
-# These are told how many tokens they may think; newer ones how hard they should.
+# These models take a thinking budget in tokens; newer ones an effort.
 _WITH_BUDGET = re.compile(r"claude-3|claude-(opus|sonnet|haiku)-4(-[015])?(?=$|[@:]|-20\d{6}|-v\d|-latest)")
 
 

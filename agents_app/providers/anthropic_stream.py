@@ -1,4 +1,4 @@
-"""What Anthropic's messages stream, as provider events. Pure."""
+"""Converts Anthropic's stream to provider events. Pure."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class AnthropicStream(AnswerReader):
                 block.signature += word(delta.get("signature"))
 
     def _block(self, document: Mapping[str, Any]) -> _Block:
-        """The open block; of the kind of its delta if its start never came."""
+        """The open block. If no start event arrived, its kind is taken from the delta."""
         index = document.get("index")
         block = self._blocks.get(index)
         if block is None:
@@ -116,7 +116,7 @@ class AnthropicStream(AnswerReader):
         return bool(before) and before[-1].kind == "thinking" and any(before[-1].thinking)
 
     def _count(self, usage: Any) -> None:
-        # Each report holds totals so far; a later one may leave some out.
+        # Each usage report has cumulative totals; later ones may omit some.
         for name, value in fields(usage).items():
             if isinstance(value, int) and name.endswith("_tokens"):
                 self._counts[name] = value
@@ -126,7 +126,7 @@ class AnthropicStream(AnswerReader):
             return []
         read = count(self._counts.get("cache_read_input_tokens"))
         written = count(self._counts.get("cache_creation_input_tokens"))
-        # Their input leaves out whatever the cache had to do with.
+        # Anthropic's `input_tokens` excludes tokens read from or written to the cache.
         given = count(self._counts.get("input_tokens")) + read + written
         return [Usage(given, count(self._counts.get("output_tokens")), read)]
 

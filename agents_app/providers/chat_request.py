@@ -57,7 +57,7 @@ def messages(
             case "system":
                 out.append({"role": "system", "content": text_of(message.content)})
     _flush(moved, out)
-    return _in_one_voice(out) if dialect.one_voice else out
+    return _with_strict_roles(out) if dialect.strict_roles else out
 
 
 def _answered(conversation: Sequence[Message]) -> Iterator[Message]:
@@ -130,7 +130,7 @@ def _id(call_id: str | None, dialect: Dialect) -> str | None:
     return call_id if len(call_id) <= names.LONGEST else names.call_id(call_id)
 
 
-def _in_one_voice(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_strict_roles(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Insert an assistant message between a tool and a user; turn later system messages into marked user text."""
     out: list[dict[str, Any]] = []
     for message in sent:

@@ -17,7 +17,7 @@ class Dialect:
     """The differences of a host's chat completions.
 
     ``thinking``: the field in which its own thinking is sent back, or Mistral's parts; None: it is not sent back.
-    ``thinking_expected``: the host refuses calls without that field. ``call_id``: converts ids of calls. ``one_voice``:
+    ``thinking_expected``: the host refuses calls without that field. ``call_id``: converts ids of calls. ``strict_roles``:
     a user message may not follow a tool message, and system messages are allowed at the start only. ``usage_option``:
     request usage explicitly. ``max_tokens``: the parameter for the longest answer.
     """
@@ -25,7 +25,7 @@ class Dialect:
     thinking: Literal["reasoning_content", "reasoning", "parts"] | None = None
     thinking_expected: bool = False
     call_id: Callable[[str], str] | None = None
-    one_voice: bool = False
+    strict_roles: bool = False
     usage_option: bool = True
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
@@ -63,7 +63,7 @@ HOSTS: Mapping[str, Host] = {
     "mistral": Host(
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
-        Dialect(thinking="parts", call_id=names.call_id_of_nine, one_voice=True, usage_option=False),
+        Dialect(thinking="parts", call_id=names.call_id_of_nine, strict_roles=True, usage_option=False),
     ),
     "moonshotai": Host(
         "https://api.moonshot.ai/v1", "MOONSHOTAI_API_KEY", Dialect(thinking="reasoning_content", thinking_expected=True)
