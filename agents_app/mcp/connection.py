@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 _HANDSHAKE_SECONDS = 10.0
 _CLOSING_SECONDS = 3.0
 _MOST_PAGES = 50
-_NOT_FOR_THE_WAY = (401, 403)
+_ACCESS_DENIED = (401, 403)
+"""HTTP statuses after which no other handshake is tried."""
 _LISTEN_AGAIN, _LISTEN_AGAIN_AT_LAST = 5.0, 300.0
 _VERSION = "0.1"
 """The client version that servers are sent; it has no effect."""
@@ -83,7 +84,7 @@ class Connection:
     async def open(self) -> None:
         """Shake hands and list the tools; ``McpFault`` if that fails, and the connection is over."""
         # In an empty context: the task outlives the call that opens it.
-        self._task = asyncio.create_task(self._live(), name=f"mcp {self.access.server}", context=contextvars.Context())
+        self._task = asyncio.create_task(self._run(), name=f"mcp {self.access.server}", context=contextvars.Context())
         self._task.add_done_callback(self._settle)
         try:
             async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
@@ -125,7 +126,7 @@ class Connection:
         except asyncio.CancelledError:
             raise
         except MCPError as error:
-            raise await self._why(error, seen) from None
+            raise await self._fault_of(error, seen) from None
         except Exception as error:  # the library may raise anything
             raise faults.of(error, seen) from None
         finally:
@@ -141,16 +142,16 @@ class Connection:
         watching = http.watching.set(seen)
         try:
             async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
-                self.tools, self.cut = await _list(client)
+                self.tools, self.cut = await _list(client, self.access.server)
         except MCPError as error:
-            raise await self._why(error, seen) from None
+            raise await self._fault_of(error, seen) from None
         except Exception as error:  # as above
             raise faults.of(error, seen) from None
         finally:
             http.watching.reset(watching)
         return self.tools
 
-    async def _why(self, error: MCPError, seen: Seen) -> McpFault:
+    async def _fault_of(self, error: MCPError, seen: Seen) -> McpFault:
         """The fault of a failed call: the connection's, if its end has ended the call."""
         if error.code == mcp_types.CONNECTION_CLOSED and self._task is not None and not seen.status:
             await asyncio.wait({self._task}, timeout=1)
@@ -161,12 +162,12 @@ class Connection:
     def _masked(self, fault: McpFault) -> McpFault:
         return McpFault(fault.kind, self.access.masked(fault.detail))
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         seen = Seen()
         http.watching.set(seen)
         try:
-            if not (self._asks and await self._lived("legacy", seen)):
-                await self._lived("auto", seen)
+            if not (self._asks and await self._serve("legacy", seen)):
+                await self._serve("auto", seen)
         except asyncio.CancelledError:
             if not self._closing.is_set():
                 raise
@@ -175,7 +176,7 @@ class Connection:
         except Exception as error:  # any error of the library ends this connection only
             self._fault = self._masked(faults.of(error, seen))
 
-    async def _lived(self, mode: str, seen: Seen) -> bool:
+    async def _serve(self, mode: str, seen: Seen) -> bool:
         """Serve the connection from the handshake to its end. False: the server does not support this handshake.
 
         Use the session handshake first when elicitation is possible: every server that elicits supports it there, and
@@ -184,14 +185,14 @@ class Connection:
         known = True
         try:
             async with http.client(self.access) as http_client, self._opened(http_client, mode) as client:
-                self.tools, self.cut = await _list(client)
+                self.tools, self.cut = await _list(client, self.access.server)
                 self._client = client
                 self._ready.set_result(None)
                 # Later faults are the connection's, not those of opening it.
                 seen.status, seen.too_large = 0, False
-                await self._stay(client)
+                await self._wait_for_end(client)
         except* MCPError:
-            if mode != "legacy" or self._ready.done() or self._closing.is_set() or seen.status in _NOT_FOR_THE_WAY:
+            if mode != "legacy" or self._ready.done() or self._closing.is_set() or seen.status in _ACCESS_DENIED:
                 raise
             seen.status, seen.too_large = 0, False
             known = False
@@ -203,12 +204,12 @@ class Connection:
             transport,
             client_info=mcp_types.Implementation(name="agenthost", version=_VERSION),
             elicitation_callback=self._elicit if self._asks else None,
-            message_handler=self._hear,
+            message_handler=self._on_message,
             cache=None,
             mode=mode,
         )
 
-    async def _stay(self, client: Client) -> None:
+    async def _wait_for_end(self, client: Client) -> None:
         tools = client.server_capabilities.tools
         if self._asks or tools is None or not tools.list_changed or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             await self._closing.wait()
@@ -247,13 +248,13 @@ class Connection:
     ) -> mcp_types.ElicitResult:
         caller = _caller.get()
         if caller is None and len(self._callers) == 1:
-            # Some servers ask outside the call's context; with one call open it can only be about that one.
+            # Some servers ask outside the call's context; with one call open the question belongs to that call.
             (caller,) = self._callers
         if caller is None or caller.elicit is None:
             return mcp_types.ElicitResult(action="decline")
         return await caller.elicit(params)
 
-    async def _hear(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             self.changed.set()
 
@@ -266,7 +267,7 @@ class Connection:
             self._ready.exception()
 
 
-async def _list(client: Client) -> tuple[tuple[Listed, ...], bool]:
+async def _list(client: Client, server: str) -> tuple[tuple[Listed, ...], bool]:
     """All pages of the tool list, and whether it exceeds the limits; empty if the server has no tools."""
     if client.server_capabilities.tools is None:
         return (), False
@@ -285,7 +286,7 @@ async def _list(client: Client) -> tuple[tuple[Listed, ...], bool]:
                 idempotent=bool(hints and (hints.idempotent_hint or hints.read_only_hint)),
             )
             if made is None:
-                log.warning("mcp_tool_left_out: the name or schema of a server's tool is not valid")
+                log.warning("mcp_tool_skipped server=%s reason=invalid_name_or_schema", server)
             else:
                 size += made.size
                 if len(found) >= listing.MOST_LISTED or size > listing.most_listed_bytes():
