@@ -138,7 +138,9 @@ def is_due(messages: Sequence[Message], instructions: str, tool_schemas: Sequenc
     return tokens(messages, instructions, tool_schemas) - taken > DUE_SHARE * (limit_tokens - taken)
 
 
-def has_to_go(messages: Sequence[Message], instructions: str, tool_schemas: Sequence[ToolSchema], limit_tokens: int) -> bool:
+def must_drop_turns(
+    messages: Sequence[Message], instructions: str, tool_schemas: Sequence[ToolSchema], limit_tokens: int
+) -> bool:
     """Whether turns have to be dropped, because dropping the content of old tool results is not enough."""
     if tokens(messages, instructions, tool_schemas) <= limit_tokens:
         return False
@@ -190,11 +192,11 @@ def summary(text: str, through: int) -> Message:
     return Message("user", f"{SUMMARY_BEGINS}\n\n{text}", position=through, summary=True)
 
 
-def with_summary(messages: Sequence[Message], standing: Message | None, through: int) -> list[Message]:
-    """``messages`` with ``standing`` instead of all but system messages up to ``through``, and of an earlier summary."""
+def with_summary(messages: Sequence[Message], summary_message: Message | None, through: int) -> list[Message]:
+    """``messages`` with ``summary_message`` instead of all but system messages up to ``through``, and of an earlier summary."""
     before = [each for each in messages if each.position <= through and each.role == "system"]
     after = [each for each in messages if each.position > through and not each.summary]
-    return [*before, *([] if standing is None else [standing]), *after]
+    return [*before, *([] if summary_message is None else [summary_message]), *after]
 
 
 def cut(text: str, longest: int) -> str:

@@ -1,7 +1,7 @@
 """Lossless JSON codec: key order, big integers, ``1.0`` and long decimals survive a round trip.
 
 It is the standard library's codec, made strict (no NaN, no Infinity) and compact. orjson is faster but rounds
-integers beyond 64 bits, so it is used only for data without numbers of clients.
+integers beyond 64 bits, so it is used only for data without numbers from clients.
 """
 
 from __future__ import annotations
@@ -84,26 +84,26 @@ def _loads(text: str | bytes, decoder: json.JSONDecoder) -> Any:
         raise NotJSON("not JSON") from error
 
 
-class _NeedsPlace(Exception):
+class _NeedsPlaceholder(Exception):
     """The value has a number that the fast encoder cannot write."""
 
 
-def _needs_place(item: Any) -> NoReturn:
+def _needs_placeholder(item: Any) -> NoReturn:
     if isinstance(item, LongNumber):
-        raise _NeedsPlace
+        raise _NeedsPlaceholder
     raise TypeError(f"{type(item).__name__} is no JSON value")
 
 
 _FORM: Any = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
-_ENCODER = json.JSONEncoder(**_FORM, default=_needs_place)
+_ENCODER = json.JSONEncoder(**_FORM, default=_needs_placeholder)
 
 
 def dumps(value: Any) -> str:
     """Compact JSON in one line; text is not escaped, keys keep their order."""
     try:
         return _ENCODER.encode(value)
-    except _NeedsPlace:
-        return _dumps_with_places(value)
+    except _NeedsPlaceholder:
+        return _dumps_with_placeholders(value)
 
 
 _MANY = 50
@@ -126,7 +126,7 @@ def _piece(value: Any) -> str:
     return dumps(value)
 
 
-def _dumps_with_places(value: Any) -> str:
+def _dumps_with_placeholders(value: Any) -> str:
     """``dumps`` with a placeholder for each number that the encoder cannot write."""
     long: list[str] = []
     mark = secrets.token_hex(16)
@@ -163,7 +163,7 @@ def excess(text: str | bytes, *, members: int, levels: int) -> Excess | None:
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     openings = data.count(b"[") + data.count(b"{")
-    # An upper bound, because brackets and commas in strings count too. It decides nearly every text.
+    # An upper bound, because brackets and commas in strings count too. This bound is enough for nearly all texts.
     if openings <= levels and openings + data.count(b",") <= members:
         return None
     if b"\\" in data:

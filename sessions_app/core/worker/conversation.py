@@ -114,7 +114,7 @@ def _compacted(plan: Plan, limit: int, turn: int, messages: Sequence[Message]) -
 
 
 def _is_too_long(plan: Plan, limit: int, messages: Sequence[Message]) -> bool:
-    return compaction.has_to_go(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit)
+    return compaction.must_drop_turns(compaction.for_model(messages), plan.instructions, plan.tool_schemas, limit)
 
 
 def _is_due(plan: Plan, limit: int, about: Source, messages: Sequence[Message]) -> bool:

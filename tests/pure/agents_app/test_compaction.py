@@ -295,8 +295,8 @@ def test_turns_have_to_go_only_if_shorter_results_are_not_enough() -> None:
     talk = Talk().user("go", 1)
     for number in range(4):
         talk.calls(f"c{number}", turn=1).result(f"c{number}", "r" * 400, 1)
-    assert not compaction.has_to_go(talk.messages, "", [], 250)
-    assert compaction.has_to_go(talk.messages, "", [], 150)
+    assert not compaction.must_drop_turns(talk.messages, "", [], 250)
+    assert compaction.must_drop_turns(talk.messages, "", [], 150)
 
 
 @given(
