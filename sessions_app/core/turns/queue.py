@@ -26,7 +26,7 @@ MAX_TAKEOVERS = 2
 
 # A queued turn's position is the number of its tenant's running turns, plus its own number among the tenant's queued
 # turns: claiming several turns at once is as fair as claiming one by one. Position 1: the tenant has no running turn.
-# Passed over: turns that another worker is claiming, those of newer formats, those of suspended tenants and revoked keys
+# Skipped: turns that another worker is claiming, those of newer formats, those of suspended tenants and revoked keys
 # (the sweep ends them), and those whose session has no tail, because they cannot get a fence.
 _CLAIM_QUEUED = """
 with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
@@ -60,10 +60,10 @@ _READ_PER_TENANT = 200
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The result of one claim. ``passed_over``: some turns were skipped because another transaction holds a lock."""
+    """The result of one claim. ``skipped``: some turns were not claimed because another transaction holds a lock."""
 
     runs: list[Claimed]
-    passed_over: bool = False
+    skipped: bool = False
 
 
 def claim(
@@ -136,7 +136,7 @@ def give_back(runs: Sequence[Claimed]) -> None:
 
 
 class CannotTakeOver(Exception):
-    """This one turn cannot be taken over now; the exception's cause says why."""
+    """This one turn cannot be taken over now; ``__cause__`` is the reason."""
 
     def __init__(self, turn_id: int, tenant: int) -> None:
         self.turn_id, self.tenant = turn_id, tenant

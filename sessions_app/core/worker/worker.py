@@ -266,8 +266,8 @@ class Worker:
             while not self._free_slots():
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
-            is_full, passed_over = await self._claim()
-            if passed_over:
+            is_full, skipped = await self._claim()
+            if skipped:
                 # Another transaction is appending, which takes a millisecond unless it hangs.
                 self._loop.call_later(self._claim_pause, self._queue_changed.set)
                 self._claim_pause = min(self._claim_pause * 2, _LONGEST_CLAIM_PAUSE)
@@ -305,7 +305,7 @@ class Worker:
         return min(shares.available(busy), _MOST_PER_CLAIM), self._crowded
 
     async def _claim(self, older_than: float = 0) -> tuple[bool, bool]:
-        """Claim once. Returns whether all slots were used, and whether some turns were passed over.
+        """Claim once. Returns whether all slots were used, and whether some turns were skipped.
 
         One claim at a time, because two at once could take more turns than there are slots.
         """
@@ -314,11 +314,11 @@ class Worker:
                 return True, False
             most, idle_tenants_only = self._to_claim()
             with self._reserving(most):
-                claimed, passed_over = await self._claim_up_to(most, older_than, idle_tenants_only=idle_tenants_only)
-            return claimed == most, passed_over
+                claimed, skipped = await self._claim_up_to(most, older_than, idle_tenants_only=idle_tenants_only)
+            return claimed == most, skipped
 
     async def _claim_up_to(self, most: int, older_than: float, *, idle_tenants_only: bool) -> tuple[int, bool]:
-        """Claim and start runs. Returns how many were claimed, and whether some turns were passed over.
+        """Claim and start runs. Returns how many were claimed, and whether some turns were skipped.
 
         A run asks its model while its claim is being made durable, and stores nothing before that.
         """
@@ -346,7 +346,7 @@ class Worker:
         for claimed in claims.runs:
             if claimed.turn_id not in started:
                 self._begin(claimed)
-        return len(claims.runs), claims.passed_over
+        return len(claims.runs), claims.skipped
 
     def _begin(
         self, claimed: Claimed, loaded: Loaded | Exception | None = None, is_durable: asyncio.Event | None = None
