@@ -124,7 +124,7 @@ class WorkerServices:
     def stop(self, grace: float, drain: float | None = None) -> bool:
         """Stop claiming turns, let runs finish for ``grace`` seconds, then hand over the rest; True if Celery has stopped too.
 
-        Runs that cannot be handed over in the middle of an answer have ``drain`` more seconds.
+        Runs that cannot be handed over while an answer streams have ``drain`` more seconds.
         """
         if self._beat is not None:
             self._beat.stop()
@@ -132,13 +132,13 @@ class WorkerServices:
         self._worker.stop(grace, drain)
         stopped = self._consumer.join(CELERY_STOP_SECONDS)
         if not stopped:
-            log.warning("celery did not stop within %.0f s: its threads run until the process ends", CELERY_STOP_SECONDS)
+            log.warning("celery_not_stopped seconds=%.0f; its threads run until the process ends", CELERY_STOP_SECONDS)
         tasks.serve(None)
         return stopped
 
 
 def freeze_memory() -> None:
-    """Exclude all current objects from garbage collection. With hundreds of runs it scanned them all the time."""
+    """Exclude all current objects from garbage collection. With hundreds of runs, full collections took much CPU time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

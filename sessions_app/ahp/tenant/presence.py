@@ -96,7 +96,7 @@ class _Watch:
         try:
             await database.run_for(tenant, agent_listings.show, tenant)
         except (DatabaseError, NotReady) as error:
-            log.warning("agents_not_updated tenant=%d error=%s; tried again at the next renewal", tenant, error)
+            log.warning("agents_not_updated tenant=%d retry=next_renewal error=%s", tenant, error)
         finally:
             del self._showing[tenant]
 
@@ -107,7 +107,7 @@ class _Watch:
                 # The connection ended meanwhile.
                 await leave(connection)
         except (DatabaseError, NotReady) as error:
-            log.warning("presence_not_stored error=%s; tried again at the next renewal", error)
+            log.warning("presence_not_stored retry=next_renewal error=%s", error)
         finally:
             del self._entering[connection.id]
 

@@ -67,7 +67,7 @@ class Hub:
             self._closing.pop(tenant).cancel()
         feed = self._feeds.get(tenant)
         if feed is not None and not feed.is_listening:
-            # It has failed. Its readers were notified and leave one by one.
+            # It has failed. Its readers were notified and unregister one after the other.
             feed.close()
             feed = None
         if feed is None:
@@ -107,7 +107,7 @@ class Hub:
                 counters = await database.run(journal.counters, tenants)
             except (DatabaseError, NotReady) as error:
                 if not failing:
-                    log.warning("feed_poll_failed: the tenants' counters could not be read: %s", error)
+                    log.warning("feed_poll_failed error=%s", error)
                 failing = True
                 continue
             failing = False
@@ -122,7 +122,7 @@ class Hub:
         try:
             feed.compare(counter, at_once=at_once)
         except Exception as error:
-            log.error("feed_failed tenant=%s: %s", feed.tenant, redaction.described(error))
+            log.error("feed_failed tenant=%s error=%s", feed.tenant, redaction.described(error))
             feed.fail(error)
 
 
