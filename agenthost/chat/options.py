@@ -1,4 +1,4 @@
-"""Values of an agent's options: from the command line, from environment variables, or asked for."""
+"""Values of an agent's options: from the command line, from environment variables, or entered by the user."""
 
 from __future__ import annotations
 

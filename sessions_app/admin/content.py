@@ -91,7 +91,7 @@ def _block(item: Any, most: int | None) -> Block:
 
 
 def _image(url: str, most: int | None) -> Block:
-    """Small inline images are shown. Other URLs are shown as text: loading one would reveal the reader to its host."""
+    """Small inline images are shown. Other URLs are shown as text: loading one reveals the reader's IP address to its host."""
     match = _INLINE_IMAGE.fullmatch(url) if most is None or len(url) <= IMAGE_SHOWN else None
     if match is not None and _is_picture(match[1], match[2]):
         return Block("image", Excerpt(f"{match[1]}, {_size(len(match[2]) * 3 // 4)}"), image=url)

@@ -1,7 +1,7 @@
-"""The law of states: what was seen at a number, and what happened after it, is what is seen now.
+"""State consistency check: an old snapshot plus the events after it equals the current snapshot.
 
-A test module that imports ``_law_of_states`` has it checked after each of its tests, for every session that the
-test has made: the state of AHP 0.1 at its making, folded with all that followed by the protocol's own reducers.
+In a test module that imports ``_law_of_states``, it runs after each test for every session that the test has created: the
+session's AHP 0.1 state at its creation, with all later actions applied by the protocol's reducers, is its current state.
 """
 
 from __future__ import annotations

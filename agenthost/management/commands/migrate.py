@@ -1,6 +1,6 @@
-"""Django's migrate, which refuses foreign databases and those of newer releases, and stores markers of schema and keys.
+"""Django's migrate, which refuses databases of other programs and of newer releases, and stores markers of schema and keys.
 
-With AGENTHOST_RUNTIME_ROLE it finally grants that role the privileges of the server's processes.
+With AGENTHOST_RUNTIME_ROLE it grants that role the privileges of the server's processes at the end.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP API, described in OpenAPI 3.1: made when somebody asks for it, never on a request's way."""
+"""The OpenAPI 3.1 documents of the HTTP API, generated on first use; no other request loads the generator."""

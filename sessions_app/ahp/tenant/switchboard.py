@@ -71,7 +71,7 @@ class Switchboard:
         self.unsent = Unsent(self._reserve, partial(ANSWERS.give_back, tenant), self._make_room)
 
     async def open(self) -> None:
-        # Before any client asks what it missed: another process may have published other agents.
+        # Before a client reconnects: another process may have published other agents.
         await database.run_for(self.tenant, agent_listings.show, self.tenant)
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
         self._stack.callback(self._notifications.close)
@@ -224,7 +224,7 @@ class Switchboard:
             count.take(event.seq, agent, 1 if event.kind == Kind.SESSION_CREATED else -1)
 
     def _close_redefined(self, agents: frozenset[str]) -> None:
-        """Sessions of these agents have other states from now on: their subscribers need new snapshots."""
+        """Sessions of these agents have changed states: their subscribers need new snapshots."""
         if agents:
             for key in [key for key, agent in self._agents.items() if agent in agents]:
                 self._close_subscribers(key)
@@ -245,7 +245,7 @@ class Switchboard:
             connection.close(RECONNECT)
 
     def _fail(self) -> None:
-        """The feed or the notifications of this board have failed. Its connections reconnect, to a new board."""
+        """The feed or the notifications of this switchboard have failed. Its connections reconnect, to a new switchboard."""
         self.failed = True
         log.error("switchboard_failed tenant=%s; its connections are closed", self.tenant)
         for connection in self.connections:

@@ -46,8 +46,11 @@ _MAX_WAITING = 1024 * 1024
 
 
 class Connection:
-    """``version``: chosen by the handshake, fixed once ``is_open``. ``client``: the client's id, "" before the handshake.
-    ``close_code``: set when the connection is to be closed. ``key``: the key that opened it."""
+    """One client's connection.
+
+    ``version``: chosen by the handshake, fixed once ``is_open``. ``client``: the client's id, "" before the handshake.
+    ``close_code``: set when the connection is to be closed. ``key``: the key that opened it.
+    """
 
     def __init__(self, key: Watched | Slot, switchboard: Switchboard, versions: Versions) -> None:
         self.id = new_id("conn")
@@ -105,7 +108,7 @@ class Connection:
         self._received.set()
 
     async def work(self) -> None:
-        """Answer frames until the connection or its key ends. Frames that wait when the key ends have no effect."""
+        """Answer frames until the connection or its key ends. Frames that are still queued when the key ends are dropped."""
         while True:
             while not self._frames:
                 self._received.clear()
@@ -224,7 +227,7 @@ class Connection:
         try:
             await notification.take(self, params)
         except Exception as exception:
-            # Nothing was stored, not even a refusal: the client reconnects and sends it again.
+            # Nothing was stored, not even a refusal: the client reconnects and sends the action again.
             error_for(exception, self.version.errors)
             self.close(TRY_AGAIN_LATER)
 

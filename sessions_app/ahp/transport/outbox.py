@@ -80,8 +80,11 @@ class Unsent:
 
 
 class Outbox:
-    """``overflowed``: an action did not fit. Nothing is queued from then on and the connection has to be closed, because later
-    actions must not be sent without it (R6). ``unsent``: counts the texts of all connections of the tenant."""
+    """The bounded queue of one connection.
+
+    ``overflowed``: an action did not fit. Nothing is queued from then on and the connection has to be closed, because later
+    actions must not be sent without it (R6). ``unsent``: counts the texts of all connections of the tenant.
+    """
 
     def __init__(self, most_bytes: int, on_news: Callable[[], None], unsent: Unsent | None = None) -> None:
         self._most = most_bytes
@@ -138,7 +141,7 @@ class Outbox:
         return self._current
 
     def overflow(self) -> None:
-        """Drop all texts: the tenant's connections together have too much unsent, and this one the most."""
+        """Drop all texts: the tenant's connections together have too much unsent, and this connection has the most."""
         if not self.overflowed:
             self.overflowed = True
             self._drop()

@@ -125,7 +125,7 @@ def compacted(tenant: int, session: int, through: int, summary: str | None, at: 
 
 
 def new_call(ref: StepRef, call: Call, ordinal: int, idempotent: bool, at: datetime) -> Statement:
-    """Insert a call as the model made it. A server call that asks nobody is granted by the session's setting."""
+    """Insert a call as the model made it. A server call that needs no permission is granted by the session's setting."""
     granted = call.runner == "server" and not call.asks
     decided_by = "setting" if granted else ""
     return Statement(

@@ -22,7 +22,7 @@ from sessions_app.models import CallRunner, CallState, Form, Origin, Session, To
 
 def check_answers(answers: Sequence[Answer], calls: Sequence[ToolCall], client_names: set[str]) -> None:
     """InvalidInput for answers that fit no open call. ``client_names``: the application's tools."""
-    # A call with runner "nobody" is answered by the run itself, perhaps just now.
+    # A call with runner "nobody" is answered by the run itself, possibly at this moment.
     pending = {
         call.call_id: call
         for call in calls

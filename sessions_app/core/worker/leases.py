@@ -115,7 +115,7 @@ class Leases:
         if self._stopped.is_set():
             return
         if self._loop.time() - due > _LATE_TIMER:
-            # The process was suspended, which says nothing about the database: wait for the next renewal.
+            # The process was suspended, which does not show that the database failed: wait for the next renewal.
             self._set_timer(settings.AGENTHOST_LEASE_SECONDS)
         else:
             self._on_loss()

@@ -13,7 +13,7 @@ from sessions_app.core.base.shapes import Shape
 
 
 class Code(IntEnum):
-    """Those of JSON-RPC itself stand in ``sessions_app.ahp.transport.jsonrpc``."""
+    """The error codes of AHP. JSON-RPC's own codes are in ``sessions_app.ahp.transport.jsonrpc``."""
 
     SESSION_NOT_FOUND = -32001
     PROVIDER_NOT_FOUND = -32002

@@ -1,4 +1,4 @@
-"""What is said in a turn, in AHP 0.1: user messages with their attachments, references to content, file edits."""
+"""Messages of a turn, in AHP 0.1: user messages with their attachments, references to content, file edits."""
 
 from __future__ import annotations
 
