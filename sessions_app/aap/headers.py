@@ -14,7 +14,7 @@ VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
-def once(request: Request, body: Any) -> IdempotencyKey | None:
+def idempotency_key(request: Request, body: Any) -> IdempotencyKey | None:
     """``Idempotency-Key`` (A98)."""
     given = request.headers.get("Idempotency-Key")
     if given is None:

@@ -126,9 +126,9 @@ class Sessions(SessionList):
     def post(self, request: Request) -> HttpResponse:
         caller = caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
-        once = headers.once(request, body)
+        idempotency_key = headers.idempotency_key(request, body)
         parsed = v3.creation(self.to_v3(body), functools.partial(agents.for_creation, caller))
-        session_id = creating.create(caller, parsed, once=once).public_id
+        session_id = creating.create(caller, parsed, idempotency_key=idempotency_key).public_id
         answer = json_answer(v3.created(session_id), status=201)
         answer["Location"] = f"{request.path}/{session_id}"
         return answer
@@ -156,16 +156,26 @@ class Turns(Endpoint):
         caller = caller_of(request)
         session = session_of(caller, session_id)
         body = read_object(request, most=quotas.largest_request(caller))
-        once, deadline = headers.once(request, body), headers.deadline(request)
+        idempotency_key, deadline = headers.idempotency_key(request, body), headers.deadline(request)
         parsed = v3.turn(self.to_v3(body), session.agent_name, agents.for_turn(caller, session))
         with stream_slot(caller) as slot:
             if parsed.content is not None:
                 accepted = turns.start(
-                    caller, session, content=parsed.content, overrides=parsed.overrides, once=once, deadline=deadline
+                    caller,
+                    session,
+                    content=parsed.content,
+                    overrides=parsed.overrides,
+                    idempotency_key=idempotency_key,
+                    deadline=deadline,
                 )
             else:
                 accepted = turns.answer(
-                    caller, session, answers=parsed.answers, overrides=parsed.overrides, once=once, deadline=deadline
+                    caller,
+                    session,
+                    answers=parsed.answers,
+                    overrides=parsed.overrides,
+                    idempotency_key=idempotency_key,
+                    deadline=deadline,
                 )
             return answer_to_turn(slot, session, parsed.mode, accepted)
 

@@ -176,12 +176,12 @@ class Session(views.Endpoint):
     def put(self, request: Request) -> HttpResponseBase:
         caller = views.caller_of(request)
         body = read_object(request, most=quotas.largest_request(caller))
-        once, deadline = headers.once(request, body), headers.deadline(request)
+        idempotency_key, deadline = headers.idempotency_key(request, body), headers.deadline(request)
         parsed = opening(self.to_v3(body), functools.partial(agents.for_creation, caller))
         assert parsed.turn.content is not None, "a user message"
         with views.stream_slot(caller) as slot:
             turn = creating.FirstTurn(parsed.turn.content, deadline)
-            created = creating.create(caller, parsed.creation, first_turn=turn, once=once)
+            created = creating.create(caller, parsed.creation, first_turn=turn, idempotency_key=idempotency_key)
             assert created.session is not None
             assert created.accepted is not None, "a first turn was requested"
             session_id = created.public_id

@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is sent several times takes effect idempotency_key.
+"""Idempotency keys: a request that is sent several times takes effect once.
 
 The record of a request is written in the transaction that accepts it, so it exists exactly if the request took effect. A
 repeated request gets the result of the first one.

@@ -158,7 +158,7 @@ def create(
     request: SessionRequest | ClientSessionRequest,
     *,
     first_turn: FirstTurn | None = None,
-    once: IdempotencyKey | None = None,
+    idempotency_key: IdempotencyKey | None = None,
 ) -> Created:
     """Create a session, and its first turn if there is one, in one transaction. Without a turn the model is not called.
 
@@ -172,21 +172,21 @@ def create(
         return Created(session.public_id, session, turns.accepted_before(session, earlier))
 
     def first() -> Created:
-        return _create(caller, request.resolve(caller), first_turn, once)
+        return _create(caller, request.resolve(caller), first_turn, idempotency_key)
 
-    return idempotency.run_once(caller, once, repeated, first)
+    return idempotency.run_once(caller, idempotency_key, repeated, first)
 
 
-def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, once: IdempotencyKey | None) -> Created:
+def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idempotency_key: IdempotencyKey | None) -> Created:
     if first_turn is not None:
         definitions.prepare(new.spec.name)
     with quotas.check(caller) as asking, journal.transaction() as tx:
         session_id, turn_id = new_id("sess"), new_id("turn")
         # Before any lock: an identical concurrent request waits here.
         if first_turn is None:
-            idempotency.record(caller, once, session=session_id)
+            idempotency.record(caller, idempotency_key, session=session_id)
         else:
-            idempotency.record(caller, once, session=session_id, turn=turn_id, run=1)
+            idempotency.record(caller, idempotency_key, session=session_id, turn=turn_id, run=1)
             asking.take_turn()
         source = None if new.fork is None else access.lock_session(caller, new.fork.session)
         end = None if new.fork is None or source is None else forking.end_of_copy(source, new.fork.turn)

@@ -45,14 +45,14 @@ def answer(
     *,
     answers: Sequence[Answer],
     overrides: Overrides,
-    once: IdempotencyKey | None = None,
+    idempotency_key: IdempotencyKey | None = None,
     deadline: float | None = None,
 ) -> Accepted:
     """Answer calls of a waiting turn, or open calls of a seed, and queue the turn's next run."""
     definitions.prepare(session.agent_name)
     with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
-        if (earlier := idempotency.find(caller, once)) is not None:
+        if (earlier := idempotency.find(caller, idempotency_key)) is not None:
             return accepted_before(session, earlier)
         asking.take_turn()
         spec = agents.for_turn(caller, session)
@@ -81,7 +81,7 @@ def answer(
             )
             start = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
         raw_sql.execute([session_settings.turn_started(session, None) if live is None else session_settings.mark_used(session)])
-        idempotency.record(caller, once, session=session.public_id, turn=public_id, run=run)
+        idempotency.record(caller, idempotency_key, session=session.public_id, turn=public_id, run=run)
         ref = StepRef(session.tenant_id, session.pk, turn, run, step=0)
         stored = store_answers(
             ref,

@@ -49,7 +49,7 @@ def start(
     *,
     content: Content,
     overrides: Overrides = NOTHING,
-    once: IdempotencyKey | None = None,
+    idempotency_key: IdempotencyKey | None = None,
     deadline: float | None = None,
     turn_id: str | None = None,
     as_written: UserMessage | None = None,
@@ -65,7 +65,7 @@ def start(
     definitions.prepare(session.agent_name)
     with quotas.check(caller) as asking, journal.transaction() as tx:
         session, open_state = lock_and_read_open(caller, session)
-        if (earlier := idempotency.find(caller, once)) is not None:
+        if (earlier := idempotency.find(caller, idempotency_key)) is not None:
             return accepted_before(session, earlier)
         dispatches.record(caller, dispatched)
         admit_into(open_state)
@@ -81,7 +81,7 @@ def start(
         definition = session_settings.apply_overrides(session, spec, overrides)
         for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
-        idempotency.record(caller, once, session=session.public_id, turn=turn_id, run=1)
+        idempotency.record(caller, idempotency_key, session=session.public_id, turn=turn_id, run=1)
         message = FirstMessage(content, as_written, dispatched=dispatched)
         started = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)

@@ -89,10 +89,10 @@ def test_a_request_that_comes_again_through_a_web_whose_clock_is_wrong_is_known(
     alice: World, wrong_clock: Wrong, by: timedelta
 ) -> None:
     session = alice.session()
-    once = IdempotencyKey.of("/sessions", "key-1", {})
+    idempotency_key = IdempotencyKey.of("/sessions", "key-1", {})
 
     def start() -> turns.Accepted:
-        return turns.start(alice.caller, session, content="x", once=once)
+        return turns.start(alice.caller, session, content="x", idempotency_key=idempotency_key)
 
     first = start()
     with wrong_clock(by):

@@ -28,16 +28,18 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, hang, text
 
 
-def once(key: str, body: Any = "same", route: str = "/turns") -> IdempotencyKey:
+def key_of(key: str, body: Any = "same", route: str = "/turns") -> IdempotencyKey:
     return IdempotencyKey.of(route, key, body)
 
 
 def create(alice: World, key: str, body: Any = "same") -> str:
-    return creating.create(alice.caller, creating.SessionRequest("sailor"), once=once(key, body, "/sessions")).public_id
+    return creating.create(
+        alice.caller, creating.SessionRequest("sailor"), idempotency_key=key_of(key, body, "/sessions")
+    ).public_id
 
 
 def say(alice: World, session: Session, words: str, key: str, body: Any = "same") -> turns.Accepted:
-    return turns.start(alice.caller, session, content=words, overrides=Overrides(), once=once(key, body))
+    return turns.start(alice.caller, session, content=words, overrides=Overrides(), idempotency_key=key_of(key, body))
 
 
 @pytest.mark.rule("A98")
@@ -109,9 +111,9 @@ def test_a_repeated_answer_joins_its_run(alice: World, start_worker: Callable[[]
     first = alice.say(session, model.script([call("add_one", {"n": 1}, id="c")], [text("done")]))
     wait_for_state(first, "waiting")
     given = [Permission(0, "c", granted=True)]
-    run = turns.answer(alice.caller, session, answers=given, overrides=Overrides(), once=once("k"))
+    run = turns.answer(alice.caller, session, answers=given, overrides=Overrides(), idempotency_key=key_of("k"))
     wait_for_state(first, "done")
-    again = turns.answer(alice.caller, session, answers=given, overrides=Overrides(), once=once("k"))
+    again = turns.answer(alice.caller, session, answers=given, overrides=Overrides(), idempotency_key=key_of("k"))
     assert (again.run, again.start, again.repeated) == (2, run.start, True)
     assert tools.runs == [("add_one", 1)]
     assert turns.stop_reason_of_run(again.turn_id, 1) == "tool_use"
@@ -122,7 +124,9 @@ def test_a_repeated_answer_joins_its_run(alice: World, start_worker: Callable[[]
 def test_a_refused_request_is_not_remembered(alice: World) -> None:
     session = alice.session()
     with pytest.raises(InvalidInput):
-        turns.answer(alice.caller, session, answers=[ClientResult(0, "x", "y")], overrides=Overrides(), once=once("k"))
+        turns.answer(
+            alice.caller, session, answers=[ClientResult(0, "x", "y")], overrides=Overrides(), idempotency_key=key_of("k")
+        )
     assert IdempotencyRecord.objects.count() == 0
     assert say(alice, session, "hello", "k").repeated is False
 
@@ -145,9 +149,9 @@ def test_a_key_is_forgotten_after_a_day(alice: World) -> None:
 
 
 def test_the_order_of_a_bodys_keys_makes_no_other_body() -> None:
-    assert once("k", {"a": 1, "b": [{"c": 1.0, "d": None}]}) == once("k", {"b": [{"d": None, "c": 1.0}], "a": 1})
-    assert once("k", {"a": [1, 2]}) != once("k", {"a": [2, 1]})
-    assert once("k", {"a": 1}) != once("k", {"a": "1"})
+    assert key_of("k", {"a": 1, "b": [{"c": 1.0, "d": None}]}) == key_of("k", {"b": [{"d": None, "c": 1.0}], "a": 1})
+    assert key_of("k", {"a": [1, 2]}) != key_of("k", {"a": [2, 1]})
+    assert key_of("k", {"a": 1}) != key_of("k", {"a": "1"})
 
 
 # --- deadlines ---

@@ -378,11 +378,17 @@ def test_turns_beyond_the_rate_are_refused_and_a_refused_request_takes_no_place(
 @pytest.mark.rule("A98")
 def test_a_repeated_request_is_refused_by_no_quota(alice: World) -> None:
     limit_tenant(alice, turns_per_minute=1, turns_at_once=1, sessions=1)
-    once = IdempotencyKey.of("/sessions", "key", {})
-    made = [creating.create(alice.caller, creating.SessionRequest("sailor"), once=once).public_id for _ in range(3)]
+    idempotency_key = IdempotencyKey.of("/sessions", "key", {})
+    made = [
+        creating.create(alice.caller, creating.SessionRequest("sailor"), idempotency_key=idempotency_key).public_id
+        for _ in range(3)
+    ]
     assert len(set(made)) == 1
     session, again = access.session(alice.caller, made[0]), IdempotencyKey.of("/turns", "key", {})
-    accepted = [turns.start(alice.caller, session, content="one", overrides=Overrides(), once=again).public_id for _ in range(3)]
+    accepted = [
+        turns.start(alice.caller, session, content="one", overrides=Overrides(), idempotency_key=again).public_id
+        for _ in range(3)
+    ]
     assert len(set(accepted)) == 1
     assert Turn.objects.count() == 1
 
