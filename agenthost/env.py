@@ -135,7 +135,7 @@ def existing_file(name: str) -> Path | None:
     """The path of a file that exists."""
     file = path(name)
     if file is not None and not file.is_file():
-        raise ImproperlyConfigured(f"{name}: there is no file {file}.")
+        raise ImproperlyConfigured(f"{name}: the file does not exist.")
     return file
 
 
