@@ -51,8 +51,10 @@ _MOST_UNITS = 2000
 _FLUSH_BYTES = 256 * 1024
 """A flush of this size takes about 10 ms, during which all other deltas wait. Only its last unit may exceed it."""
 _CLOSE_SECONDS = 10.0
-_SPACING = 0.005
-"""Seconds between two flushes if the second one has only deltas."""
+_SPACING, _LONGEST_SPACING = 0.005, 0.012
+"""Seconds between two flushes if the second one has only deltas: more under load, which the size of the last flush shows."""
+_UNITS_UNDER_LOAD = 20
+"""A flush of this many units is followed by the longest pause, a smaller one by its share of it."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _AWAY_PAUSE = 0.5
@@ -107,6 +109,7 @@ class Writer:
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._last_flush = float("-inf")
+        self._last_units = 0
         self._confirm = asyncio.Event()
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._check_again = False
@@ -262,7 +265,9 @@ class Writer:
                     await self._store.refresh()
                     self._queue.put_back(await self._recover_lost())
                 await self._space_flushes()
-                if batch := self._next_batch():
+                batch = self._next_batch()
+                self._last_units = len(batch)
+                if batch:
                     await self._flush(batch)
             self._busy = False
             self._quiet.set()
@@ -270,7 +275,8 @@ class Writer:
     async def _space_flushes(self) -> None:
         """Pause after the last flush so that deltas collect; a unit that a caller waits for ends the pause."""
         loop = asyncio.get_running_loop()
-        left = self._last_flush + _SPACING - loop.time()
+        spacing = max(_SPACING, _LONGEST_SPACING * min(1.0, self._last_units / _UNITS_UNDER_LOAD))
+        left = self._last_flush + spacing - loop.time()
         if left > 0 and not self._hurry.is_set():
             ended = loop.call_later(left, self._hurry.set)
             await self._hurry.wait()
