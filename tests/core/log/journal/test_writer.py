@@ -121,6 +121,32 @@ def test_what_opens_a_part_ends_the_pause_between_flushes_of_deltas(
     assert [text for _, text in run.said] == ["the first comes at once", "more", "another part"]
 
 
+def test_after_a_large_flush_deltas_collect_for_longer(
+    writer: InLoop, make_run: MakeRun, announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_LONGEST_SPACING", 3600.0)
+    monkeypatch.setattr(writer_module, "_UNITS_UNDER_LOAD", 3)
+    monkeypatch.setattr(writer_module, "_SPACING", 0.0)
+    runs, sizes = [make_run() for _ in range(3)], []
+    store = writer.writer._store
+    real = store.attempt
+
+    async def attempt(units: Sequence[Unit], *args: Any, **kwargs: Any) -> Written:
+        sizes.append(len(units))
+        return await real(units, *args, **kwargs)
+
+    monkeypatch.setattr(store, "attempt", attempt)
+    writer.put(*(run.delta("a") for run in runs))
+    announced.wait(lambda: all(len(run.said) == 1 for run in runs))
+    # Without the pause each of these calls would be a flush of its own. Neighbouring deltas are one unit.
+    for text in ("b", "c", "d"):
+        writer.put(*(run.delta(text) for run in runs))
+    writer.put(runs[0].delta("another part", None))
+    announced.wait(lambda: len(runs[0].said) == 3)
+    assert sizes == [3, 4]
+    assert [text for _, text in runs[1].said] == ["a", "bcd"]
+
+
 def test_each_event_names_the_number_of_its_sessions_event_before(
     writer: InLoop, make_run: MakeRun, announced: Announced, world: World
 ) -> None:
