@@ -59,9 +59,11 @@ class Proxy:
         finally:
             for copy in copies:
                 copy.cancel()
-            await asyncio.gather(*copies, return_exceptions=True)
+            # Before anything is awaited, because this task may be cancelled a second time.
             for each in (writer, back):
                 each.close()
+            await asyncio.gather(*copies, return_exceptions=True)
+            for each in (writer, back):
                 with contextlib.suppress(OSError):
                     await each.wait_closed()
 
