@@ -1,4 +1,4 @@
-"""One embedded server at a time uses a data directory: a second one would hear the first one's events only by polling."""
+"""One embedded server at a time uses a data directory: a second one would receive its events only by polling."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _draining = threading.Event()
-_lock = threading.Lock()
+# Reentrant, because the handler of a signal calls ``start`` in the middle of whatever the main thread does.
+_lock = threading.RLock()
 _listeners: dict[object, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
 
 

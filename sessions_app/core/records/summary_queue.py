@@ -296,9 +296,9 @@ def is_unchanged(base: HistoryToSummarise) -> bool:
 
 
 def _is_as_it_was(made_of: HistoryToSummarise, through: int) -> bool:
-    newest, count = raw_sql.row(_NEWEST, (made_of.session,)), raw_sql.row(_COVERED, (made_of.session, made_of.through, through))
+    count = raw_sql.row(_COVERED, (made_of.session, made_of.through, through))
     covered = sum(made_of.through < position <= through for position in made_of.positions)
-    return newest is not None and count is not None and (newest[0] or 0, count[0]) == (made_of.through, covered)
+    return is_unchanged(made_of) and count is not None and count[0] == covered
 
 
 def store_usage(of: Source, full_model: str, used: Sequence[Usage]) -> None:

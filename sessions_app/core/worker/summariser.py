@@ -232,16 +232,13 @@ class Summariser:
             if taken is None:
                 # Another worker is making it. A second one would be paid for and not stored.
                 await asyncio.sleep(_POLL_SECONDS)
-            elif await self._has_changed(about, base):
+            elif not await database.run_for(about.tenant, summary_queue.is_unchanged, base):
                 # Another worker stored its summary after ``base`` was read and before the claim.
                 await database.keep_trying(about.tenant, summary_queue.give_back, self._worker, about.session)
             elif (found := await self._summarise(taken, about, base, older, left)) is not None:
                 return found
         log.warning("summary_not_in_time turn=%d seconds=%g", about.turn, IN_RUN_SECONDS)
         return None
-
-    async def _has_changed(self, about: Source, base: HistoryToSummarise) -> bool:
-        return not await database.run_for(about.tenant, summary_queue.is_unchanged, base)
 
     # --- stopping ---
 

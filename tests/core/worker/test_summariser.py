@@ -459,6 +459,31 @@ def test_two_workers_and_a_run_pay_for_one_summary(
     assert len(set(told)) == len(told), "nothing was summarised twice"
 
 
+def test_a_summary_that_is_stored_before_a_run_asks_for_it_is_not_paid_for_again(
+    alice: World,
+    rememberer: AgentSpec,
+    start_worker: Callable[[], Worker],
+    model: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run reads the history, then another worker stores its summary, then the run finds nobody at work."""
+    model.script_for_key(SCRIBE, [text("They spoke "), gate("hold"), text("of ropes.")])
+    start_worker()
+    session = alice.session()
+    talk_until_due(alice, session)
+    model.wait_gate("hold")
+    state_of = summary_queue.state
+
+    def after_the_summary(session_id: int) -> summary_queue.State:
+        model.open_gate("hold")
+        wait_for(is_summarised(session), "the summary is stored")
+        return state_of(session_id)
+
+    monkeypatch.setattr(summary_queue, "state", after_the_summary)
+    assert say(alice, session, "knot " * 300).stop_reason == "end_turn"
+    assert len([request for request in of_scribe(model) if SAID not in str(request.messages)]) == 1
+
+
 def test_a_summary_whose_worker_died_is_made_by_another(
     alice: World, rememberer: AgentSpec, start_worker: Callable[[], Worker], model: ModelServer
 ) -> None:
