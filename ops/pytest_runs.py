@@ -54,9 +54,7 @@ def file_of(item: pytest.Item) -> str:
 
 def mixed(files: list[str]) -> dict[str, float]:
     """The order of the files: those that start processes spread evenly among the others, so that both cores are always busy."""
-    ranks = {prefix: rank for rank, prefix in enumerate(OF_PROCESSES)}
-    of_processes = [file for file in files if file.startswith(OF_PROCESSES)]
-    of_processes.sort(key=lambda file: next(rank for prefix, rank in ranks.items() if file.startswith(prefix)))
+    of_processes = [file for folder in OF_PROCESSES for file in files if file.startswith(folder)]
     others = [file for file in files if not file.startswith(OF_PROCESSES)]
     return {file: place / len(group) for group in (of_processes, others) for place, file in enumerate(group)}
 

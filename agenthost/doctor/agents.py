@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from agents_app import agent_report, command_hint, model_check, providers, registry
+from agents_app import agent_report, model_check, providers, registry
 from agents_app.errors import AgentError, AgentsFileError
 from agents_app.mcp import doctor as mcp_doctor
 from agents_app.spec import AgentSpec
+from sessions_app.core.base import command_hint
 
 _MOST_NAMES = 10
 _CORRECT = f"Correct the file or install the missing extra, then run: {command_hint.manage('check_agents FILE')}"

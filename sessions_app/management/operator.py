@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from agents_app import command_hint
+from sessions_app.core.base import command_hint
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.tenancy import audit
 from sessions_app.models import ApiKey, Tenant

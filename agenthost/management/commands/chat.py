@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agenthost.chat import command
 from agenthost.chat.errors import KEY_REFUSED
-from agents_app import command_hint
+from sessions_app.core.base import command_hint
 from sessions_app.core.tenancy import keys
 from sessions_app.core.tenancy.keys import Issued
 from sessions_app.management.operator import OperatorCommand

@@ -20,8 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents_app import command_hint
-from sessions_app.core.base import sealing
+from sessions_app.core.base import command_hint, sealing
 from sessions_app.core.records import options
 from sessions_app.core.tenancy import audit, definitions
 from sessions_app.models import InstallationMark

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agents_app import command_hint
+from sessions_app.core.base import command_hint
 from sessions_app.core.tenancy import tenants
 from sessions_app.management.operator import OperatorCommand
 

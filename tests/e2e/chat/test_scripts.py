@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agents_app.command_hint import manage
 from ops.services import free_port
+from sessions_app.core.base.command_hint import manage
 from tests.e2e.chat.conftest import PROGRAM, Desk
 from tests.e2e.server import Server
 from tests.fakes import steps
