@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from contextvars import copy_context
@@ -92,7 +93,8 @@ class ProtocolHandler(BaseHandler):
         context, timeout = copy_context(), settings.AGENTHOST_DATABASE_POOL_WAIT
         owner = scope["agenthost"].get("owner", database.UNKNOWN)
         try:
-            response = await database.serve(owner, timeout, context, self._respond, scope, body)
+            serve = database.serve_on_loop if _is_hot(scope, body) else database.serve
+            response = await serve(owner, timeout, context, self._respond, scope, body)
         except TimeoutError:
             return _not_ready(scope)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
@@ -123,6 +125,17 @@ async def check_key(scope: Scope) -> Problem | None:
     except TimeoutError:
         return problems.problem_of(NotReady())
     return None
+
+
+_HOT = re.compile(r"/aap/v\d+/sessions(?:/[^/]+/turns)?")
+_LARGEST_ON_LOOP = 65536
+"""Parsing a larger body would delay other requests."""
+
+
+def _is_hot(scope: Scope, body: bytes) -> bool:
+    """Whether the request creates a session or a turn: these are answered on the loop."""
+    is_hot = scope["method"] == "POST" and len(body) <= _LARGEST_ON_LOOP and _HOT.fullmatch(scope["path"]) is not None
+    return is_hot and database.has_loop_calls()
 
 
 def _buffered_bytes(response: HttpResponseBase) -> int:

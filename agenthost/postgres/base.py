@@ -4,19 +4,29 @@
   connection or is about to, its socket is readable although no statement was sent.
 * The pause between attempts to reconnect does not grow, because leases must be renewed as soon as the database is back.
 * In processes that serve requests, waiting for a connection fails early while the server cannot be reached.
+* There are connections for calls on the event loop (sessions_app/core/base/loop_calls.py): where psycopg would block, the
+  call switches to the loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import select
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import psycopg
 from django.conf import settings
 from django.db.backends.postgresql import base
+from psycopg import waiting
+from psycopg.abc import PQGen
 from psycopg_pool import ConnectionPool, PoolTimeout
 from psycopg_pool.pool import AddConnection, MaintenanceTask
+
+from sessions_app.core.base import loop_calls
+
+RV = TypeVar("RV")
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +34,8 @@ _LONGEST_PAUSE = 1.0
 """Seconds between two attempts to replace a lost connection."""
 _FIRST_WAIT = 0.5
 """Seconds to wait for a connection before failing if the server is away. Short restarts are waited for."""
+_LOCK_MILLISECONDS = 100
+"""How long a statement on the loop waits for a lock. Its request is then repeated in a thread, where it may wait longer."""
 
 
 class Pool(ConnectionPool[psycopg.Connection[Any]]):
@@ -101,3 +113,52 @@ class DatabaseWrapper(base.DatabaseWrapper):
         )
         # If two threads do this at once, both get the same pool, and the other one stays unopened.
         return self._connection_pools.setdefault(self.alias, pool)
+
+    def for_loop(self) -> LoopDatabaseWrapper:
+        """A wrapper of the same database whose connection does not block its event loop."""
+        return LoopDatabaseWrapper(self.settings_dict, self.alias)
+
+
+class LoopConnection(psycopg.Connection[Any]):
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        if loop_calls.current() is None:
+            return super().wait(gen, interval, timeout)
+        return loop_calls.wait_for(waiting.wait_async(gen, self.pgconn.socket, timeout=timeout))
+
+
+class LoopDatabaseWrapper(DatabaseWrapper):
+    """Django's wrapper of one connection of a loop. Only its pool (sessions_app/core/base/loop_connections.py) closes it."""
+
+    pool = None
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> psycopg.Connection[Any]:
+        options = f"{conn_params.get('options', '')} -c lock_timeout={_LOCK_MILLISECONDS}".strip()
+        connect = partial(LoopConnection.connect, **{**conn_params, "options": options, "autocommit": True})
+        try:
+            return loop_calls.wait_for(asyncio.to_thread(connect))
+        except psycopg.OperationalError as error:
+            # The pool of the threads waits for a database that is away, and reports it.
+            raise loop_calls.NeedsThread from error
+
+    def is_usable(self) -> bool:
+        """Whether the server has neither closed the idle connection nor sent anything, as it does before it closes it."""
+        poll = select.poll()
+        poll.register(self.connection.fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def is_idle(self) -> bool:
+        """Whether the connection is open and outside a transaction, and all its answers were read."""
+        pgconn = self.connection.pgconn
+        if self.connection.closed or pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
+            return False
+        return bool(pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE)
+
+
+def _checks_for_loops(method: Any) -> Any:
+    """Django refuses these methods in a thread with a running loop, because they would block it."""
+    return getattr(method, "__wrapped__", None)
+
+
+for _name in dir(LoopDatabaseWrapper):
+    if (_unchecked := _checks_for_loops(getattr(LoopDatabaseWrapper, _name))) is not None:
+        setattr(LoopDatabaseWrapper, _name, _unchecked)

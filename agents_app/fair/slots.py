@@ -21,12 +21,16 @@ class FairSlots:
     @asynccontextmanager
     async def held(self, owner: Hashable, wait_seconds: float | None = None) -> AsyncIterator[None]:
         """Hold a slot; TimeoutError if none is free within ``wait_seconds``."""
-        if not self._shares.take(owner):
-            await self._wait(owner, wait_seconds)
+        await self.take(owner, wait_seconds)
         try:
             yield
         finally:
-            self._give_back(owner)
+            self.give_back(owner)
+
+    async def take(self, owner: Hashable, wait_seconds: float | None = None) -> None:
+        """``held`` for a slot that is given back explicitly."""
+        if not self._shares.take(owner):
+            await self._wait(owner, wait_seconds)
 
     @property
     def busy(self) -> int:
@@ -41,10 +45,10 @@ class FairSlots:
         except (asyncio.CancelledError, TimeoutError):
             if not self._shares.withdraw(owner, turn):
                 # It got a slot at the same moment.
-                self._give_back(owner)
+                self.give_back(owner)
             raise
 
-    def _give_back(self, owner: Hashable) -> None:
+    def give_back(self, owner: Hashable) -> None:
         self._shares.give_back(owner)
         while (turn := self._shares.next()) is not None:
             # A cancelled waiter withdraws, or gives back its slot.

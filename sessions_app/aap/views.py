@@ -100,6 +100,7 @@ class Endpoint(APIView):
             caller_of(request).require(scope)
 
     def handle_exception(self, exc: Exception) -> HttpResponse:  # type: ignore[override]  # problems are plain answers
+        database.before_error_answer(exc)
         problem = problems.problem_of(exc)
         if problem is None:
             raise exc

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Hashable
-from contextvars import Context
-from functools import partial
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
 import psycopg
@@ -19,7 +20,10 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from agents_app.fair.threads import FairPool
+from sessions_app.core.base import loop_calls, loop_connections
 from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.loop_calls import LoopCall, NeedsThread, Repeat
+from sessions_app.core.base.loop_connections import LoopPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +78,7 @@ _requests = _Threads("request", lambda: int(settings.AGENTHOST_DATABASE_POOL_MAX
 
 def release() -> None:
     """Return the calling thread's connection to the pool; a view calls this before it returns a streaming body."""
-    if connection.in_atomic_block:
+    if loop_calls.current() is not None or connection.in_atomic_block:
         return
     if connection.vendor == "sqlite":
         # A file handle is cheap to keep, unlike a Postgres backend; reopening it costs more.
@@ -143,7 +147,53 @@ async def serve(
     return await _requests.pool().run(owner, call, wait_seconds=timeout)
 
 
+@cache
+def has_loop_calls() -> bool:
+    """Whether ``serve_on_loop`` can be used: SQLite's functions would block the loop."""
+    return loop_connections.available()
+
+
+async def serve_on_loop(
+    owner: Hashable, timeout: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call ``fn``, which answers a request, on this loop in ``context``, or in a thread if it has to wait for a lock.
+
+    Raises TimeoutError if no slot was free within ``timeout`` seconds; ``fn`` was not called then.
+    """
+    pool = _loop_pool()
+    call = partial(fn, *args, **kwargs)
+    try:
+        return await pool.run(LoopCall(call, owner, context, is_optimistic=True), timeout)
+    except Repeat:
+        pass
+    try:
+        return await pool.run(LoopCall(call, owner, context), timeout)
+    except NeedsThread:
+        return await serve(owner, timeout, context, call)
+
+
+async def run_on_loop(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``run``, on this loop if the database has connections for it."""
+    if has_loop_calls():
+        with suppress(NeedsThread):
+            return await _loop_pool().run(LoopCall(partial(fn, *args, **kwargs), fn, copy_context()), None)
+    return await run(fn, *args, **kwargs)
+
+
+def _loop_pool() -> LoopPool:
+    most = max(1, settings.AGENTHOST_DATABASE_POOL_MAX // 2)
+    return loop_connections.of_loop(most, {UNKNOWN: max(1, most // _UNKNOWN_SHARE)})
+
+
+def before_error_answer(error: Exception) -> None:
+    """In a call on the loop: repeat an optimistic call, and one that has to wait for a lock, instead of answering an error."""
+    loop_calls.fail(error)
+    if loop_calls.current() is not None and is_lock_refused(error):
+        raise NeedsThread from error
+
+
 def shut_down() -> None:
     """End the pools' threads and close their connections (in tests and at the end of a process)."""
+    loop_connections.close_all()
     for threads in (_calls, _own, _requests):
         threads.shut_down()

@@ -7,7 +7,7 @@ it is planned each time. Parameters are ``%s``; statements run on Django's conne
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -15,10 +15,9 @@ from typing import Any
 
 import psycopg
 from django.db import connection
-from psycopg.types.numeric import Int8Dumper
 
-# Postgres prepares a statement once per combination of parameter types; so all numbers get one type.
-psycopg.adapters.register_dumper(int, Int8Dumper)
+from sessions_app.core.base import loop_connections
+from sessions_app.core.base.pipeline import Pipeline, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,14 @@ class Statement:
     params: Sequence[Any] = ()
 
 
+BATCH = "batch"
+"""The vendor of statements in a batch of transactions (core/log/journal/batches.py)."""
 _PLACEHOLDERS = {
     "postgresql": {
         "now": "statement_timestamp()",
+        "seconds_left": "extract(epoch from t.deadline_at - statement_timestamp())",
+        "next_turn": "nextval(pg_get_serial_sequence('sessions_app_turn', 'id'))",
+        "version_of_key": "k.xmin::text || '/' || t.xmin::text",
         "moment": "statement_timestamp() + %s * interval '1 second'",
         "for_change": "for no key update",
         "for_change_of_turn": "for no key update of t skip locked",
@@ -40,7 +44,12 @@ _PLACEHOLDERS = {
         "among": "= any(%s::bigint[])",
         "among_texts": "= any(%s::text[])",
     },
+    # In a batch, which does not wait for a locked row: its call sees no row, and is repeated alone.
+    BATCH: {"for_change": "for no key update skip locked"},
     "sqlite": {
+        "seconds_left": "(julianday(t.deadline_at) - julianday('now')) * 86400.0",
+        "next_turn": "null",
+        "version_of_key": "''",
         "now": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
         "moment": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %s || ' seconds')",
         "for_change": "",
@@ -56,6 +65,9 @@ _PLACEHOLDERS = {
 @lru_cache(maxsize=256)
 def rendered(sql: str, vendor: str) -> str:
     """The statement with the placeholders (``{now}`` and others) of one database."""
+    if vendor == BATCH:
+        sql = sql.replace("{for_change}", _PLACEHOLDERS[BATCH]["for_change"])
+        vendor = "postgresql"
     for name, text in _PLACEHOLDERS[vendor].items():
         sql = sql.replace("{" + name + "}", text)
     return sql
@@ -68,7 +80,7 @@ def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     ``{among_texts}`` (in a list of texts), ``{octets}(cast(… as {octets_type}))`` (length in bytes).
     """
     if connection.vendor == "postgresql":
-        return _run(sql, params).fetchall()
+        return _on_postgres([Statement(sql, params)])[0]
     with connection.cursor() as cursor:
         cursor.execute(rendered(sql, connection.vendor), adapted(params))
         return list(cursor.fetchall())
@@ -84,51 +96,73 @@ def rows_of_each(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]
     """Run the statements in order and return the rows of each; on Postgres in one round trip."""
     if connection.vendor != "postgresql":
         return [rows(statement.sql, statement.params) for statement in statements]
-    connection.ensure_connection()
-    with connection.wrap_database_errors, connection.connection.pipeline():
-        cursors = [_run(statement.sql, statement.params) for statement in statements]
-    return [cursor.fetchall() for cursor in cursors]
+    if (batch := loop_connections.substitute()) is not None:
+        found: list[Rows] = batch.read(statements)
+        return found
+    return _on_postgres(statements)
 
 
 def execute(statements: Sequence[Statement]) -> None:
     """Run the statements in order and return nothing; on Postgres in one round trip."""
     if connection.vendor == "postgresql":
-        if len(statements) == 1:
-            # A pipeline doubles the cost of a single statement.
-            _run(statements[0].sql, statements[0].params)
-            return
-        connection.ensure_connection()
-        with connection.wrap_database_errors, connection.connection.pipeline():
-            for statement in statements:
-                _run(statement.sql, statement.params)
+        _on_postgres(statements)
         return
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(rendered(statement.sql, connection.vendor), adapted(statement.params))
 
 
-def execute_and_commit(statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Statements that are sent together with a COMMIT and run after it. ``received`` gets the rows of each."""
+
+    statements: Sequence[Statement]
+    received: Callable[[list[Rows]], object]
+
+
+def execute_and_commit(statements: Sequence[Statement], following: Sequence[Following] = ()) -> Rows:
     """Postgres only: run the last statements of the open transaction and COMMIT in one round trip.
 
     Returns the rows of the last statement. If one fails, nothing is committed. Inside an outer transaction, COMMIT is left
-    to that one.
+    to that one. What follows is not called if the connection is lost after COMMIT.
     """
     outermost = len(connection.atomic_blocks) == 1
-    with connection.wrap_database_errors, connection.connection.pipeline():
-        for statement in statements:
-            cursor = _run(statement.sql, statement.params)
-        if outermost:
-            # Django's own COMMIT then does nothing.
-            connection.connection.execute("commit")
-    return cursor.fetchall()
-
-
-def _run(sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-    # Django's cursor would put the values into the text, which prevents preparing.
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        cursor: psycopg.Cursor[tuple[Any, ...]] = psycopg.Cursor(connection.connection)
-        return cursor.execute(rendered(sql, "postgresql"), params, prepare=True)
+        pipeline = Pipeline(connection.connection)
+        for statement in statements:
+            pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
+        if outermost:
+            # Django's own COMMIT then does nothing.
+            pipeline.add("commit")
+        pipeline.sync()
+        for group in following:
+            for statement in group.statements:
+                pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
+            pipeline.sync()
+        answer = pipeline.rows()[len(statements) - 1]
+    try:
+        for group in following:
+            group.received(pipeline.rows())
+    except psycopg.Error:
+        # At the end of its block, Django expects an open connection or one that was closed like this.
+        connection.close()
+    return answer
+
+
+def rows_in_batch(statements: Sequence[Statement]) -> list[Rows]:
+    """``rows_of_each`` for the reads of a batch: locked rows are left out."""
+    return _on_postgres(statements, BATCH)
+
+
+def _on_postgres(statements: Sequence[Statement], vendor: str = "postgresql") -> list[Rows]:
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        pipeline = Pipeline(connection.connection)
+        for statement in statements:
+            pipeline.add(rendered(statement.sql, vendor), statement.params)
+        pipeline.sync()
+        return pipeline.rows()
 
 
 def adapted(params: Sequence[Any]) -> tuple[Any, ...]:

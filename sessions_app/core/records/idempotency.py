@@ -7,18 +7,20 @@ repeated request gets the result of the first one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core.base import maintenance, sealing
+from sessions_app.core.base import maintenance, raw_sql, sealing
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import IdempotencyKeyReused, NotReady
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.models import IdempotencyRecord
 
 T = TypeVar("T")
@@ -71,49 +73,59 @@ class EarlierResult:
 
 def find(caller: Caller, idempotency_key: IdempotencyKey | None) -> EarlierResult | None:
     """The result of an earlier request with this key, if there was one; IdempotencyKeyReused if its body was different."""
+    queries = find_queries(caller, idempotency_key)
+    return earlier(idempotency_key, [raw_sql.rows(query.sql, query.params) for query in queries])
+
+
+_OF_KEY = "api_key_id = %s and route = %s and client_key = %s and created_at"
+_FIND = f"select digest, session, turn, run from sessions_app_idempotencyrecord where {_OF_KEY} > {{moment}}"
+_DELETE_OLD = f"delete from sessions_app_idempotencyrecord where {_OF_KEY} <= {{moment}}"
+_INSERT = """
+insert into sessions_app_idempotencyrecord (api_key_id, route, client_key, digest, session, turn, run, created_at)
+values (%s, %s, %s, %s, %s, %s, %s, {now})
+"""
+
+
+def _of(caller: Caller, key: IdempotencyKey) -> tuple[int, str, str]:
+    return (caller.key, key.route, key.client_key)
+
+
+def find_queries(caller: Caller, idempotency_key: IdempotencyKey | None) -> list[Statement]:
+    """The queries of ``find``, for a caller that sends others with them; ``earlier`` reads their rows."""
     if idempotency_key is None:
+        return []
+    return [Statement(_FIND, (*_of(caller, idempotency_key), -KEPT_FOR.total_seconds()))]
+
+
+def earlier(idempotency_key: IdempotencyKey | None, found: Sequence[Rows]) -> EarlierResult | None:
+    """The result of ``find`` from the rows of its queries."""
+    if idempotency_key is None or not found[0]:
         return None
-    record = IdempotencyRecord.objects.filter(
-        api_key_id=caller.key, route=idempotency_key.route, client_key=idempotency_key.client_key, created_at__gt=Now() - KEPT_FOR
-    ).first()
-    if record is None:
-        return None
-    if not idempotency_key.matches(record.digest):
+    ((digest, session, turn, run),) = found[0]
+    if not idempotency_key.matches(digest):
         raise IdempotencyKeyReused
-    return EarlierResult(record.session, record.turn, record.run)
+    return EarlierResult(session, turn, run)
 
 
-class ConcurrentRequest(Exception):
-    """A parallel request with the same key was accepted first: roll back and ``find`` its result."""
+def record(
+    caller: Caller, idempotency_key: IdempotencyKey | None, *, session: str, turn: str = "", run: int = 0
+) -> list[Statement]:
+    """The statements that record an accepted request, for the end of its transaction.
 
-
-def record(caller: Caller, idempotency_key: IdempotencyKey | None, *, session: str, turn: str = "", run: int = 0) -> None:
-    """Record an accepted request, inside its transaction.
-
-    Waits for a parallel transaction with the same key, and raises ConcurrentRequest if that one commits.
+    They wait for a parallel transaction with the same key, and fail if that one commits (``run_once``).
     """
     if idempotency_key is None:
-        return
-    IdempotencyRecord.objects.filter(
-        api_key_id=caller.key,
-        route=idempotency_key.route,
-        client_key=idempotency_key.client_key,
-        created_at__lte=Now() - KEPT_FOR,
-    ).delete()
-    try:
-        with transaction.atomic():
-            IdempotencyRecord.objects.create(
-                api_key_id=caller.key,
-                route=idempotency_key.route,
-                client_key=idempotency_key.client_key,
-                digest=idempotency_key.digest,
-                session=session,
-                turn=turn,
-                run=run,
-                created_at=Now(),
-            )
-    except IntegrityError as error:
-        raise ConcurrentRequest from error
+        return []
+    key = _of(caller, idempotency_key)
+    return [
+        Statement(_DELETE_OLD, (*key, -KEPT_FOR.total_seconds())),
+        Statement(_INSERT, (*key, idempotency_key.digest, session, turn, run)),
+    ]
+
+
+def _is_concurrent(error: IntegrityError) -> bool:
+    """Whether a parallel request with the same key was accepted first."""
+    return "idempotency_key_once" in str(error) or "sessions_app_idempotencyrecord" in str(error)
 
 
 def run_once(
@@ -122,12 +134,13 @@ def run_once(
     """The result of ``accept``, which must ``record`` the request; for a repetition, ``repeated`` of the earlier result."""
     # Of two parallel requests, the second finds the result of the first in its second attempt.
     for _ in range(2):
-        if (earlier := find(caller, idempotency_key)) is not None:
-            return repeated(earlier)
+        if (found := find(caller, idempotency_key)) is not None:
+            return repeated(found)
         try:
             return accept()
-        except ConcurrentRequest:
-            continue
+        except IntegrityError as error:
+            if not _is_concurrent(error):
+                raise
     raise NotReady
 
 

@@ -17,7 +17,7 @@ from agents_app import exact_json
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import raw_sql, row_ids
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
@@ -67,6 +67,12 @@ class NewSession:
     client: clients.Entry | None = None
     directory: str | None = None
     fork: Fork | None = None
+
+    @property
+    def has_more_rows(self) -> bool:
+        """Whether more is stored than the session's row and its first turn."""
+        parts = (self.options, self.seed, self.uri, self.approval, self.client, self.directory, self.fork)
+        return any(part is not None and part not in ({}, []) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +188,11 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         definitions.prepare(new.spec.name)
     with quotas.check(caller) as asking, journal.transaction() as tx:
         session_id, turn_id = new_id("sess"), new_id("turn")
-        # Before any lock: an identical concurrent request waits here.
+        # The first statements of the transaction's end: an identical concurrent request waits there, before any lock.
         if first_turn is None:
-            idempotency.record(caller, idempotency_key, session=session_id)
+            tx.last(idempotency.record(caller, idempotency_key, session=session_id))
         else:
-            idempotency.record(caller, idempotency_key, session=session_id, turn=turn_id, run=1)
+            tx.last(idempotency.record(caller, idempotency_key, session=session_id, turn=turn_id, run=1))
             asking.take_turn()
         source = None if new.fork is None else access.lock_session(caller, new.fork.session)
         end = None if new.fork is None or source is None else forking.end_of_copy(source, new.fork.turn)
@@ -205,11 +211,19 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         if first_turn is not None:
             definition = definitions.resolve(new.spec)
             started = turns.begin(
-                tx, caller, session, turn_id, content=first_turn.content, definition=definition, deadline=first_turn.deadline
+                tx,
+                caller,
+                session,
+                turn_id,
+                content=first_turn.content,
+                definition=definition,
+                deadline=first_turn.deadline,
+                has_history=bool(new.seed or new.fork),
             )
         asking.admit_session(tx.write)
         if started is not None:
             asking.admit_turn(tx.write)
+    access.remember(session)
     return Created(session_id, session, None if started is None else started.accepted(tx, asking.rate_statuses))
 
 
@@ -224,10 +238,11 @@ def _activate(session: Session, client: clients.Entry) -> None:
 
 # SQL, because applications create sessions as often as turns.
 _COLUMNS = ("tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "created_at")
-_INSERTED = (
-    f"insert into sessions_app_session ({', '.join(_COLUMNS)}, modified_at)"
-    f" values ({', '.join(['%s'] * len(_COLUMNS))}, {{now}}) returning id"
+_INSERT = (
+    f"insert into sessions_app_session (id, {', '.join(_COLUMNS)}, modified_at)"
+    f" values (%s, {', '.join(['%s'] * len(_COLUMNS))}, {{now}})"
 )
+_INSERT_NOW = _INSERT.replace("(id, ", "(").replace("(%s, ", "(", 1) + " returning id"
 
 
 def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id: str) -> Session:
@@ -235,9 +250,15 @@ def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id:
     now, spec = timezone.now(), new.spec
     refs = None if new.tool_refs is None else exact_json.dumps(new.tool_refs)
     values = (caller.tenant, public_id, spec.name, refs, exact_json.dumps(new.client_tools), caller.key, now)
-    # This also sends the transaction's BEGIN.
-    (((row,),),) = raw_sql.rows_of_each([Statement(_INSERTED, values)])
+    row = row_ids.take("sessions_app_session")
+    if row is None:
+        (((row,),),) = raw_sql.rows_of_each([Statement(_INSERT_NOW, values)])
+    else:
+        tx.last([Statement(_INSERT, (row, *values))])
     session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
+    if new.has_more_rows:
+        # They refer to the session's row.
+        tx.write()
     session_options.store(session, spec, new.options)
     if new.seed:
         history.add_seed(session, new.seed, {tool["name"] for tool in new.client_tools}, now)

@@ -62,7 +62,7 @@ def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -
         if change.live is None and PendingMessage.objects.filter(session=session, kind=PendingKind.QUEUED).exists():
             asking.take_turn()
             if turns.take_first(tx, session):
-                asking.admit_turn()
+                asking.admit_turn(tx.write)
     live = change.live
     if live is not None and live.state == TurnState.RUNNING and live.worker:
         broadcast.notify_worker(live.worker, {"turn": live.pk, "what": "news"})

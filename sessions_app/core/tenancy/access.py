@@ -10,9 +10,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import loop_calls, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.models import Session
 
@@ -36,9 +37,9 @@ def _first_visible(caller: Caller, rows: list[tuple[Any, ...]]) -> Session:
     return found
 
 
-def _if_visible(caller: Caller, row: tuple[Any, ...]) -> Session | None:
+def _if_visible(caller: Caller, row: tuple[Any, ...], fields: tuple[str, ...] = _FIELDS) -> Session | None:
     """The row as a session, or None if the key may not see its agent."""
-    found = Session.from_db("default", _FIELDS, row)
+    found = Session.from_db("default", fields, row)
     return found if caller.may_see(found.agent_name) else None
 
 
@@ -51,7 +52,32 @@ def visible(caller: Caller) -> QuerySet[Session]:
 def session(caller: Caller, public_id: str) -> Session:
     if "\0" in public_id:
         raise SessionNotFound
-    return _read(caller, _BY_PUBLIC_ID, caller.tenant, public_id)
+    if loop_calls.is_optimistic() and (known := _known.get((caller.tenant, public_id))) is not None:
+        # Whoever changes the session locks it first, and then finds out whether it was deleted.
+        found = _if_visible(caller, known, _CONSTANT)
+        if found is not None:
+            return found
+    found = _read(caller, _BY_PUBLIC_ID, caller.tenant, public_id)
+    remember(found)
+    return found
+
+
+_CONSTANT = ("id", "tenant_id", "public_id", "agent_name", "created_by_id")
+_MOST_KNOWN = 10_000
+_known: dict[tuple[int, str], tuple[Any, ...]] = {}
+"""What never changes of the sessions that this process has seen, for optimistic calls."""
+
+
+def remember(session: Session) -> None:
+    """Let optimistic calls find the session without a query."""
+    while len(_known) >= _MOST_KNOWN:
+        _known.pop(next(iter(_known)), None)
+    _known[session.tenant_id, session.public_id] = tuple(getattr(session, name) for name in _CONSTANT)
+
+
+def forget_known() -> None:
+    """For tests: clear the cache, as in a new process."""
+    _known.clear()
 
 
 def session_of_row(caller: Caller, row: int) -> Session:
@@ -82,7 +108,7 @@ def lock_session(caller: Caller, row: Session) -> Session:
     return _read(caller, _LOCKED, caller.tenant, row.pk)
 
 
-def lock_session_and(caller: Caller, row: Session, query: Statement) -> tuple[Session, list[tuple[Any, ...]]]:
-    """``lock_session``, and the rows of a query that runs after the lock is taken, in the same round trip."""
-    locked, rows = raw_sql.rows_of_each([Statement(_LOCKED, (caller.tenant, row.pk)), query])
+def lock_session_and(caller: Caller, row: Session, *queries: Statement) -> tuple[Session, list[Rows]]:
+    """``lock_session``, and the rows of queries that run after the lock is taken, in the same round trip."""
+    locked, *rows = raw_sql.rows_of_each([Statement(_LOCKED, (caller.tenant, row.pk)), *queries])
     return _first_visible(caller, locked), rows

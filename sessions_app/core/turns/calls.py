@@ -65,7 +65,7 @@ def answer(
         now = timezone.now()
         if live is None:
             public_id, run = new_id("turn"), 1
-            turn = insert_turn(caller.key, session, public_id, definition, deadline)
+            turn = insert_turn(tx, None, caller.key, session, public_id, definition, deadline)
             start = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
             history.adopt_calls(calls, turn)
         else:
@@ -81,7 +81,7 @@ def answer(
             )
             start = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
         raw_sql.execute([session_settings.turn_started(session, None) if live is None else session_settings.mark_used(session)])
-        idempotency.record(caller, idempotency_key, session=session.public_id, turn=public_id, run=run)
+        tx.last(idempotency.record(caller, idempotency_key, session=session.public_id, turn=public_id, run=run))
         ref = StepRef(session.tenant_id, session.pk, turn, run, step=0)
         stored = store_answers(
             ref,

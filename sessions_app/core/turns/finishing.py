@@ -72,7 +72,7 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, taken)))
     first = FirstMessage(content, message, queued_id=row.message_id)
     _, calls = open_turn_and_calls(session)
-    begin_locked(tx, row.api_key_id, session, new_id("turn"), first, definitions.resolve(spec), None, None, calls)
+    begin_locked(tx, None, row.api_key_id, session, new_id("turn"), first, definitions.resolve(spec), None, None, calls)
     return True
 
 

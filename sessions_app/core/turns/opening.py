@@ -11,29 +11,43 @@ from sessions_app.core.base.events import Happening
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records.idempotency import EarlierResult
+from sessions_app.core.records import idempotency
+from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
 from sessions_app.core.tenancy import access, definitions, quotas
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.types import Accepted
 from sessions_app.models import Session, ToolCall, Turn, TurnState
 
 OpenState = list[tuple[Any, ...]]
-"""One row: whether a turn is live, whether a call is open, the session's bytes."""
+"""One row: whether a turn is live, whether a call is open, the session's bytes, and the number of its next turn's row.
+
+A session's turns are in the order of their numbers, so the number is taken while the session is locked. None on SQLite.
+"""
 
 _ANYTHING_OPEN = f"""
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
  exists (select 1 from sessions_app_toolcall where session_id = %s
-  and state in ('pending', 'granted', 'running', 'review')), {quotas.SESSION_BYTES}
+  and state in ('pending', 'granted', 'running', 'review')), {quotas.SESSION_BYTES}, {{next_turn}}
 """
 
 
-def lock_and_read_open(caller: Caller, session: Session) -> tuple[Session, OpenState]:
-    """Lock the session and read what is open in it, in one round trip."""
-    return access.lock_session_and(caller, session, _open_query(session))
+def lock_and_read_open(
+    caller: Caller, session: Session, idempotency_key: IdempotencyKey | None
+) -> tuple[Session, OpenState, EarlierResult | None]:
+    """Lock the session, and read what is open in it and the earlier result of this request, in one round trip."""
+    queries = idempotency.find_queries(caller, idempotency_key)
+    locked, (open_state, *found) = access.lock_session_and(caller, session, _open_query(session), *queries)
+    return locked, open_state, idempotency.earlier(idempotency_key, found)
 
 
 def _open_query(session: Session) -> Statement:
     return Statement(_ANYTHING_OPEN, (session.pk, session.pk) + (session.tenant_id, session.pk) * 2)
+
+
+def next_row(open_state: OpenState) -> int | None:
+    """The number of the session's next turn."""
+    row = open_state[0][3]
+    return None if row is None else int(row)
 
 
 def admit_into(open_state: OpenState) -> None:
@@ -51,7 +65,7 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
     if open_state is None:
         query = _open_query(session)
         open_state = raw_sql.rows(query.sql, query.params)
-    ((any_turn, any_call, _bytes),) = open_state
+    ((any_turn, any_call, _bytes, _row),) = open_state
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
         raise TurnAlreadyRunning(session.public_id)
@@ -59,17 +73,20 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
 
 
 _INSERT = """
-insert into sessions_app_turn (tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
+insert into sessions_app_turn ({id}tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
  said, attention)
-values (%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment}, %s,
+values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment}, %s,
  exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
-on conflict do nothing returning id
 """
+_INSERT_AT_END = _INSERT.replace("{id}", "id, ").replace("{value}", "%s, ")
+_INSERT_NOW = _INSERT.replace("{id}", "").replace("{value}", "") + " on conflict do nothing returning id"
 
 
 def insert_turn(
+    tx: journal.Transaction,
+    row: int | None,
     key: int | None,
     session: Session,
     public_id: str,
@@ -77,10 +94,11 @@ def insert_turn(
     deadline: float | None,
     message_as_written: str | None = None,
 ) -> int:
-    """Insert a queued turn. If two are inserted at once for a session, the constraint refuses one: TurnAlreadyRunning.
+    """Insert a queued turn of a locked session without a live one, at the end of the transaction.
 
-    ``key``: the API key's row. ``deadline``: seconds until the run is stopped, by the database's clock (A123).
-    ``message_as_written``: the client's message as JSON, if the model gets another text.
+    ``row``: its number if it is known already; else it is inserted now. ``key``: the API key's row. ``deadline``: seconds
+    until the run is stopped, by the database's clock (A123). ``message_as_written``: the client's message as JSON, if the
+    model gets another text.
     """
     stored_as = definitions.format_of(definition)
     values = (
@@ -95,7 +113,10 @@ def insert_turn(
         session.pk,
         session.pk,
     )
-    found = raw_sql.row(_INSERT, values)
+    if row is not None:
+        tx.last([Statement(_INSERT_AT_END, (row, *values))])
+        return row
+    found = raw_sql.row(_INSERT_NOW, values)
     if found is None:
         raise TurnAlreadyRunning(session.public_id)
     return int(found[0])

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
+from sessions_app.core.base import row_ids
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import unstorable
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
@@ -34,6 +35,7 @@ from sessions_app.core.turns.opening import (
     append_all,
     insert_turn,
     lock_and_read_open,
+    next_row,
     open_turn_and_calls,
 )
 from sessions_app.core.turns.types import Accepted
@@ -64,8 +66,8 @@ def start(
     """
     definitions.prepare(session.agent_name)
     with quotas.check(caller) as asking, journal.transaction() as tx:
-        session, open_state = lock_and_read_open(caller, session)
-        if (earlier := idempotency.find(caller, idempotency_key)) is not None:
+        session, open_state, earlier = lock_and_read_open(caller, session, idempotency_key)
+        if earlier is not None:
             return accepted_before(session, earlier)
         dispatches.record(caller, dispatched)
         admit_into(open_state)
@@ -81,9 +83,9 @@ def start(
         definition = session_settings.apply_overrides(session, spec, overrides)
         for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
-        idempotency.record(caller, idempotency_key, session=session.public_id, turn=turn_id, run=1)
+        tx.last(idempotency.record(caller, idempotency_key, session=session.public_id, turn=turn_id, run=1))
         message = FirstMessage(content, as_written, dispatched=dispatched)
-        started = begin_locked(tx, caller.key, session, turn_id, message, definition, deadline, live, calls)
+        started = begin_locked(tx, next_row(open_state), caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)
     return started.accepted(tx, asking.rate_statuses)
 
@@ -144,14 +146,19 @@ def begin(
     content: Content,
     definition: int,
     deadline: float | None,
+    has_history: bool,
 ) -> StartedTurn:
-    """Start a turn in the transaction that has created its session; a seed's open calls are closed."""
+    """Start a turn in the transaction that creates its session; a seed's open calls are closed."""
+    if not has_history:
+        row = row_ids.take("sessions_app_turn")
+        return begin_locked(tx, row, caller.key, session, turn_id, FirstMessage(content), definition, deadline, None, [])
     live, calls = open_turn_and_calls(session)
-    return begin_locked(tx, caller.key, session, turn_id, FirstMessage(content), definition, deadline, live, calls)
+    return begin_locked(tx, None, caller.key, session, turn_id, FirstMessage(content), definition, deadline, live, calls)
 
 
 def begin_locked(
     tx: journal.Transaction,
+    row: int | None,
     key: int | None,
     session: Session,
     turn_id: str,
@@ -161,11 +168,18 @@ def begin_locked(
     live: Turn | None,
     calls: Sequence[ToolCall],
 ) -> StartedTurn:
-    """Start a turn in a locked session. ``live``: the waiting turn that it replaces; ``calls``: the open ones, to be closed."""
+    """Start a turn in a locked session.
+
+    ``row``: its number, if it is known already. ``live``: the waiting turn that it replaces; ``calls``: the open ones, to be
+    closed.
+    """
     now = timezone.now()
     if live is not None:
         _end_waiting(tx, live)
-    turn = insert_turn(key, session, turn_id, definition, deadline, message.as_written_json)
+    turn = insert_turn(tx, row, key, session, turn_id, definition, deadline, message.as_written_json)
+    if calls:
+        # Their messages refer to the turn's row.
+        tx.write()
     ref = StepRef(session.tenant_id, session.pk, turn, run=1, step=0)
     ended = turn_id if live is None else live.public_id
     happenings = [

@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 from django.db import connection, connections
 
-from sessions_app.core.base import supervision
+from sessions_app.core.base import loop_calls, supervision
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log.journal.postgres import ERA
 
@@ -166,8 +166,11 @@ class Barrier:
         if self._passed is None:
             return
         try:
-            passed_in = self._passed.result(TIMEOUT_SECONDS * 2)
-        except FutureTimeout:
+            if loop_calls.current() is None:
+                passed_in = self._passed.result(TIMEOUT_SECONDS * 2)
+            else:
+                passed_in = loop_calls.wait_for(asyncio.wait_for(asyncio.wrap_future(self._passed), TIMEOUT_SECONDS * 2))
+        except (FutureTimeout, TimeoutError):
             raise NotReady from None
         if passed_in != self._era:
             raise NotReady

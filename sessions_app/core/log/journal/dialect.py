@@ -9,7 +9,7 @@ from typing import Protocol
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
-from sessions_app.core.base.raw_sql import Statement
+from sessions_app.core.base.raw_sql import Following, Statement
 from sessions_app.core.log.journal import postgres, sqlite
 from sessions_app.core.log.journal.rows import Appended, Row
 
@@ -20,7 +20,9 @@ class Dialect(Protocol):
     ERA: str
     DATA_BYTES: str
 
-    def finish(self, statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended: ...
+    def finish(
+        self, statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool, following: Sequence[Following] | None = None
+    ) -> tuple[Appended, bool]: ...
     def begin_era(self) -> None: ...
     def create_counter(self, tenant_id: int) -> None: ...
     def lock_counter(self, tenant_id: int, *, waiting: bool) -> bool: ...

@@ -15,7 +15,7 @@ import psycopg
 from django.db import DatabaseError, connection, transaction
 
 from sessions_app.core.base import raw_sql
-from sessions_app.core.base.raw_sql import Statement
+from sessions_app.core.base.raw_sql import Following, Statement
 from sessions_app.core.log.journal.errors import NoEra
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row, Status
 
@@ -211,16 +211,25 @@ class Append:
         return Appended(lines, {}, {}, None)
 
 
-def finish(statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool) -> Appended:
+BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
+"""A transaction that is on disk when it has ended, and with it everything that was committed before. Returns the era."""
+
+
+def finish(
+    statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool, following: Sequence[Following] | None = None
+) -> tuple[Appended, bool]:
     """Run the last statements of the open transaction, the append and COMMIT, atomically and in one round trip.
 
-    Without ``waiting`` a locked counter or tail is an error too.
+    Without ``waiting`` a locked counter or tail is an error too. If ``following`` is given, it and a barrier are part of the
+    round trip; the second value is whether the barrier was passed in the append's era.
     """
     append = Append(rows)
+    last = Statement(_LAST if waiting else _LAST_AT_ONCE, append.parameters())
+    eras: list[int | None] = []
+    groups = [] if following is None else [*following, Following([Statement(BARRIER)], lambda found: eras.append(found[0][0][1]))]
     try:
-        return append.appended(
-            raw_sql.execute_and_commit([*statements, Statement(_LAST if waiting else _LAST_AT_ONCE, append.parameters())])
-        )
+        appended = append.appended(raw_sql.execute_and_commit([*statements, last], groups))
+        return appended, eras == [appended.era]
     except DatabaseError as error:
         cause = error.__cause__
         if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:

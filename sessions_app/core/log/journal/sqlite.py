@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from sessions_app.core.base import raw_sql
-from sessions_app.core.base.raw_sql import Statement
+from sessions_app.core.base.raw_sql import Following, Statement
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row
 
 DATA_BYTES = "length(cast(data as blob))"
@@ -27,12 +27,13 @@ def finish(
     rows: Sequence[Row],
     *,
     waiting: bool,  # noqa: ARG001 - its counters need no lock
-) -> Appended:
+    following: Sequence[Following] | None = None,  # noqa: ARG001 - for Postgres
+) -> tuple[Appended, bool]:
     """Run the last statements of the open transaction and the append; its context manager commits."""
     raw_sql.execute(statements)
     answer = append(rows)
     answer.check(rows)
-    return answer
+    return answer, False
 
 
 def append(rows: Sequence[Row]) -> Appended:

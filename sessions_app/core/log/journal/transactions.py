@@ -7,15 +7,17 @@ on disk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from django.conf import settings
 
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import loop_calls, loop_connections, raw_sql
 from sessions_app.core.base.errors import NotReady
-from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.log.journal import barriers, dialect
+from sessions_app.core.base.loop_calls import Repeat
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Following, Statement
+from sessions_app.core.log.journal import barriers, batches, dialect
 from sessions_app.core.log.journal.errors import CounterLocked, NoEra
 from sessions_app.core.log.journal.rows import Row, announcements
 from sessions_app.core.log.journal.types import Announcement, NewEvent, Stored
@@ -34,6 +36,7 @@ class Transaction:
         self._events: list[NewEvent] = []
         self._statements: list[Statement] = []
         self._afterwards: list[Callable[[], object]] = []
+        self._reads: Following | None = None
         self.stored: list[Stored] = []
 
     def append(self, event: NewEvent) -> int:
@@ -55,8 +58,27 @@ class Transaction:
         """Call ``fn`` right after COMMIT, in parallel to the barrier. Its errors are logged."""
         self._afterwards.append(fn)
 
+    def read_after_commit(self, statements: Sequence[Statement], received: Callable[[list[Rows]], object]) -> None:
+        """Call ``received`` with the rows of queries that run right after COMMIT, on the loop in the same round trip.
+
+        ``received`` must not use the database.
+        """
+        self._reads = Following(statements, received)
+
+    def _following(self) -> list[Following]:
+        """What ``finish`` does after COMMIT, so that ``_run_after_commit`` has nothing left to do."""
+        found = [Following([], lambda _: self._run_after_commit())]
+        if self._reads is not None:
+            found.append(self._reads)
+            self._reads = None
+        return found
+
     def _run_after_commit(self) -> None:
-        for fn in self._afterwards:
+        if (reads := self._reads) is not None:
+            self._reads = None
+            self._afterwards.append(lambda: reads.received(raw_sql.rows_of_each(reads.statements)))
+        afterwards, self._afterwards = self._afterwards, []
+        for fn in afterwards:
             try:
                 fn()
             except Exception as error:  # an edge: the transaction is committed
@@ -85,6 +107,10 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
     CounterLocked while another transaction appends for the tenant: all roll back. NotReady after COMMIT means that the
     outcome is unknown.
     """
+    if loop_calls.is_optimistic():
+        with _in_batch() as tx:
+            yield tx
+        return
     tx = Transaction(waiting=waiting)
     announced: list[Announcement] = []
     era: int | None = None
@@ -95,10 +121,13 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
         else:
             rows = [Row.of(event) for event in tx._events]
             statements, tx._statements = tx._statements, []
-            appended = dialect.current().finish(statements, rows, waiting=waiting)
+            durable = any(must_be_on_disk(event) for event in tx._events)
+            appended, is_on_disk = dialect.current().finish(
+                statements, rows, waiting=waiting, following=tx._following() if durable and loop_calls.current() else None
+            )
             tx.stored = [line.stored for line in appended.lines]
             announced = announcements(rows, appended, [range(len(rows))])[0]
-            if any(must_be_on_disk(event) for event in tx._events):
+            if durable and not is_on_disk:
                 era = appended.era
     barrier = barriers.Barrier(era)
     tx._run_after_commit()
@@ -107,6 +136,25 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
         from sessions_app.core.log import broadcast
 
         broadcast.announce(announced)
+
+
+@contextmanager
+def _in_batch() -> Iterator[Transaction]:
+    """The transaction of an optimistic call, as a part of this loop's next batch."""
+    tx = Transaction(waiting=True)
+    call = loop_calls.current()
+    assert call is not None
+    member = batches.new_member()
+    call.local[loop_connections.SUBSTITUTE] = member.substitute
+    try:
+        yield tx
+        if not tx._events:
+            raise Repeat
+        rows = [Row.of(event) for event in tx._events]
+        tx.stored = member.finish(tx._statements, rows, tx._run_after_commit)
+    finally:
+        del call.local[loop_connections.SUBSTITUTE]
+        member.leave()
 
 
 def create_counter(tenant_id: int) -> None:

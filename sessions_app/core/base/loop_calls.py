@@ -1,0 +1,103 @@
+"""Calls synchronous functions on the event loop; while one waits for the database, the loop continues with other work.
+
+A call runs in a greenlet of the loop's thread. Its database connection (loop_connections.py) does not block when it has to
+wait: it switches to the loop and comes back with the answer. So the hot requests need no thread, and the same core
+functions work in a thread, where they block (docs/decisions/0050).
+
+Within a call nothing else of the loop runs between two waits, as in a coroutine between two awaits.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Generic, TypeVar, cast
+
+from greenlet import getcurrent, greenlet
+
+T = TypeVar("T")
+
+
+class Repeat(BaseException):
+    """An optimistic call failed or needs more than one round trip: it is made again without assumptions.
+
+    Not an Exception, so that no handler of errors answers it. Nothing of the call was stored.
+    """
+
+
+class NeedsThread(BaseException):
+    """A call cannot continue on the loop, for example because a row is locked. It is made again in a thread.
+
+    Not an Exception, so that no handler of errors answers it. The call's transaction was rolled back.
+    """
+
+
+class LoopCall(greenlet, Generic[T]):
+    """One call. ``local`` is its counterpart of a thread's local data.
+
+    ``is_optimistic``: it may use what this process remembers of keys and sessions; the transaction checks that. Whatever
+    fails then is repeated without assumptions, so no client gets an answer that they have made.
+    """
+
+    def __init__(
+        self, fn: Callable[[], T], owner: Hashable, context: contextvars.Context, *, is_optimistic: bool = False
+    ) -> None:
+        super().__init__(fn)
+        self.gr_context = context
+        self.owner = owner
+        self.is_optimistic = is_optimistic
+        self.assumptions: list[Any] = []
+        """Statements that fail if something that the call assumed is not true."""
+        self.local: dict[str, Any] = {}
+
+
+def current() -> LoopCall[Any] | None:
+    """The call that is running now; None in a thread, and in the loop's own code."""
+    found = getcurrent()
+    return found if isinstance(found, LoopCall) else None
+
+
+def is_optimistic() -> bool:
+    found = current()
+    return found is not None and found.is_optimistic
+
+
+def assume(check: object) -> None:
+    """In an optimistic call: let its transaction run this statement, which fails if something assumed is not true."""
+    found = current()
+    assert found is not None
+    found.assumptions.append(check)
+
+
+def fail(error: Exception) -> None:
+    """Call this before an error is answered: an optimistic call is repeated instead."""
+    if is_optimistic():
+        raise Repeat from error
+
+
+def settle() -> None:
+    """The call's transaction may be stored from now on: it is not repeated any more."""
+    found = current()
+    assert found is not None
+    found.is_optimistic = False
+
+
+def wait_for(awaitable: Awaitable[T]) -> T:
+    """Within a call: the result of the awaitable. The loop runs meanwhile."""
+    found = getcurrent()
+    assert isinstance(found, LoopCall), "not on the loop"
+    assert found.parent is not None
+    return cast(T, found.parent.switch(awaitable))
+
+
+async def run(call: LoopCall[T]) -> T:
+    """Run the call to its end. Cancel the task only if the call may end at any of its waits."""
+    awaited = call.switch()
+    while not call.dead:
+        try:
+            value = await awaited
+        except BaseException as error:
+            awaited = call.throw(error)
+        else:
+            awaited = call.switch(value)
+    return cast(T, awaited)

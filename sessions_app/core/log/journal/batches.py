@@ -1,0 +1,252 @@
+"""Batches: transactions of optimistic calls (core/base/loop_calls.py) that arrive while another batch is in flight share the
+next transaction, with its round trips, append and COMMIT.
+
+A batch reads first: each call locks its session, in the order of the sessions' numbers. Then the calls decide, without
+another read, and hand in their statements and events. The batch checks the callers' keys, runs all statements, appends the
+events and commits; the barrier follows in the same round trip, and the next batch runs meanwhile on another connection.
+
+A batch waits for no locked session: its call finds no row, and leaves. A call that leaves, because it is refused or needs a
+second read, is repeated alone. If the batch fails, all its calls are repeated alone, so one bad request fails no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.db import transaction
+
+from sessions_app.core.base import loop_calls, loop_connections, raw_sql
+from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.loop_calls import LoopCall, NeedsThread, Repeat
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Following, Statement
+from sessions_app.core.log.journal import barriers, postgres
+from sessions_app.core.log.journal.rows import Row, announcements
+from sessions_app.core.log.journal.types import Stored
+
+log = logging.getLogger(__name__)
+
+MOST = 64
+"""Calls in one batch. More would only wait longer for each other."""
+_DECISION_SECONDS = 5.0
+_AT_ONCE = 4
+"""Batches of a loop at once: one that runs, and those that wait for their barriers."""
+
+
+class Substitute:
+    """What a call in a batch has instead of a connection."""
+
+    vendor = "postgresql"
+    in_atomic_block = True
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def read(self, statements: Sequence[Statement]) -> list[Rows]:
+        return self._member.read(statements)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Repeat
+
+
+class Member:
+    """One call's part of a batch."""
+
+    def __init__(self, batches: _Batches) -> None:
+        loop = asyncio.get_running_loop()
+        self.substitute = Substitute(self)
+        call = loop_calls.current()
+        assert call is not None
+        self.owner, self.assumptions = call.owner, call.assumptions
+        self.reads: Sequence[Statement] = ()
+        self.statements: Sequence[Statement] = ()
+        self.rows: Sequence[Row] = ()
+        self.stored: list[Stored] = []
+        self.after_commit: Callable[[], object] = lambda: None
+        self.answer: asyncio.Future[list[Rows]] = loop.create_future()
+        self.decision: asyncio.Future[bool] = loop.create_future()
+        """Whether the call stays in the batch."""
+        self.done: asyncio.Future[None] = loop.create_future()
+        self._batches = batches
+
+    # In the call:
+
+    def read(self, statements: Sequence[Statement]) -> list[Rows]:
+        if self.reads:
+            raise Repeat
+        self.reads = statements
+        self._batches.add(self)
+        return loop_calls.wait_for(self.answer)
+
+    def finish(self, statements: Sequence[Statement], rows: Sequence[Row], after_commit: Callable[[], object]) -> list[Stored]:
+        """Store everything; returns when it is on disk. Repeat: nothing was stored. NotReady: that is unknown."""
+        self.statements, self.rows, self.after_commit = statements, rows, after_commit
+        self.decision.set_result(True)
+        if not self.reads:
+            self._batches.add(self)
+        try:
+            loop_calls.wait_for(self.done)
+        except NotReady:
+            loop_calls.settle()
+            raise
+        loop_calls.settle()
+        return self.stored
+
+    def leave(self) -> None:
+        """The batch continues without this call. No effect after ``finish``."""
+        if not self.decision.done():
+            self.decision.set_result(False)
+
+    # In the batch:
+
+    def fail(self, error: BaseException) -> None:
+        for future in (self.answer, self.done):
+            if not future.done():
+                future.set_exception(error)
+                # The call waits for one of them only.
+                future.exception()
+
+
+def new_member() -> Member:
+    """A part of the next batch of this loop."""
+    loop = asyncio.get_running_loop()
+    found = _of_loops.get(loop)
+    if found is None:
+        found = _of_loops[loop] = _Batches()
+    return Member(found)
+
+
+def close() -> None:
+    """Close the idle connections of all loops' batches; later batches open others."""
+    for each in list(_of_loops.values()):
+        each.pool.close()
+    _of_loops.clear()
+
+
+class _Batches:
+    """The batches of one loop."""
+
+    def __init__(self) -> None:
+        # One owner, which gets at most half of the connections.
+        self.pool = loop_connections.LoopPool(2 * _AT_ONCE, {})
+        self._waiting: deque[Member] = deque()
+        self._is_running = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, member: Member) -> None:
+        self._waiting.append(member)
+        if not self._is_running:
+            self._start()
+
+    def _start(self) -> None:
+        self._is_running = True
+        task = asyncio.get_running_loop().create_task(self._run(), name="journal-batch")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        batch = _Batch(self._take, self._next)
+        try:
+            await self.pool.run(LoopCall(batch.run, self, Context()), None)
+        except NotReady as error:
+            batch.fail(error)
+        except (Exception, Repeat, NeedsThread) as error:
+            log.debug("batch_repeated error=%s", type(error).__name__)
+        finally:
+            batch.fail(Repeat())
+            batch.let_next_start()
+
+    def _next(self) -> None:
+        self._is_running = False
+        if self._waiting:
+            self._start()
+
+    def _take(self) -> list[Member]:
+        """The members of the next batch: those of each owner in turn, so that many of one delay no other."""
+        if len(self._waiting) <= MOST:
+            taken = list(self._waiting)
+            self._waiting.clear()
+            return taken
+        by_owner: dict[Any, deque[Member]] = {}
+        for each in self._waiting:
+            by_owner.setdefault(each.owner, deque()).append(each)
+        taken = []
+        while len(taken) < MOST:
+            for of_owner in list(by_owner.values()):
+                if of_owner and len(taken) < MOST:
+                    taken.append(of_owner.popleft())
+        self._waiting = deque(each for each in self._waiting if each not in set(taken))
+        return taken
+
+
+class _Batch:
+    """One batch, from BEGIN to the barrier, as a call of its own."""
+
+    def __init__(self, take: Callable[[], list[Member]], start_next: Callable[[], None]) -> None:
+        self._take, self._start_next = take, start_next
+        self._members: list[Member] = []
+        self._is_next_started = False
+
+    def run(self) -> None:
+        self._members = self._take()
+        with transaction.atomic(durable=True):
+            staying = self._decided()
+            if not staying:
+                transaction.set_rollback(True)
+                return
+            statements = list(dict.fromkeys(check for each in staying for check in each.assumptions))
+            statements += [statement for each in staying for statement in each.statements]
+            rows = [row for each in staying for row in each.rows]
+            committed = Following([], partial(self._committed, staying))
+            appended, is_on_disk = postgres.finish(statements, rows, waiting=True, following=[committed])
+        if not is_on_disk:
+            barriers.wait(appended.era)
+        from sessions_app.core.log import broadcast
+
+        broadcast.announce(announcements(rows, appended, [range(len(rows))])[0])
+        lines = iter(appended.lines)
+        for each in staying:
+            each.stored = [next(lines).stored for _ in each.rows]
+            each.done.set_result(None)
+
+    def _decided(self) -> list[Member]:
+        """The members that stay, after all have read and decided."""
+        readers = sorted((each for each in self._members if each.reads), key=_session_locked)
+        if readers:
+            answers = iter(raw_sql.rows_in_batch([statement for each in readers for statement in each.reads]))
+            for each in readers:
+                each.answer.set_result([next(answers) for _ in each.reads])
+            _, undecided = loop_calls.wait_for(asyncio.wait([each.decision for each in readers], timeout=_DECISION_SECONDS))
+            assert not undecided, "a call in a batch decides without waiting"
+        return [each for each in self._members if each.decision.result()]
+
+    def _committed(self, staying: Sequence[Member], _: list[Rows]) -> None:
+        self.let_next_start()
+        for each in staying:
+            each.after_commit()
+
+    def let_next_start(self) -> None:
+        if not self._is_next_started:
+            self._is_next_started = True
+            self._start_next()
+
+    def fail(self, error: BaseException) -> None:
+        for each in self._members:
+            each.fail(error)
+
+
+def _session_locked(member: Member) -> int:
+    """The order of locks: the number of the session that the first read locks is its last parameter."""
+    number = member.reads[0].params[-1]
+    assert isinstance(number, int), "a member's first read locks its session"
+    return number
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()
