@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from agents_app.spec import AgentSpec
 from sessions_app.core.base import raw_sql, sealing
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.models import OptionValue, Session
 
 
@@ -66,15 +68,26 @@ def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
     return found
 
 
-_VALUES = "select name, value, sealed from sessions_app_optionvalue where session_id = %s order by position"
+_VALUES = """
+select session_id, name, value, sealed from sessions_app_optionvalue where session_id {among} order by session_id, position
+"""
+
+
+def query(sessions: Sequence[int]) -> Statement:
+    """The rows of these sessions' values, each with its session first; ``opened_rows`` reads the rest."""
+    return Statement(_VALUES, [list(sessions)])
+
+
+def opened_rows(tenant: int, session: int, rows: Rows) -> dict[str, str]:
+    """The decrypted values of one session, for a run."""
+    return {
+        name: sealing.unseal(bytes(sealed or b""), _place(tenant, session, name)) if value is None else value
+        for name, value, sealed in rows
+    }
 
 
 def opened(tenant: int, session: int) -> dict[str, str]:
-    """The decrypted values, for a run."""
-    return {
-        name: sealing.unseal(bytes(sealed or b""), _place(tenant, session, name)) if value is None else value
-        for name, value, sealed in raw_sql.rows(_VALUES, (session,))
-    }
+    return opened_rows(tenant, session, [row[1:] for row in raw_sql.rows(_VALUES, ([session],))])
 
 
 def reseal(batch: int) -> tuple[int, int]:

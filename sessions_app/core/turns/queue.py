@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from typing import Protocol
 
 from django.conf import settings
 from django.db.models import Case, Value, When
@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from sessions_app.core.base import lock_timeouts, raw_sql
 from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
@@ -44,7 +45,11 @@ with live as (select tenant_id, count(*) as runs from sessions_app_turn where st
 update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = {moment}, provider_closed_at = null,
  started_at = coalesce(started_at, {now}),
  fence = (select s.fence + 1 from session_tail s where s.session_id = sessions_app_turn.session_id)
-where id in (select id from next) returning id, public_id, tenant_id, session_id, fence, run, takeovers
+where id in (select id from next) returning id, public_id, tenant_id, session_id, fence, run, takeovers,
+ (select coalesce(sum(amount), 0) from sessions_app_usagetotal u where u.tenant_id = sessions_app_turn.tenant_id
+   and u.measure = 'session' and u.day = '1970-01-01' and u.key_id = sessions_app_turn.session_id)
+ + (select coalesce(sum(amount), 0) from sessions_app_usageentry u where u.tenant_id = sessions_app_turn.tenant_id
+   and u.measure = 'session' and u.day = '1970-01-01' and u.key_id = sessions_app_turn.session_id)
 """
 
 _TAKE_OVER = """
@@ -56,6 +61,16 @@ _FIRST_POSITION, _ANY_POSITION = 1, 2**31 - 1
 
 _READ_PER_TENANT = 200
 """A tenant's oldest queued turns, more than one claim takes; later ones of a long queue are not read."""
+
+
+class Loader(Protocol):
+    """Reads what claimed runs need, in the round trip of their claim."""
+
+    def queries(self, runs: Mapping[Claimed, int]) -> Sequence[Statement]:
+        """``runs`` have the bytes of their sessions."""
+
+    def begin(self, rows: list[Rows]) -> object:
+        """The rows of each query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +87,23 @@ def claim(
     older_than: float = 0,
     *,
     idle_tenants_only: bool = False,
-    meanwhile: Callable[[Sequence[Claimed]], object] | None = None,
+    loader: Loader | None = None,
 ) -> Claims:
     """Claim queued turns in fair order. Lost, late and repeated wake-ups do no harm.
 
     ``idle_tenants_only``: only turns of tenants that have no running turn.
     Waits for no lock: all turns of a tenant whose counter is locked are skipped.
-    ``meanwhile`` is called with the claimed turns while the claim is being made durable; until this function returns, a
-    crash may undo the claim.
+    ``loader`` gets the claimed turns while the claim is being made durable; until this function returns, a crash may undo
+    the claim.
     """
     busy: set[int] = set()
     while True:
         try:
             with journal.transaction(waiting=False) as tx:
-                runs = _claim_queued(tx, worker, most, older_than, busy, _FIRST_POSITION if idle_tenants_only else _ANY_POSITION)
-                if runs and meanwhile is not None:
-                    tx.after_commit(partial(meanwhile, runs))
+                found = _claim_queued(tx, worker, most, older_than, busy, _FIRST_POSITION if idle_tenants_only else _ANY_POSITION)
+                runs = list(found)
+                if runs and loader is not None:
+                    tx.read_after_commit(loader.queries(found), loader.begin)
         except journal.CounterLocked as found:
             busy.update(found.tenants)
         else:
@@ -96,7 +112,8 @@ def claim(
 
 def _claim_queued(
     tx: journal.Transaction, worker: str, most: int, older_than: float, excluded_tenants: Collection[int], last_position: int
-) -> list[Claimed]:
+) -> dict[Claimed, int]:
+    """The claimed runs, and the bytes of their sessions."""
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
     # This also sends the transaction's BEGIN.
     values = (
@@ -111,11 +128,11 @@ def _claim_queued(
         lease,
     )
     (found,) = raw_sql.rows_of_each([Statement(_CLAIM_QUEUED, values)])
-    runs = []
-    for turn_id, public_id, tenant, session, fence, run, takeovers in found:
+    runs = {}
+    for turn_id, public_id, tenant, session, fence, run, takeovers, stored in found:
         claimed = Claimed(turn_id, tenant, session, fence)
         _append_start(tx, claimed, public_id, run, takeovers)
-        runs.append(claimed)
+        runs[claimed] = int(stored)
     return runs
 
 

@@ -1,31 +1,28 @@
 """Loads the data of claimed runs, of several runs at once.
 
-Every turn pays for this, so it is one query for the sizes of histories and one round trip with two prepared statements,
-whatever the number of runs. Agents' definitions are cached per process.
+Every turn pays for this, so it is one round trip with three prepared statements, whatever the number of runs; that of the
+claim, for runs with short histories. Agents' definitions are cached per process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from typing import Any
-
-from django.db.models.functions import Now
 
 from agents_app import exact_json
 from agents_app.runtime import long_work
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
 from sessions_app.core.base import raw_sql
+from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options, session_settings, stored_messages
 from sessions_app.core.records.session_settings import Settings
 from sessions_app.core.tenancy import definitions, quotas
 from sessions_app.core.turns import Claimed
 from sessions_app.core.worker import outage
-from sessions_app.models import Turn
 
 
 @dataclass(slots=True)
@@ -58,9 +55,8 @@ class Loaded:
 
 _TURNS = """
 select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, d.digest, s.tool_refs, s.client_tools,
- t.input_tokens, t.output_tokens, t.cache_read_tokens, t.deadline_at is not null,
+ t.input_tokens, t.output_tokens, t.cache_read_tokens, {seconds_left},
  exists (select 1 from sessions_app_toolcall c where c.turn_id = t.id),
- exists (select 1 from sessions_app_optionvalue o where o.session_id = s.id),
  t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention,
  case when t.step > 0 then (select coalesce(sum({octets}(cast(m.content as {octets_type}))
   + coalesce({octets}(cast(m.provider_data as {octets_type})), 0)), 0)
@@ -74,48 +70,73 @@ where t.id {among}
 """
 
 
-_LOADED_WITH_CLAIM = 256 * 1024
-"""Limit of bytes of the histories that are loaded together with a claim, which takes some 10 ms."""
-
-
-def load_short(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
-    """``load`` the runs with the shortest histories.
-
-    The other runs are loaded when they start, in their tenants' shares of threads. Loaded here, one tenant's long histories
-    would delay all runs of this claim and the next claim.
-    """
-    stored = quotas.bytes_of_sessions({claimed.session: claimed.tenant for claimed in claims})
-    left, short = _LOADED_WITH_CLAIM, []
-    for claimed in sorted(claims, key=lambda each: stored.get(each.session, 0)):
-        left -= stored.get(claimed.session, 0)
-        if left < 0:
-            break
-        short.append(claimed)
-    return load(short) if short else {}
+_LOADED_WITH_CLAIM = 64 * 1024
+"""Limit of bytes of the histories that are loaded together with a claim, whose parsing delays the loop by some 2 ms."""
 
 
 def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
     """By turn. An error that concerns one run only is that run's value."""
-    lines, rows = _read(claims)
-    return _all_loaded(claims, rows, stored_messages.parse_for_models([claimed.session for claimed in claims], lines))
+    return _parsed(claims, _read(claims))
 
 
-def _read(claims: Sequence[Claimed]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """The rows of the messages, and the rows of the turns."""
-    query = stored_messages.query_for_models([claimed.session for claimed in claims])
-    lines, rows = raw_sql.rows_of_each([query, Statement(_TURNS, [[claimed.turn_id for claimed in claims]])])
-    return lines, rows
+class LoadWithClaim:
+    """Loads the runs with the shortest histories in the round trip of their claim (``turns.claim``).
+
+    The other runs are loaded when they start, in their tenants' shares of threads. Loaded here, one tenant's long histories
+    would delay all runs of this claim and the next claim. ``begin`` gets all runs; those that are missing in its second
+    argument are not loaded.
+    """
+
+    def __init__(self, begin: Callable[[Sequence[Claimed], dict[int, Loaded | Exception]], object]) -> None:
+        self._begin = begin
+        self._runs: list[Claimed] = []
+        self._short: list[Claimed] = []
+
+    def queries(self, runs: Mapping[Claimed, int]) -> list[Statement]:
+        self._runs = list(runs)
+        left = _LOADED_WITH_CLAIM
+        for claimed, stored in sorted(runs.items(), key=lambda each: each[1]):
+            left -= stored
+            if left < 0:
+                break
+            self._short.append(claimed)
+        return _queries(self._short) if self._short else []
+
+    def begin(self, rows: list[Rows]) -> None:
+        self._begin(self._runs, _parsed(self._short, rows) if self._short else {})
+
+
+def _queries(claims: Sequence[Claimed]) -> list[Statement]:
+    sessions = [claimed.session for claimed in claims]
+    return [
+        stored_messages.query_for_models(sessions),
+        Statement(_TURNS, [[claimed.turn_id for claimed in claims]]),
+        options.query(sessions),
+    ]
+
+
+def _read(claims: Sequence[Claimed]) -> list[Rows]:
+    return raw_sql.rows_of_each(_queries(claims))
+
+
+def _parsed(claims: Sequence[Claimed], rows: Sequence[Rows]) -> dict[int, Loaded | Exception]:
+    messages = stored_messages.parse_for_models([claimed.session for claimed in claims], rows[0])
+    return _all_loaded(claims, rows, messages)
 
 
 def _all_loaded(
-    claims: Sequence[Claimed], rows: Sequence[tuple[Any, ...]], messages: dict[int, list[Message]]
+    claims: Sequence[Claimed], rows: Sequence[Rows], messages: dict[int, list[Message]]
 ) -> dict[int, Loaded | Exception]:
     by_turn = {claimed.turn_id: claimed for claimed in claims}
+    option_rows: dict[int, Rows] = {}
+    for row in rows[2]:
+        option_rows.setdefault(row[0], []).append(row[1:])
     loaded: dict[int, Loaded | Exception] = {}
-    for row in rows:
+    for row in rows[1]:
         claimed = by_turn[row[0]]
         try:
-            loaded[claimed.turn_id] = _loaded(claimed, messages.get(claimed.session, []), row)
+            values = options.opened_rows(claimed.tenant, claimed.session, option_rows.get(claimed.session, []))
+            loaded[claimed.turn_id] = _loaded(claimed.tenant, messages.get(claimed.session, []), row, values)
         except Exception as error:  # a definition or a secret that cannot be read ends this run only
             loaded[claimed.turn_id] = error
     return loaded
@@ -130,20 +151,20 @@ async def load_one(claimed: Claimed) -> Loaded:
     return loaded
 
 
-def _read_one(claimed: Claimed) -> tuple[Loaded, list[tuple[Any, ...]] | None]:
+def _read_one(claimed: Claimed) -> tuple[Loaded, Rows | None]:
     """The run, and the rows of its messages if they are too long to be parsed here."""
-    lines, rows = _read([claimed])
-    long = long_work.is_long(lines)
-    messages = {} if long else stored_messages.parse_for_models([claimed.session], lines)
+    rows = _read([claimed])
+    long = long_work.is_long(rows[0])
+    messages = {} if long else stored_messages.parse_for_models([claimed.session], rows[0])
     loaded = _all_loaded([claimed], rows, messages)[claimed.turn_id]
     if isinstance(loaded, Exception):
         raise loaded
-    return loaded, lines if long else None
+    return loaded, rows[0] if long else None
 
 
-def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Loaded:
+def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: dict[str, str]) -> Loaded:
     (_, public_id, session, run, step, parts, definition, digest, tool_refs, client_tools, *rest) = row
-    (sent, received, cached, has_deadline, has_calls, has_options, key, of_tenant, of_key, approval, attention, stored) = rest
+    (sent, received, cached, seconds_left, has_calls, key, of_tenant, of_key, approval, attention, stored) = rest
     return Loaded(
         public_id=public_id,
         session_public_id=session,
@@ -151,20 +172,14 @@ def _loaded(claimed: Claimed, messages: list[Message], row: Sequence[Any]) -> Lo
         step=step,
         parts=exact_json.loads(parts),
         spec=definitions.by_digest(definition, digest),
-        options=options.opened(claimed.tenant, claimed.session) if has_options else {},
+        options=values,
         settings=session_settings.parsed(tool_refs, client_tools),
         messages=messages,
         tokens=(sent, received, cached),
-        seconds_left=_seconds_left(claimed.turn_id) if has_deadline else None,
+        seconds_left=None if seconds_left is None else float(seconds_left),
         has_calls=bool(has_calls),
-        budget=quotas.token_budget(claimed.tenant, of_tenant, key, of_key),
+        budget=quotas.token_budget(tenant, of_tenant, key, of_key),
         approval=approval,
         stored=int(stored),
         attention=bool(attention),
     )
-
-
-def _seconds_left(turn_id: int) -> float:
-    deadline, now = Turn.objects.values_list("deadline_at", Now()).get(pk=turn_id)
-    left: timedelta = deadline - now
-    return left.total_seconds()

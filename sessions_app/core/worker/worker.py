@@ -329,12 +329,11 @@ class Worker:
                 self._begin(claimed, loaded.get(claimed.turn_id), is_durable)
                 started.add(claimed.turn_id)
 
-        def meanwhile(runs: Sequence[Claimed]) -> None:
-            self._loop.call_soon_threadsafe(begin, runs, loading.load_short(runs))
-
+        # On SQLite the claim runs in a thread.
+        loader = loading.LoadWithClaim(partial(self._loop.call_soon_threadsafe, begin))
         try:
-            claims = await database.run(
-                turns.claim, self.name, most, older_than, idle_tenants_only=idle_tenants_only, meanwhile=meanwhile
+            claims = await database.run_on_loop(
+                turns.claim, self.name, most, older_than, idle_tenants_only=idle_tenants_only, loader=loader
             )
         except BaseException:
             # Whether the claim was committed is unknown. Without renewals other workers take these turns over.

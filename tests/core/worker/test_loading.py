@@ -11,7 +11,7 @@ from agents_app import registry
 from agents_app.runtime import long_work
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
-from sessions_app.core.base import database
+from sessions_app.core.base import database, raw_sql
 from sessions_app.core.turns import ClientResult
 from sessions_app.core.worker import loading
 from sessions_app.core.worker.loading import Loaded
@@ -113,14 +113,19 @@ def test_only_the_shortest_histories_are_loaded_with_their_claims(alice: World, 
     short, long = alice.session(), seeded(alice, lines=4)
     for session in (long, short):
         alice.say(session, "ahoy")
-    monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", 30_000)
     found = by_session(claims(2))
-    longest_first = [found[long.pk], found[short.pk]]
-    assert loading.load_short(longest_first).keys() == {found[short.pk].turn_id}
-    monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", 100_000)
-    assert loading.load_short(longest_first).keys() == {claimed.turn_id for claimed in longest_first}
-    monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", 0)
-    assert loading.load_short(longest_first) == {}
+    of_both = {found[long.pk]: 40_000, found[short.pk]: 4}
+
+    def loaded_with_claim(limit: int) -> set[int]:
+        begun: list[dict[int, Loaded | Exception]] = []
+        monkeypatch.setattr(loading, "_LOADED_WITH_CLAIM", limit)
+        loader = loading.LoadWithClaim(lambda _, all_loaded: begun.append(all_loaded))
+        loader.begin(raw_sql.rows_of_each(loader.queries(of_both)))
+        return set(begun[0])
+
+    assert loaded_with_claim(30_000) == {found[short.pk].turn_id}
+    assert loaded_with_claim(100_000) == {claimed.turn_id for claimed in of_both}
+    assert loaded_with_claim(0) == set()
 
 
 @pytest.mark.parametrize("long", [False, True])

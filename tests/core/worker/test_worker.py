@@ -12,13 +12,17 @@ import pytest
 from django.db import transaction
 
 from sessions_app.core import turns
+from sessions_app.core.base import loop_calls
 from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.events import Kind
+from sessions_app.core.base.raw_sql import Following
 from sessions_app.core.log import journal
-from sessions_app.core.log.journal import barriers
+from sessions_app.core.log.journal import postgres
+from sessions_app.core.log.journal.rows import Row
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import stored_messages
 from sessions_app.core.turns import stopping
-from sessions_app.core.worker import loading, runner
+from sessions_app.core.worker import runner
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn
 from tests.core import tools
@@ -249,22 +253,23 @@ def _wait_for_a_renewal(accepted: turns.Accepted) -> None:
 
 
 def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -> None:
-    """Before the barrier that a claim waits for, once what it claimed is loaded."""
-    load, wait = loading.load, barriers.Barrier.wait
-    claimed = threading.local()
+    """Call ``instead`` when a claim is committed and its runs have begun, before it is known to be on disk."""
+    finish = postgres.finish
 
-    def loaded(claims: Sequence[turns.Claimed]) -> dict[int, loading.Loaded | Exception]:
-        claimed.here = True
-        return load(claims)
+    def finished(statements: Any, rows: Sequence[Row], **how: Any) -> Any:
+        if any(row.kind == Kind.RUN_STARTED for row in rows):
+            how["following"] = [*(how["following"] or ()), Following([], lambda _: in_any_thread(instead))]
+        return finish(statements, rows, **how)
 
-    def waited(asked: barriers.Barrier) -> None:
-        if getattr(claimed, "here", False):
-            claimed.here = False
-            instead()
-        wait(asked)
+    monkeypatch.setattr(postgres, "finish", finished)
 
-    monkeypatch.setattr(loading, "load", loaded)
-    monkeypatch.setattr(barriers.Barrier, "wait", waited)
+
+def in_any_thread(blocking: Callable[[], object]) -> None:
+    """Call a blocking function from the worker's loop or a thread."""
+    if loop_calls.current() is None:
+        blocking()
+    else:
+        loop_calls.wait_for(asyncio.to_thread(blocking))
 
 
 def test_long_histories_of_one_tenant_that_are_read_for_long_delay_no_other_tenants_turn(
@@ -368,7 +373,7 @@ class SlowClaims:
             self._under_way += 1
             self.most = max(self.most, self._under_way)
         try:
-            assert self.go.wait(90)
+            in_any_thread(lambda: self.go.wait(90))
             return self._claim(*args, **kwargs)
         finally:
             with self._lock:
