@@ -88,7 +88,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     from agenthost.edge.protocol import HttpProtocol
     from agenthost.websocket import WebSocket
     from agents_app import registry
-    from sessions_app.core.base import draining
+    from sessions_app.core.base import draining, process_loop
 
     registry.look_ahead()
 
@@ -125,12 +125,14 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def run() -> None:
+        process_loop.adopt()
         watch = supervision.task(health.watch(), "health")
         try:
             await server.serve(sockets=[listener])
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+            await process_loop.release()
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())

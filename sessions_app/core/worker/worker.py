@@ -28,7 +28,7 @@ from agents_app.fair.shares import Shares
 from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
 from sessions_app.core import turns
-from sessions_app.core.base import database, log_context, redaction, supervision
+from sessions_app.core.base import database, log_context, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.records import live_workers
@@ -157,6 +157,7 @@ class Worker:
             self._loop.close()
 
     async def _open(self) -> None:
+        process_loop.adopt()
         self._idle.set()
         self._writer = journal.Writer()
         self._writer.on_stale(self._is_stale)
@@ -180,6 +181,7 @@ class Worker:
         self._pool.close()
         # Sessions with MCP servers are closed, so that the servers can free what they store for them.
         await servers.pool().close()
+        await process_loop.release()
         # Cancelling a run's task also releases threads that wait for it.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for each in left:

@@ -12,7 +12,7 @@ import pytest
 from django.db import transaction
 
 from sessions_app.core import turns
-from sessions_app.core.base import loop_calls
+from sessions_app.core.base import loop_calls, process_loop
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.events import Kind
 from sessions_app.core.base.raw_sql import Following
@@ -84,8 +84,10 @@ def test_a_stopped_worker_leaves_no_task_and_no_caller_behind(
     accepted = alice.say(session, model.script([text("a"), gate("never")]))
     waker = in_thread(one.wake)
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
+    assert process_loop.current() is one._loop
     one.stop(grace=0.1)
     waker.join(90)
+    assert process_loop.current() is None, "its connections are closed"
     assert not waker.is_alive(), "whoever woke the worker is let go"
     assert not one._thread.is_alive()
     assert not asyncio.all_tasks(one._loop)

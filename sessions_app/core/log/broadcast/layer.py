@@ -48,7 +48,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         self._process = secrets.token_hex(6)
         self._lock = threading.Lock()
         self._boxes: dict[str, Mailbox] = {}
-        # Replaced, never changed: the transport's thread reads it without the lock.
+        # Replaced, never changed: the transport reads it without the lock.
         self._members: dict[str, dict[str, Mailbox]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._channel_topics: set[str] = set()
@@ -159,7 +159,7 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         """Close the transport. The layer cannot be used afterwards."""
         self._pubsub.close()
 
-    # Called by the transport, from its own thread
+    # Called by the transport, from any thread
 
     def _deliver(self, topic: str, payload: bytes) -> None:
         members = self._members.get(topic)

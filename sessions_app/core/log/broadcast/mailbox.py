@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from sessions_app.core.base import process_loop
+
 _A_TAKE = 256 * 1024
 """Bytes decoded at once; more would block the receiving loop for milliseconds."""
 
@@ -18,7 +20,7 @@ class Mailbox:
     """The queue of payloads (JSON arrays of messages) of one channel.
 
     Payloads that do not fit are dropped, and the receiver is notified at their place in the order. Payloads are decoded in the
-    receiver's loop, so the transport's thread only appends.
+    receiver's loop, so the transport only appends.
     """
 
     def __init__(self, capacity: int, max_bytes: int, *, lost: bool = False) -> None:
@@ -128,6 +130,9 @@ class Mailbox:
                 if not self._waiters:
                     return
                 loop, woken = self._waiters.popleft()
+            if process_loop.is_running_in(loop):
+                _set(woken)
+                return
             try:
                 loop.call_soon_threadsafe(_set, woken)
             except RuntimeError:

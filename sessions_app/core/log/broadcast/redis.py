@@ -1,9 +1,12 @@
-"""The pub/sub transport over Redis: one connection per process, in its own thread.
+"""The pub/sub transport over Redis: one connection per process, in the process's loop.
 
 The connection uses RESP3 (Redis 6 or newer), so it can both subscribe and publish. It is implemented here because redis-py's
 asynchronous client takes about twice the CPU per message (docs/decisions/0006); redis-py parses the URL, and hiredis parses
 and packs messages. Nothing waits for Redis: while it is unreachable, messages are dropped and counted, and feeds read the
 journal.
+
+The loop is the one that the process has adopted (core.base.process_loop), so that what this loop announces and receives
+changes no thread (docs/decisions/0047). A process without one has a thread with a loop of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import random
 import ssl
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
@@ -25,7 +29,7 @@ from typing import Any, cast
 import hiredis
 from redis.connection import SSLConnection, parse_url
 
-from sessions_app.core.base import supervision
+from sessions_app.core.base import process_loop, supervision
 from sessions_app.core.log.broadcast.pubsub import Deliver, Interrupted
 
 if sys.platform == "win32":  # There is no uvloop for Windows.
@@ -37,6 +41,11 @@ log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 1.0
 _PING_SECONDS = 1.0
+_ANSWER_SECONDS = 1.0
+"""Seconds of a responsive loop without an answer to a ping after which Redis counts as down."""
+_CHECK_SECONDS = 0.25
+_LATE_SECONDS = 0.1
+"""A timer that is later than this shows that the loop was blocked: an answer may be unread, or the ping unsent."""
 _FIRST_RETRY_SECONDS = 0.05
 _LAST_RETRY_SECONDS = 1.0
 _OUTBOX_BYTES = 4 * 1024 * 1024
@@ -47,7 +56,10 @@ def database_number(url: str) -> int:
 
 
 class RedisPubSub:
-    """Starts its thread on first use. Reconnects forever, and subscribes to all topics again before it is up."""
+    """Starts on first use. Reconnects forever, and subscribes to all topics again before it is up.
+
+    When its loop is released, the connection is closed; the next use starts it again elsewhere.
+    """
 
     def __init__(self, url: str, deliver: Deliver, interrupted: Interrupted) -> None:
         self._address = _address(url)
@@ -57,12 +69,13 @@ class RedisPubSub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._stopped = False
+        self._has_moved = False
         self._up = False
         self._down = False  # Neither up nor down while the first connection is being opened.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._flush_is_due = False
-        # Used only in the thread's loop:
+        # Used only in its loop:
         self._topics: set[str] = set()
         self._connection: _Connection | None = None
         self._pending_subscriptions: list[Future[bool]] = []
@@ -79,10 +92,11 @@ class RedisPubSub:
                 return False
             self._outbox.append(command)
             self._outbox_bytes += len(command)
-            if self._flush_is_due:
-                return True
-            self._flush_is_due = True
-        return self._call(self._flush)
+            is_due, self._flush_is_due = self._flush_is_due, True
+        if process_loop.is_running_in(self._loop):
+            self._flush()
+            return True
+        return is_due or self._call(self._flush)
 
     def may_have_subscribers(self, topic: str) -> bool:  # noqa: ARG002  # other processes' subscriptions are not known here
         return True
@@ -97,7 +111,7 @@ class RedisPubSub:
         self._call(self._unsubscribe, topic)
 
     def up(self) -> bool:
-        if self._thread is None:
+        if self._loop is None:
             self._call(lambda: None)
         return self._up
 
@@ -109,32 +123,69 @@ class RedisPubSub:
             self._closed = True
             thread, loop = self._thread, self._loop
         atexit.unregister(self.close)
-        if thread is not None and loop is not None and thread.is_alive():
+        if loop is not None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._stop)
+        if thread is not None and thread.is_alive():
             thread.join(_CONNECT_SECONDS)
 
     def _call(self, fn: Callable[..., None], *args: object) -> bool:
+        """Run ``fn`` in the connection's loop, in the order of these calls."""
         loop = self._loop
         if loop is None or self._closed:
-            with self._lock:
-                if self._closed:
-                    return False
-                if self._loop is None:
-                    self._loop = new_event_loop()
-                    main = partial(self._main, self._loop)
-                    self._thread = supervision.thread(main, "broadcast", may_return=lambda: self._stopped)
-                    self._thread.start()
-                    # A daemon thread would be killed in the middle of its work at exit.
-                    atexit.register(self.close)
-                loop = self._loop
+            loop = self._start()
+            if loop is None:
+                return False
         try:
-            loop.call_soon_threadsafe(fn, *args)
+            if process_loop.is_running_in(loop):
+                loop.call_soon(self._run, loop, fn, *args)
+            else:
+                loop.call_soon_threadsafe(self._run, loop, fn, *args)
         except RuntimeError:
             return False  # Closed at this moment.
         return True
 
-    # In the thread
+    def _run(self, loop: asyncio.AbstractEventLoop, fn: Callable[..., None], *args: object) -> None:
+        if loop is self._loop:
+            fn(*args)
+        else:
+            # The loop was released after this call.
+            self._call(fn, *args)
+
+    def _start(self) -> asyncio.AbstractEventLoop | None:
+        with self._lock:
+            if self._loop is None and not self._closed:
+                loop = process_loop.current()
+                if loop is not None and process_loop.attach(loop, self._leave):
+                    loop.call_soon_threadsafe(self._begin)
+                else:
+                    loop = new_event_loop()
+                    self._thread = supervision.thread(partial(self._main, loop), "broadcast", may_return=lambda: self._stopped)
+                    self._thread.start()
+                    # A daemon thread would be killed in the middle of its work at exit.
+                    atexit.register(self.close)
+                self._loop = loop
+            return None if self._closed else self._loop
+
+    # In an adopted loop
+
+    def _begin(self) -> None:
+        # Not if the loop was released before this call.
+        if self._runner is None and process_loop.is_running_in(self._loop):
+            self._runner = supervision.task(self._keep_connected(), "broadcast")
+
+    async def _leave(self) -> None:
+        """The loop ends. Announcements until the connection is up elsewhere may be lost, which listeners learn then."""
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.wait([self._runner])
+        with self._lock:
+            self._runner, self._loop = None, None
+            self._up = self._down = self._flush_is_due = False
+            self._has_moved = True
+        self._settle(subscribed=False)
+
+    # In a thread with its own loop
 
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -149,8 +200,11 @@ class RedisPubSub:
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
 
+    # In either loop
+
     def _stop(self) -> None:
         self._stopped = True
+        self._up = False
         if self._runner is not None:
             self._runner.cancel()
 
@@ -158,12 +212,16 @@ class RedisPubSub:
         retry = _FIRST_RETRY_SECONDS
         while True:
             connection = _Connection(self._deliver, self._flush)
+            began = time.monotonic()
             try:
                 try:
                     async with asyncio.timeout(_CONNECT_SECONDS):
                         await self._connect(connection)
                 except Exception as error:
-                    # Any error: feeds read the journal meanwhile, and the next attempt may succeed.
+                    if isinstance(error, TimeoutError) and time.monotonic() - began > _CONNECT_SECONDS + _LATE_SECONDS:
+                        # The loop was blocked, which says nothing about Redis.
+                        continue
+                    # Any other error: feeds read the journal meanwhile, and the next attempt may succeed.
                     self._went_down(error)
                 else:
                     retry = _FIRST_RETRY_SECONDS
@@ -186,7 +244,7 @@ class RedisPubSub:
                 lambda: connection,
                 address.get("host", "localhost"),
                 address.get("port", 6379),
-                ssl=_ssl_context(address) if address.get("connection_class") is SSLConnection else None,
+                ssl=await asyncio.to_thread(_ssl_context, address) if address.get("connection_class") is SSLConnection else None,
             )
         hello: list[str] = ["HELLO", "3"]
         if "password" in address:
@@ -200,8 +258,10 @@ class RedisPubSub:
     def _came_up(self) -> None:
         was_down, self._down, self._up = self._down, False, True
         self._flush()
+        has_moved, self._has_moved = self._has_moved, False
         if was_down:
             log.info("redis_pubsub_up: announcements arrive again")
+        if was_down or has_moved:
             self._interrupted()
 
     def _went_down(self, error: BaseException | None) -> None:
@@ -283,18 +343,26 @@ class _Connection(asyncio.Protocol):
 
     async def watch(self) -> BaseException | None:
         """Wait until the connection is lost, and return the reason. A silent connection is pinged, then closed."""
-        asked = False
         while not self.lost.done():
-            await asyncio.wait([self.lost], timeout=_PING_SECONDS)
-            if self._received_something:
-                asked = False
-            elif asked:
-                self._give_up(TimeoutError("no answer"))
-            else:
-                self.ask("PING")
-                asked = True
             self._received_something = False
+            await asyncio.wait([self.lost], timeout=_PING_SECONDS)
+            if not self._received_something and not self.lost.done() and not await self._answers():
+                self._give_up(TimeoutError("no answer"))
         return self.lost.result()
+
+    async def _answers(self) -> bool:
+        """Ping, and wait for an answer. A loop that was blocked meanwhile is given the time again."""
+        answer = self.ask("PING")
+        left = _ANSWER_SECONDS
+        while left > 0 and not self.lost.done():
+            began = time.monotonic()
+            await asyncio.wait([self.lost, answer], timeout=_CHECK_SECONDS)
+            if self._received_something:
+                return True
+            late = time.monotonic() - began > _CHECK_SECONDS + _LATE_SECONDS
+            # A little counts even then: a loop that is blocked for ever must not keep a dead connection.
+            left -= _CHECK_SECONDS / 20 if late else _CHECK_SECONDS
+        return False
 
     def abort(self) -> None:
         if self._transport is None:

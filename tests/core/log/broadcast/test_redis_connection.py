@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import itertools
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -17,7 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ops.services import Redis
+from sessions_app.core.base import process_loop
+from sessions_app.core.log.broadcast import redis as transport
 from sessions_app.core.log.broadcast.layer import LOST, ChannelLayer
+from tests.core.log.adopted import adopted_loop
 from tests.core.log.broadcast.conftest import wait_until
 
 MakeLayer = Callable[..., ChannelLayer]
@@ -173,3 +179,88 @@ async def test_whoever_gives_up_joining_disturbs_nobody(
         road.open.set()
         await talks(layer)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def _threads() -> int:
+    return sum(thread.name == "broadcast" for thread in threading.enumerate())
+
+
+async def test_an_adopted_loop_carries_the_connection_until_it_is_released(make_layer: MakeLayer, shared_redis: Redis) -> None:
+    before = _threads()
+    here, there = make_layer(shared_redis.url()), make_layer(shared_redis.url())
+    process_loop.adopt()
+    try:
+        await talks(here)
+        await talks(there)
+        channel = await here.new_channel()
+        await here.group_add("late", channel)
+        await there.group_send("late", {"n": 1})
+        assert await asyncio.wait_for(here.receive(channel), 60) == {"n": 1}
+        assert _threads() == before
+    finally:
+        await process_loop.release()
+    # It continues in a thread, and what was sent meanwhile may be lost.
+    await wait_until(here.pubsub_up, "it is connected again")
+    assert _threads() == before + 1
+    await there.group_send("late", {"n": 2})
+    assert [await asyncio.wait_for(here.receive(channel), 60) for _ in range(2)] == [{"type": LOST}, {"n": 2}]
+    for layer in (here, there):
+        await asyncio.to_thread(layer.close)
+
+
+async def test_threads_and_other_loops_talk_over_the_loop_that_carries_the_connection(
+    make_layer: MakeLayer, shared_redis: Redis
+) -> None:
+    before = _threads()
+    with adopted_loop() as carrier:
+        layer = make_layer(shared_redis.url())
+        channel = await layer.new_channel()
+        await layer.group_add("group", channel)
+        assert await asyncio.to_thread(layer.publish, "group", [{"n": 1}])
+        carrier.do(layer.group_send("group", {"n": 2}))
+        await layer.group_send("group", {"n": 3})
+        assert [await asyncio.wait_for(layer.receive(channel), 60) for _ in range(3)] == [{"n": 1}, {"n": 2}, {"n": 3}]
+        assert _threads() == before
+
+        async def leave_in_a_thread_and_join() -> None:
+            leaving = threading.Thread(target=asyncio.run, args=(layer.group_discard("group", channel),))
+            leaving.start()
+            leaving.join()
+            await layer.group_add("group", channel)
+
+        # The leave came first, so it takes effect first, although the loop that joins has the connection.
+        carrier.do(leave_in_a_thread_and_join())
+        await layer.group_send("group", {"n": 4})
+        assert await asyncio.wait_for(layer.receive(channel), 60) == {"n": 4}
+        await asyncio.to_thread(layer.close)
+
+
+async def test_a_loop_that_was_blocked_does_not_take_redis_for_down(
+    make_layer: MakeLayer, shared_redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    road = Road(shared_redis.port)
+    for name, seconds in (("_PING_SECONDS", 0.01), ("_CHECK_SECONDS", 0.01), ("_ANSWER_SECONDS", 0.02), ("_LATE_SECONDS", 1.0)):
+        monkeypatch.setattr(transport, name, seconds)
+    process_loop.adopt()
+    try:
+        async with listening(road, await asyncio.start_server(road.accept, "127.0.0.1", 0)) as port:
+            layer = make_layer(shared_redis.url().replace(f":{shared_redis.port}/", f":{port}/"))
+            channel = await layer.new_channel()
+            await layer.group_add("group", channel)
+            clock = itertools.count(step=10)
+            with monkeypatch.context() as blocked:
+                # Each time the loop looks at the clock, many seconds have passed.
+                blocked.setattr(transport, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+                road.open.clear()
+                # Ten checks; two on time without an answer are enough for a Redis that is down.
+                await wait_until(lambda: next(clock) > 200, "the answer is waited for")
+                assert layer.pubsub_up()
+                road.open.set()
+                await layer.group_send("group", {"n": 1})
+                assert await asyncio.wait_for(layer.receive(channel), 60) == {"n": 1}
+            road.open.clear()
+            await wait_until(lambda: not layer.pubsub_up(), "the silence is noticed")
+            road.open.set()
+            layer.close()
+    finally:
+        await process_loop.release()
