@@ -1,8 +1,9 @@
 """Barriers: after a barrier, everything that was committed before it is on disk.
 
 Appends commit without waiting for the disk. A barrier is a commit that does wait, on its own connection; Postgres writes
-its log in order, so all earlier commits are on disk too. One thread per process runs barriers, each for all callers that
-wait by then. On SQLite every commit is on disk, and a barrier returns immediately.
+its log in order, so all earlier commits are on disk too. The process's loop runs barriers, each for all callers that wait
+by then (loop_barriers.py); in a process without one a thread does. On SQLite every commit is on disk, and a barrier returns
+immediately.
 
 A barrier returns its era: if that is not the era of the append, the database crashed in between and the append may be lost.
 """
@@ -15,24 +16,18 @@ import logging
 import os
 import threading
 import time
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 import psycopg
 from django.db import connection, connections
 
-from sessions_app.core.base import loop_calls, supervision
+from sessions_app.core.base import loop_calls, process_loop, supervision
 from sessions_app.core.base.errors import NotReady
-from sessions_app.core.log.journal.postgres import ERA
+from sessions_app.core.log.journal.loop_barriers import BARRIER, PAUSE_SECONDS, TIMEOUT_SECONDS, LoopBarriers, resolve
 
 logger = logging.getLogger(__name__)
-
-TIMEOUT_SECONDS = 10.0
-"""Seconds that a barrier waits for a database that is unreachable."""
-
-_BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
-_PAUSE = 0.2
 
 
 def connection_parameters(*extra: str) -> dict[str, Any]:
@@ -46,7 +41,7 @@ def connection_parameters(*extra: str) -> dict[str, Any]:
 
 
 class _Service:
-    """The thread that runs barriers, its connection, and the waiting callers."""
+    """The thread that runs barriers where no loop does, its connection, and the waiting callers."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -86,10 +81,10 @@ class _Service:
             except psycopg.Error as error:
                 logger.warning("barrier_failed error=%s", type(error).__name__)
                 for future in waiting:
-                    _resolve(future, None, NotReady())
+                    resolve(future, None, NotReady())
             else:
                 for future in waiting:
-                    _resolve(future, era, None)
+                    resolve(future, era, None)
         self._disconnect()
 
     def _pass(self) -> int | None:
@@ -98,13 +93,13 @@ class _Service:
             try:
                 if self._connection is None:
                     self._connection = psycopg.connect(**self._parameters, autocommit=True)
-                row = self._connection.execute(_BARRIER).fetchone()
+                row = self._connection.execute(BARRIER).fetchone()
             except psycopg.Error:
                 # A retry is safe: if the database crashed in between, the era has changed.
                 self._disconnect()
                 if self._closing or time.monotonic() > until:
                     raise
-                time.sleep(_PAUSE)
+                time.sleep(PAUSE_SECONDS)
             else:
                 return None if row is None else row[1]
 
@@ -112,17 +107,6 @@ class _Service:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _resolve(future: Future[int | None], era: int | None, error: Exception | None) -> None:
-    try:
-        if error is None:
-            future.set_result(era)
-        else:
-            future.set_exception(error)
-    except InvalidStateError:
-        # The caller was cancelled.
-        pass
 
 
 _service: _Service | None = None
@@ -149,9 +133,44 @@ def close() -> None:
 atexit.register(close)
 
 
+_of_loops: dict[asyncio.AbstractEventLoop, LoopBarriers] = {}
+
+
+def _barriers_of(loop: asyncio.AbstractEventLoop) -> LoopBarriers | None:
+    """The barriers of an adopted loop; None for another loop."""
+    found = _of_loops.get(loop)
+    if found is None:
+        with _service_lock:
+            found = _of_loops.get(loop)
+            if found is None:
+                made = LoopBarriers(loop, connection_parameters("synchronous_commit=on"))
+
+                async def close() -> None:
+                    await made.close()
+                    _of_loops.pop(loop, None)
+
+                if process_loop.attach(loop, close):
+                    found = _of_loops[loop] = made
+    return found
+
+
 def passed() -> Future[int | None]:
-    """Postgres only: a future of the era of a barrier; NotReady if the database stays unreachable."""
+    """Postgres only: a future of the era of a barrier; NotReady if the database stays unreachable. For threads."""
+    loop = process_loop.current()
+    # Blocking code in the loop itself would wait for ever.
+    if loop is not None and not process_loop.is_running_in(loop):
+        barriers = _barriers_of(loop)
+        future = None if barriers is None else barriers.ask_from_thread()
+        if future is not None:
+            return future
     return _current_service().ask()
+
+
+def passed_async() -> asyncio.Future[int | None]:
+    """``passed`` for coroutines."""
+    barriers = _barriers_of(asyncio.get_running_loop())
+    future = None if barriers is None else barriers.ask()
+    return asyncio.wrap_future(passed()) if future is None else future
 
 
 class Barrier:
@@ -159,17 +178,19 @@ class Barrier:
 
     def __init__(self, era: int | None) -> None:
         self._era = era
-        self._passed = passed() if era is not None and connection.vendor == "postgresql" else None
+        self._passed: Future[int | None] | asyncio.Future[int | None] | None = None
+        if era is not None and connection.vendor == "postgresql":
+            self._passed = passed() if loop_calls.current() is None else passed_async()
 
     def wait(self) -> None:
         """Wait for the barrier; NotReady if the database is unreachable or crashed since: the commit may then be lost."""
         if self._passed is None:
             return
         try:
-            if loop_calls.current() is None:
+            if isinstance(self._passed, Future):
                 passed_in = self._passed.result(TIMEOUT_SECONDS * 2)
             else:
-                passed_in = loop_calls.wait_for(asyncio.wait_for(asyncio.wrap_future(self._passed), TIMEOUT_SECONDS * 2))
+                passed_in = loop_calls.wait_for(asyncio.wait_for(self._passed, TIMEOUT_SECONDS * 2))
         except (FutureTimeout, TimeoutError):
             raise NotReady from None
         if passed_in != self._era:
@@ -194,6 +215,7 @@ async def barrier_async() -> None:
     """``barrier`` for coroutines."""
     if connections["default"].vendor == "postgresql":
         try:
-            await asyncio.wait_for(asyncio.wrap_future(passed()), TIMEOUT_SECONDS * 2)
+            async with asyncio.timeout(TIMEOUT_SECONDS * 2):
+                await passed_async()
         except TimeoutError:
             raise NotReady from None

@@ -103,7 +103,7 @@ class PostgresStore:
         await self._disconnect()
 
     async def barrier(self) -> int | None:
-        return await asyncio.wrap_future(barriers.passed())
+        return await barriers.passed_async()
 
     # --- attempts ---
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from django.utils import timezone
 
+from sessions_app.core.base import process_loop
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import broadcast, journal
@@ -45,8 +46,13 @@ class Announced:
             return [each for some in self.lists for each in some]
 
     def wait(self, enough: Callable[[], bool], timeout: float = 60) -> None:
-        with self.changed:
-            assert self.changed.wait_for(enough, timeout), "nothing was announced"
+        # ``enough`` may wait for the loop that announces, so it is not called with the lock.
+        while True:
+            seen = len(self.lists)
+            if enough():
+                return
+            with self.changed:
+                assert self.changed.wait_for(lambda seen=seen: len(self.lists) > seen, timeout), "nothing was announced"  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -126,7 +132,7 @@ def world(transactional_db: None) -> World:
 
 
 class InLoop:
-    """A writer in a loop of its own, driven from a test's thread."""
+    """A writer in a loop of its own, which carries the process's connections as a worker's does, driven from a test's thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -136,6 +142,7 @@ class InLoop:
         self.writer = self.do(self._start())
 
     async def _start(self) -> journal.Writer:
+        process_loop.adopt()
         writer = journal.Writer()
         writer.on_stale(self.stale.append)
         await writer.start()
@@ -180,6 +187,7 @@ class InLoop:
     def close(self) -> None:
         if not self.loop.is_closed():
             self.do(self.writer.close())
+            self.do(process_loop.release())
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(WAIT)
             self.loop.close()
