@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from typing import Any
 import psycopg
 
 from ops import clean_environment, services
-from ops.benchmark import measure
-from ops.benchmark.load import Ours
+from ops.benchmark import processes
+from ops.benchmark.load import Aap, local
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TENANT = "bench"
 _START_SECONDS = 60.0
+_AAP = "/aap/v3"
+_BAD_USAGE = 2
+"""The exit code of `ops/entrypoint` for options that it does not have."""
 _AGENT = """
 [[agents]]
 name = "{model}"
@@ -52,8 +56,9 @@ import sys, django
 from io import StringIO
 django.setup()
 from django.core.management import call_command
-call_command("create_tenant", sys.argv[1], stdout=StringIO(), stderr=StringIO())
-call_command("create_key", sys.argv[1], name="bench", stderr=StringIO())
+for tenant in sys.argv[1:]:
+    call_command("create_tenant", tenant, stdout=StringIO(), stderr=StringIO())
+    call_command("create_key", tenant, name="bench", stderr=StringIO())
 """
 
 
@@ -64,13 +69,13 @@ class InstallationError(Exception):
 class _Process:
     """A child process with its log in a file. The terminal's Ctrl-C does not reach it: `stop` ends it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], root: Path, log: Path) -> None:
         self.log = log
         with log.open("ab") as output:
             self.popen = subprocess.Popen(
                 command,
                 env=dict(environment),
-                cwd=ROOT,
+                cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -78,8 +83,17 @@ class _Process:
             )
 
     def check(self) -> None:
-        if self.popen.poll() is not None:
+        if self.ended:
             raise InstallationError(f"a process ended: {self.log.read_text(errors='replace').strip()[-1500:]}")
+
+    @property
+    def ended(self) -> bool:
+        return self.popen.poll() is not None
+
+    @property
+    def refused(self) -> bool:
+        """Whether it ended because it does not know its options."""
+        return self.popen.poll() == _BAD_USAGE
 
     def stop(self) -> None:
         self.popen.terminate()
@@ -104,12 +118,74 @@ def model_server() -> Iterator[int]:
         process.stdout.close()
 
 
-class Installation:
-    """A running server. Its costs are those of all its processes, with Postgres and Redis."""
+class Server:
+    """A server under measurement: where it is, and which processes it costs."""
 
-    def __init__(self, home: Path, environment: dict[str, str], postgres: services.Postgres, redis: services.Redis) -> None:
-        self._home, self._environment = home, environment
-        self._postgres, self._redis = postgres, redis
+    def parts(self) -> dict[str, list[int]]:
+        """The process ids of each part; their descendants belong to it."""
+        raise NotImplementedError
+
+    def target(self, *keys: str) -> Aap:
+        """The server for clients; without ``keys`` with the key of the tenant that most rows use."""
+        raise NotImplementedError
+
+    def cpu_by_part(self) -> dict[str, float]:
+        return {name: processes.cpu_seconds(pids) for name, pids in self.parts().items()}
+
+    def cpu_seconds(self) -> float:
+        return sum(self.cpu_by_part().values())
+
+    def memory_mib(self) -> float:
+        """PSS of the server's own processes, without Postgres and Redis."""
+        return processes.pss_mib(pid for name, pids in self.parts().items() if name not in STORES for pid in pids)
+
+
+STORES = ("Postgres", "Redis")
+
+
+class Checkout:
+    """Starts processes of one checkout, with its own code and its own .venv."""
+
+    def __init__(self, root: Path, home: Path, environment: dict[str, str]) -> None:
+        self.root, self.home = root, home
+        # The entrypoint adds the checkout itself; a caller's PYTHONPATH could name another one.
+        self.environment = {**clean_environment.inherited(), **environment}
+        self.environment.pop("PYTHONPATH", None)
+        self._started = 0
+
+    def start(self, role: str, *options: str, **more: str) -> _Process:
+        self._started += 1
+        log = self.home / f"{role}-{self._started}.log"
+        command = [str(self.root / "ops" / "entrypoint"), role, *options]
+        return _Process(command, {**self.environment, **more}, self.root, log)
+
+    def migrate(self) -> None:
+        command = [str(self.root / "ops" / "entrypoint"), "migrate"]
+        done = subprocess.run(command, env=self.environment, cwd=self.root, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InstallationError(f"migrating the database failed: {done.stderr.strip()[-1500:]}")
+
+    def issue_keys(self, *tenants: str) -> list[str]:
+        """One key for each of these new tenants."""
+        python = self.root / ".venv" / "bin" / "python"
+        done = subprocess.run(
+            [str(python) if python.exists() else sys.executable, "-c", _ISSUE, *tenants],
+            env={**self.environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise InstallationError(f"creating a key failed: {done.stderr.strip()[-1500:]}")
+        return done.stdout.split()[-len(tenants) :]
+
+
+class Installation(Server):
+    """A running server in its production shape. Its costs are those of all its processes, with Postgres and Redis."""
+
+    def __init__(self, checkout: Checkout, postgres: services.Postgres, redis: services.Redis) -> None:
+        self.checkout, self.postgres, self.redis = checkout, postgres, redis
         self._ports: list[int] = []
         self._webs: list[_Process] = []
         self._workers: list[_Process] = []
@@ -117,21 +193,38 @@ class Installation:
 
     # Processes
 
-    def _start(self, role: str, **more: str) -> _Process:
-        log = self._home / f"{role}-{len(self._webs) + len(self._workers)}.log"
-        return _Process([str(ROOT / "ops" / "entrypoint"), role], {**self._environment, **more}, log)
-
     def start_web(self) -> None:
         self._ports.append(services.free_port())
-        self._webs.append(self._start("web", AGENTHOST_PORT=str(self._ports[-1])))
+        self._webs.append(self.checkout.start("web", AGENTHOST_PORT=str(self._ports[-1])))
 
     def set_workers(self, count: int) -> None:
         """Start or stop workers until there are `count`, and wait until they are ready."""
         while len(self._workers) > count:
             self._workers.pop().stop()
         while len(self._workers) < count:
-            self._workers.append(self._start("worker"))
+            self._workers.append(self.checkout.start("worker"))
         self._wait(lambda: self._workers_known() >= count, "the workers to be ready")
+
+    def start_forked(self, webs: int, workers: int) -> None:
+        """Start webs and workers as forks of one process each where the release has that, else one by one."""
+        port = services.free_port()
+        web = self.checkout.start("web", "--processes", str(webs), AGENTHOST_PORT=str(port))
+        self._wait(lambda: _ready(port) or web.ended, "a web process to be ready")
+        if not web.refused:
+            web.check()
+            self._ports.append(port)
+            self._webs.append(web)
+        else:
+            for _ in range(webs):
+                self.start_web()
+            self.wait_ready()
+        worker = self.checkout.start("worker", "--processes", str(workers))
+        self._wait(lambda: self._workers_known() >= workers or worker.ended, "the workers to be ready")
+        if not worker.refused:
+            worker.check()
+            self._workers.append(worker)
+        else:
+            self.set_workers(workers)
 
     def wait_ready(self) -> None:
         for port in self._ports:
@@ -149,55 +242,55 @@ class Installation:
         return 0 if row is None else int(row[0])
 
     def _wait(self, true: Callable[[], bool], what: str) -> None:
-        until = time.monotonic() + _START_SECONDS
-        while not true():
-            for process in [*self._webs, *self._workers]:
-                process.check()
-            if time.monotonic() > until:
-                raise InstallationError(f"waited {_START_SECONDS:g} s for {what}")
-            time.sleep(0.05)
+        _wait(true, what, [*self._webs, *self._workers])
 
     # Access for clients
 
     def issue_key(self, tenant: str) -> str:
         """A key of a new tenant."""
-        environment = {**self._environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"}
-        done = subprocess.run(
-            [sys.executable, "-c", _ISSUE, tenant], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise InstallationError(f"creating a key failed: {done.stderr.strip()[-1500:]}")
-        return done.stdout.split()[-1]
+        return self.checkout.issue_keys(tenant)[0]
 
-    def target(self, key: str = "") -> Ours:
-        if not key:
-            self._key = key = self._key or self.issue_key(TENANT)
-        return Ours(self._ports, key)
+    def target(self, *keys: str) -> Aap:
+        if not keys:
+            self._key = self._key or self.issue_key(TENANT)
+            keys = (self._key,)
+        return Aap([local(port, _AAP) for port in self._ports], *keys)
 
     def database(self) -> psycopg.Connection[tuple[Any, ...]]:
-        return psycopg.connect(self._environment["DATABASE_URL"], autocommit=True)
+        return psycopg.connect(self.postgres.url(), autocommit=True)
 
     # Resources
 
-    @property
-    def own_pids(self) -> list[int]:
-        return [process.popen.pid for process in [*self._webs, *self._workers]]
-
-    @property
-    def store_pids(self) -> list[int]:
-        return [pid for pid in (self._postgres.pid, self._redis.pid) if pid is not None]
-
-    def cpu_seconds(self) -> float:
-        return measure.cpu_seconds([*self.own_pids, *self.store_pids])
-
-    def cpu_by_part(self) -> dict[str, float]:
-        parts: dict[str, list[int | None]] = {
+    def parts(self) -> dict[str, list[int]]:
+        return {
             "web": [process.popen.pid for process in self._webs],
             "worker": [process.popen.pid for process in self._workers],
-            "Postgres": [self._postgres.pid],
-            "Redis": [self._redis.pid],
+            "Postgres": [] if self.postgres.pid is None else [self.postgres.pid],
+            "Redis": [] if self.redis.pid is None else [self.redis.pid],
         }
-        return {name: measure.cpu_seconds(pid for pid in pids if pid is not None) for name, pids in parts.items()}
+
+
+class Embedded(Server):
+    """A running server in one process, on SQLite."""
+
+    def __init__(self, process: _Process, port: int, key: str) -> None:
+        self._process, self._port, self._key = process, port, key
+
+    def parts(self) -> dict[str, list[int]]:
+        return {"server": [self._process.popen.pid]}
+
+    def target(self, *keys: str) -> Aap:
+        return Aap([local(self._port, _AAP)], *(keys or (self._key,)))
+
+
+def _wait(true: Callable[[], bool], what: str, started: Sequence[_Process]) -> None:
+    until = time.monotonic() + _START_SECONDS
+    while not true():
+        for process in started:
+            process.check()
+        if time.monotonic() > until:
+            raise InstallationError(f"waited {_START_SECONDS:g} s for {what}")
+        time.sleep(0.05)
 
 
 def _ready(port: int) -> bool:
@@ -208,15 +301,37 @@ def _ready(port: int) -> bool:
         return False
 
 
-@contextmanager
-def installed(
-    home: Path, model_port: int, models: Sequence[str], *, webs: int, workers: int, postgres: services.Postgres
-) -> Iterator[Installation]:
-    """Set up and run an installation from scratch; starts ``postgres`` if it does not run."""
-    home.mkdir(mode=0o711, exist_ok=True)
+def _settings(home: Path, model_port: int, models: Sequence[str]) -> dict[str, str]:
     agents = [_AGENT.format(model=model, port=model_port) for model in models]
     agents += [_LONG_TALK.format(model=model, port=model_port) for model in models[:1]]
     (home / "agents.toml").write_text("".join(agents))
+    return {
+        "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
+        "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
+        "AGENTHOST_HOST": "127.0.0.1",
+        "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1",
+        "AGENTHOST_PLAIN_HTTP": "yes",
+        "AGENTHOST_VAR_DIR": str(home / "var"),
+        "AGENTHOST_AGENTS_FILE": str(home / "agents.toml"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an installation is started as. With ``forked``, processes of a role are forks of one, if the release has that."""
+
+    root: Path = ROOT
+    webs: int = 1
+    workers: int = 1
+    forked: bool = False
+
+
+@contextmanager
+def installed(
+    home: Path, model_port: int, models: Sequence[str], shape: Shape, postgres: services.Postgres
+) -> Iterator[Installation]:
+    """Set up and run an installation from scratch; starts ``postgres`` if it does not run."""
+    home.mkdir(mode=0o711, exist_ok=True)
     with ExitStack() as stack:
         stack.callback(postgres.stop)
         if postgres.pid is None:
@@ -224,26 +339,32 @@ def installed(
         redis = services.Redis(home)
         stack.callback(redis.stop)
         redis.start()
-        environment = {
-            **clean_environment.inherited(),
-            "DATABASE_URL": postgres.url(),
-            "REDIS_URL": redis.url(),
-            "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
-            "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
-            "AGENTHOST_HOST": "127.0.0.1",
-            "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1",
-            "AGENTHOST_PLAIN_HTTP": "yes",
-            "AGENTHOST_VAR_DIR": str(home / "var"),
-            "AGENTHOST_AGENTS_FILE": str(home / "agents.toml"),
-        }
-        command = [str(ROOT / "ops" / "entrypoint"), "migrate"]
-        migrated = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-        if migrated.returncode:
-            raise InstallationError(f"migrating the database failed: {migrated.stderr.strip()[-1500:]}")
-        installation = Installation(home, environment, postgres, redis)
+        addresses = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url()}
+        checkout = Checkout(shape.root, home, {**_settings(home, model_port, models), **addresses})
+        checkout.migrate()
+        installation = Installation(checkout, postgres, redis)
         stack.callback(installation.stop)
-        for _ in range(webs):
-            installation.start_web()
-        installation.set_workers(workers)
-        installation.wait_ready()
+        if shape.forked:
+            installation.start_forked(shape.webs, shape.workers)
+        else:
+            for _ in range(shape.webs):
+                installation.start_web()
+            installation.set_workers(shape.workers)
+            installation.wait_ready()
         yield installation
+
+
+@contextmanager
+def embedded(home: Path, model_port: int, models: Sequence[str], root: Path) -> Iterator[Embedded]:
+    """Set up and run the embedded server from scratch."""
+    home.mkdir(mode=0o711, exist_ok=True)
+    port = services.free_port()
+    checkout = Checkout(root, home, {**_settings(home, model_port, models), "AGENTHOST_PORT": str(port)})
+    checkout.migrate()
+    key = checkout.issue_keys(TENANT)[0]
+    process = checkout.start("embedded")
+    try:
+        _wait(lambda: _ready(port), "the embedded server to be ready", [process])
+        yield Embedded(process, port, key)
+    finally:
+        process.stop()

@@ -6,10 +6,10 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ops.benchmark.paced_model import TOKEN
 
@@ -20,6 +20,20 @@ _ANSWER_SECONDS = 300.0
 
 class LoadError(Exception):
     """The server did not do the work that was to be measured, so there is no figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server. ``path`` is what its endpoints' paths begin with."""
+
+    host: str
+    port: int
+    path: str = ""
+    tls: bool = False
+
+
+def local(port: int, path: str = "") -> Address:
+    return Address("127.0.0.1", port, path)
 
 
 @dataclass(slots=True)
@@ -40,18 +54,41 @@ class Watched:
         return [later - sooner for sooner, later in pairwise(self.arrivals)]
 
 
-def request(method: str, path: str, key: str, body: dict[str, Any] | None = None) -> bytes:
+def request(method: str, address: Address, path: str, key: str, body: dict[str, Any] | None = None) -> bytes:
     content = b"" if body is None else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"authorization: Bearer {key}", f"content-length: {len(content)}"]
+    lines = [f"{method} {address.path}{path} HTTP/1.1", f"host: {address.host}", f"content-length: {len(content)}"]
+    if key:
+        lines.append(f"authorization: Bearer {key}")
     if content:
         lines.append("content-type: application/json")
     return "\r\n".join([*lines, "", ""]).encode() + content
 
 
+class TokenCount:
+    """Counts the scripted model's tokens in a stream, however it is cut into reads."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, data: bytes) -> int:
+        # The last five bytes of the read before are never a whole token.
+        text = self._tail + data
+        self._tail = text[-5:]
+        return text.count(TOKEN)
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of one stream."""
+
+    def feed(self, data: bytes) -> int: ...
+
+
 class Connection(asyncio.Protocol):
     """One persistent connection, one request at a time. Parses only as much as the figures need."""
 
-    def __init__(self) -> None:
+    def __init__(self, counter: Callable[[], TokenCounter] = TokenCount) -> None:
+        self._counter = counter
+        self._counted: TokenCounter = counter()
         self._received = bytearray()
         self._answered: asyncio.Future[bytes] | None = None
         self._watched: Watched | None = None
@@ -60,8 +97,14 @@ class Connection(asyncio.Protocol):
         self._lost = False
 
     @classmethod
-    async def open(cls, port: int) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+    async def open(cls, address: Address, counter: Callable[[], TokenCounter] = TokenCount) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(
+                lambda: cls(counter), address.host, address.port, ssl=address.tls or None
+            )
+        except OSError as error:
+            raise LoadError(f"no connection to {address.host} port {address.port}: {error}") from None
         return connection
 
     def close(self) -> None:
@@ -71,10 +114,11 @@ class Connection(asyncio.Protocol):
         """Send a request and return the body of the response; LoadError if its status is not 2xx."""
         return await self._send(asked)
 
-    async def watch(self, asked: bytes) -> Watched:
-        """Send a request and record its stream of tokens until the end."""
-        self._watched = watched = Watched(time.monotonic())
+    async def watch(self, asked: bytes, due: float | None = None) -> Watched:
+        """Send a request and record its stream of tokens until the end; its time counts from ``due`` if that is given."""
+        self._watched = watched = Watched(time.monotonic() if due is None else due)
         self._heard = False
+        self._counted = self._counter()
         self._tail = b""
         await self._send(asked)
         self._watched = None
@@ -108,8 +152,7 @@ class Connection(asyncio.Protocol):
             if not data.startswith(b"HTTP/1.1 200"):
                 self._fail(data[:400].decode(errors="replace"))
                 return
-        # A read may end inside a token; the last five bytes of the one before are never a whole token.
-        tokens = (self._tail[-5:] + data).count(TOKEN)
+        tokens = self._counted.feed(data)
         if tokens:
             self._watched.arrivals.append(time.monotonic())
             self._watched.tokens += tokens
@@ -144,42 +187,56 @@ class Line:
     asked: bytes
 
 
+class Target(Protocol):
+    """A server under load: its lines stream a named model's or agent's tokens."""
+
+    async def lines(self, count: int, model: str) -> list[Line]: ...
+
+
 class Floor:
     """The target of the floor: the model server itself."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self._address = local(port, "/v1")
 
     async def lines(self, count: int, model: str) -> list[Line]:
         body = {"model": model, "messages": [{"role": "user", "content": "go"}], "stream": True}
-        asked = request("POST", "/v1/chat/completions", "none", body)
-        return [Line(await Connection.open(self._port), asked) for _ in range(count)]
+        asked = request("POST", self._address, "/chat/completions", "", body)
+        return [Line(await Connection.open(self._address), asked) for _ in range(count)]
 
 
-class Ours:
-    """The target of our figures: the server, with one agent per model. Connections are spread over its web processes."""
+class Aap:
+    """A server that speaks AAP, with one agent per model. Connections are spread over its addresses and keys."""
 
-    def __init__(self, ports: Sequence[int], key: str) -> None:
-        self._ports, self._key = ports, key
+    def __init__(self, addresses: Sequence[Address], *keys: str) -> None:
+        self._addresses, self._keys = addresses, keys
+
+    def _key(self, number: int) -> str:
+        return self._keys[number % len(self._keys)]
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None, number: int = 0) -> bytes:
+        return request(method, self._addresses[0], path, self._key(number), body)
 
     async def connections(self, count: int) -> list[Connection]:
-        return [await Connection.open(self._ports[number % len(self._ports)]) for number in range(count)]
+        return [await Connection.open(self._addresses[number % len(self._addresses)]) for number in range(count)]
 
-    def creation(self, model: str, messages: list[dict[str, Any]] | None = None) -> bytes:
+    def creation(self, model: str, messages: list[dict[str, Any]] | None = None, number: int = 0) -> bytes:
         seed = {"messages": messages} if messages else {}
-        return request("POST", "/aap/v3/sessions", self._key, {"agent": {"name": model}, **seed})
+        return self._request("POST", "/sessions", {"agent": {"name": model}, **seed}, number)
 
-    async def session(self, connection: Connection, model: str, messages: list[dict[str, Any]] | None = None) -> str:
-        created: dict[str, str] = json.loads(await connection.ask(self.creation(model, messages)))
+    async def session(
+        self, connection: Connection, model: str, messages: list[dict[str, Any]] | None = None, number: int = 0
+    ) -> str:
+        created: dict[str, str] = json.loads(await connection.ask(self.creation(model, messages, number)))
         return created["sessionId"]
 
-    def turn(self, session: str) -> bytes:
+    def turn(self, session: str, number: int = 0) -> bytes:
         body = {"messages": [{"role": "user", "content": "go"}], "stream": "delta"}
-        return request("POST", f"/aap/v3/sessions/{session}/turns", self._key, body)
+        return self._request("POST", f"/sessions/{session}/turns", body, number)
 
     async def start(self, session: str) -> None:
         """Start a turn and disconnect when it is accepted."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._ports[0])
+        reader, writer = await asyncio.open_connection(self._addresses[0].host, self._addresses[0].port)
         try:
             writer.write(self.turn(session))
             head = await asyncio.wait_for(reader.readline(), _ANSWER_SECONDS)
@@ -189,14 +246,16 @@ class Ours:
             writer.close()
 
     def deletion(self, session: str) -> bytes:
-        return request("DELETE", f"/aap/v3/sessions/{session}", self._key)
+        return self._request("DELETE", f"/sessions/{session}")
 
     def get(self, path: str) -> bytes:
-        return request("GET", f"/aap/v3/{path}", self._key)
+        return self._request("GET", f"/{path}")
 
     async def lines(self, count: int, model: str) -> list[Line]:
+        """One session each; the keys, if there are several, in rotation."""
         return [
-            Line(connection, self.turn(await self.session(connection, model))) for connection in await self.connections(count)
+            Line(connection, self.turn(await self.session(connection, model, number=number), number))
+            for number, connection in enumerate(await self.connections(count))
         ]
 
 
@@ -214,6 +273,25 @@ async def crowd(lines: Sequence[Line], turns: int, spread: float) -> list[Watche
 
     watched = await asyncio.gather(*(one(number, line) for number, line in enumerate(lines)))
     return [each for of_line in watched for each in of_line]
+
+
+async def open_loop(lines: Sequence[Line], starts: int, a_second: float) -> list[Watched]:
+    """Start streams at a fixed rate. A start that finds all lines in use waits, and the wait counts as its time."""
+    free: asyncio.Queue[Line] = asyncio.Queue()
+    for line in lines:
+        free.put_nowait(line)
+    began = time.monotonic()
+
+    async def one(number: int) -> Watched:
+        due = began + number / a_second
+        await asyncio.sleep(due - time.monotonic())
+        line = await free.get()
+        try:
+            return await line.connection.watch(line.asked, due)
+        finally:
+            free.put_nowait(line)
+
+    return list(await asyncio.gather(*(one(number) for number in range(starts))))
 
 
 def close(lines: Sequence[Line]) -> None:

@@ -7,8 +7,9 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 
-from ops.benchmark.measure import Result
+from ops.benchmark.figures import Pair, Result
 
 
 def machine() -> str:
@@ -48,18 +49,53 @@ def rows(results: Sequence[Result]) -> list[str]:
 
 def _row(result: Result) -> str:
     figure = result.figures[0]
-    low, high = result.spread
-
-    def shown(value: float) -> str:
-        return f"{value:,.{figure.decimals}f}"
-
-    ours = shown(result.ours) + (f" ({shown(low)}–{shown(high)})" if len(result.figures) > 1 else "")
-    floor = "–" if result.floor is None else shown(result.floor)
+    floor = "–" if result.floor is None else _number(result, result.floor)
     ratio = "–" if result.ratio is None else f"{result.ratio:.2f}"
-    aim = "–"
-    if figure.at_most is not None:
-        aim = f"<= {figure.at_most:,g}"
-    elif figure.at_least is not None:
-        aim = f">= {figure.at_least:,g}"
-    verdict = {True: "yes", False: "**no**", None: ""}[result.reached]
-    return f"| {figure.label} | {figure.unit} | {floor} | {ours} | {ratio} | {aim} | {verdict} |"
+    goal = result.goal or "–"
+    return (
+        f"| {figure.label} | {figure.unit} | {floor} | {_with_spread(result)} | {ratio} | {goal} | {_VERDICT[result.reached]} |"
+    )
+
+
+def pair_heading() -> list[str]:
+    return [
+        "| | unit | floor | other (lowest–highest) | ours (lowest–highest) | ours : other (lowest–highest) | must be | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+
+
+def pair_rows(pairs: Sequence[Pair]) -> list[str]:
+    return [_pair_row(pair) for pair in pairs]
+
+
+def _pair_row(pair: Pair) -> str:
+    figure, floor = pair.ours.figures[0], pair.ours.floor
+    ratio = "–"
+    if pair.ratios:
+        ratio = f"{median(pair.ratios):.2f}"
+        if len(pair.ratios) > 1:
+            ratio += f" ({min(pair.ratios):.2f}–{max(pair.ratios):.2f})"
+    cells = (
+        figure.label,
+        figure.unit,
+        "–" if floor is None else _number(pair.ours, floor),
+        _with_spread(pair.other),
+        _with_spread(pair.ours),
+        ratio,
+        pair.goal or "–",
+        _VERDICT[pair.reached],
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+_VERDICT = {True: "yes", False: "**no**", None: ""}
+
+
+def _number(result: Result, value: float) -> str:
+    return f"{value:,.{result.figures[0].decimals}f}"
+
+
+def _with_spread(result: Result) -> str:
+    low, high = result.spread
+    spread = f" ({_number(result, low)}–{_number(result, high)})" if len(result.figures) > 1 else ""
+    return _number(result, result.ours) + spread

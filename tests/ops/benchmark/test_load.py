@@ -1,16 +1,16 @@
-"""ops/bench: what its figures are made of. The measurement itself is run by hand, on a machine that does nothing else."""
+"""The benchmark's load generator: what it counts, and what it refuses to count."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import json
+import time
 
 import pytest
 
-from ops.benchmark import load, measure, table
+from ops.benchmark import load
 from ops.benchmark.installation import model_server
-from ops.benchmark.load import Connection, Floor, LoadError, Watched
-from ops.benchmark.measure import Figure
+from ops.benchmark.load import Aap, Address, Connection, Floor, LoadError, Watched
 from ops.benchmark.paced_model import model
 
 
@@ -65,17 +65,26 @@ def test_a_stream_that_lost_tokens_is_no_figure() -> None:
         load.check([Watched(0.0, tokens=5), Watched(0.0, tokens=4)], 5)
 
 
-def test_a_percentile_is_a_value_that_was_measured() -> None:
-    assert measure.percentile(range(1, 101), 0.95) == 95
-    assert measure.percentile([7.0], 0.99) == 7.0
+async def test_a_start_that_waits_for_a_free_line_counts_its_wait() -> None:
+    with model_server() as port:
+        lines = await Floor(port).lines(1, model(5, 50))
+        began = time.monotonic()
+        watched = await load.open_loop(lines, 3, 1000)
+        load.close(lines)
+    assert [round((each.asked - began) * 1000) for each in watched] == pytest.approx([0, 1, 2], abs=1)
+    # Each stream takes 100 ms, and the only line is free for the third start after two of them.
+    assert watched[2].first >= 0.2
 
 
-def test_a_line_of_the_table_says_median_spread_ratio_and_verdict() -> None:
-    runs = [[Figure("TTFT", "ms", ours, floor, at_most=33)] for ours, floor in ((30.0, 20.0), (36.0, 20.0), (31.0, 25.0))]
-    assert table.rows(measure.collect(runs)) == ["| TTFT | ms | 20.0 | 31.0 (30.0–36.0) | 1.50 | <= 33 | yes |"]
+def test_each_line_of_several_tenants_has_its_own_key() -> None:
+    target = Aap([Address("127.0.0.1", 1, "/aap/v3")], "first", "second")
+    heads = [target.turn("s", number).split(b"\r\n\r\n")[0] for number in range(3)]
+    assert [b"Bearer first" in head for head in heads] == [True, False, True]
+    assert b"POST /aap/v3/sessions/s/turns HTTP/1.1" in heads[0]
 
 
-@pytest.mark.skipif(not measure.available(), reason="the figures of processes stand in /proc")
-def test_a_process_has_used_time_and_memory() -> None:
-    assert measure.cpu_seconds([os.getpid()]) > 0
-    assert measure.resident_mib([os.getpid()]) > 1
+def test_a_request_states_its_body_and_no_key_without_one() -> None:
+    head, body = load.request("POST", load.local(1, "/v1"), "/x", "", {"a": 1}).split(b"\r\n\r\n")
+    assert json.loads(body) == {"a": 1}
+    assert f"content-length: {len(body)}".encode() in head
+    assert b"authorization" not in head
