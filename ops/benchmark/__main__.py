@@ -16,7 +16,7 @@ from typing import NoReturn
 import uvloop
 
 from ops import services
-from ops.benchmark import processes, table
+from ops.benchmark import processes, profile, table
 from ops.benchmark.figures import Figure, collect, pairs
 from ops.benchmark.installation import ROOT, InstallationError, Shape, installed, model_server
 from ops.benchmark.load import LoadError
@@ -50,6 +50,7 @@ def arguments() -> argparse.Namespace:
         metavar="PATH",
         help="measure this other checkout's server too, in alternation, and print ratios",
     )
+    parser.add_argument("--profile", action="store_true", help="print what a turn of one token costs by process and thread")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every run to this file")
     parsed = parser.parse_args()
     parsed.runs = parsed.runs or (1 if parsed.quick else 5)
@@ -70,6 +71,13 @@ class Session:
 
     def __init__(self, benches: Sequence[Bench], results: Results) -> None:
         self._benches, self._results = benches, results
+
+    async def profile(self) -> None:
+        for bench in self._benches:
+            if bench.root != ROOT:
+                print("\n# The other checkout", flush=True)
+            await warm_up(bench)
+            await profile.print_profile(bench)
 
     async def measure(self, rows: Sequence[Row], runs: int) -> None:
         for bench in self._benches:
@@ -113,11 +121,12 @@ def main() -> int:
             benches = []
             for root in roots:
                 home = stack.enter_context(services.folder())
-                shape = Shape(root, parsed.webs, parsed.workers)
+                shape = Shape(root, parsed.webs, parsed.workers, python_path=profile.NAMES if parsed.profile else None)
                 running = installed(home, port, models(size), shape, services.Postgres(home, crash_safe=True))
                 benches.append(Bench(size, home, stack.enter_context(running), port, stack, say, root))
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(Session(benches, results).measure(rows, parsed.runs))
+                session = Session(benches, results)
+                runner.run(session.profile() if parsed.profile else session.measure(rows, parsed.runs))
         except (InstallationError, LoadError, services.ServiceMissingError) as error:
             say(f"{error}.")
             return 1

@@ -324,6 +324,8 @@ class Shape:
     webs: int = 1
     workers: int = 1
     forked: bool = False
+    python_path: Path | None = None
+    """A folder whose `sitecustomize` every Python process loads."""
 
 
 @contextmanager
@@ -341,6 +343,8 @@ def installed(
         redis.start()
         addresses = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url()}
         checkout = Checkout(shape.root, home, {**_settings(home, model_port, models), **addresses})
+        if shape.python_path is not None:
+            checkout.environment["PYTHONPATH"] = str(shape.python_path)
         checkout.migrate()
         installation = Installation(checkout, postgres, redis)
         stack.callback(installation.stop)

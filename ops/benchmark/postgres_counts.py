@@ -16,7 +16,7 @@ FLUSH_SECONDS = 11.0
 """An idle backend reports its statistics after 10 s at the latest."""
 _RELOAD_SECONDS = 0.3
 _PREFIX = "bench|%a|"
-_LINE = re.compile(r"^bench\|(?P<client>[^|]*)\|LOG:  (?:statement|execute [^:]*): (?P<text>.*)$", re.MULTILINE)
+_LINE = re.compile(r"^bench\|(?P<client>[^|]*)\|LOG:  (?:statement|execute [^:]*): (?P<text>.*(?:\n\t.*)*)$", re.MULTILINE)
 
 
 def wal_fsyncs(postgres: services.Postgres) -> int:

@@ -32,7 +32,7 @@ def test_statements_are_counted_by_client_only_while_they_are_logged(postgres: s
             counted = logged.by_client()["a client"]
         client.execute("select 2")
         after = logged.by_client()["a client"]
-    assert counted == {"select $1::int": 3, "select 'two": 1}
+    assert counted == {"select $1::int": 3, "select 'two\n\tlines'": 1}
     assert after == counted
 
 
