@@ -24,6 +24,7 @@ from ops.benchmark.setting import (
     steady_50,
     steady_200,
     streamed,
+    streamed_floor,
     warm_up,
 )
 from ops.benchmark.stream_rows import first_delta
@@ -147,7 +148,7 @@ async def _embedded(bench: Bench) -> list[Figure]:
         await warm_up(bench.kept["embedded"])
     there: Bench = bench.kept["embedded"]
     first = await first_delta(there)
-    floor = await streamed(bench.floor, steady_50(bench.size))
+    floor = await streamed_floor(bench, steady_50(bench.size))
     ours = await streamed(there.ours, steady_50(bench.size))
     p50, p95 = first_figures("50 streams x 50 tokens/s", ours, floor)
     rate = await creation_rate(there)

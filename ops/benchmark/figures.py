@@ -34,6 +34,9 @@ class Figure:
     beside_at_least: float | None = None
     decimals: int = 1
 
+    def without_goals(self) -> Figure:
+        return Figure(self.label, self.unit, self.ours, self.floor, decimals=self.decimals)
+
 
 @dataclass(slots=True)
 class Result:

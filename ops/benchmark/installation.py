@@ -20,7 +20,7 @@ import psycopg
 
 from ops import clean_environment, services
 from ops.benchmark import processes
-from ops.benchmark.load import Aap, local
+from ops.benchmark.load import Aap, Chat, local
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TENANT = "bench"
@@ -105,12 +105,16 @@ class _Process:
 
 
 @contextmanager
-def model_server() -> Iterator[int]:
-    """Run a scripted model server in its own process; yields its port."""
-    process = subprocess.Popen([sys.executable, "-m", "ops.benchmark.paced_model"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def model_server(port: int = 0) -> Iterator[int]:
+    """Run a scripted model server in its own process, on a free port if none is named; yields its port."""
+    command = [sys.executable, "-m", "ops.benchmark.paced_model", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        listening = process.stdout.readline()
+        if not listening:
+            raise InstallationError(f"the scripted model server does not start on port {port}: the reason is above")
+        yield int(listening)
     finally:
         process.terminate()
         process.wait()
@@ -125,7 +129,7 @@ class Server:
         """The process ids of each part; their descendants belong to it."""
         raise NotImplementedError
 
-    def target(self, *keys: str) -> Aap:
+    def target(self, *keys: str) -> Aap | Chat:
         """The server for clients; without ``keys`` with the key of the tenant that most rows use."""
         raise NotImplementedError
 

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
-from ops.benchmark.paced_model import TOKEN
+from ops.benchmark.paced_model import TOKEN, tokens_of
 
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
+_DELTA = re.compile(rb'"(?:content|delta)":\s*"[^"]')
+_CHUNKED = re.compile(rb"transfer-encoding:\s*chunked", re.IGNORECASE)
+_EVENTS = re.compile(rb"content-type:\s*text/event-stream", re.IGNORECASE)
 _END = b"\r\n0\r\n\r\n"
 _ANSWER_SECONDS = 300.0
 
@@ -77,6 +80,17 @@ class TokenCount:
         return text.count(TOKEN)
 
 
+class DeltaCount:
+    """Counts the pieces of text of a model whose tokens are not known, in chat completions and in AAP's deltas."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> int:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return sum(_DELTA.search(line) is not None for line in lines)
+
+
 class TokenCounter(Protocol):
     """Counts the tokens of one stream."""
 
@@ -86,26 +100,29 @@ class TokenCounter(Protocol):
 class Connection(asyncio.Protocol):
     """One persistent connection, one request at a time. Parses only as much as the figures need."""
 
-    def __init__(self, counter: Callable[[], TokenCounter] = TokenCount) -> None:
+    def __init__(self, address: Address | None = None, counter: Callable[[], TokenCounter] = TokenCount) -> None:
+        self._address = address
         self._counter = counter
         self._counted: TokenCounter = counter()
         self._received = bytearray()
         self._answered: asyncio.Future[bytes] | None = None
         self._watched: Watched | None = None
-        self._heard = False
+        self._head = b""
         self._tail = b""
         self._lost = False
 
     @classmethod
     async def open(cls, address: Address, counter: Callable[[], TokenCounter] = TokenCount) -> Connection:
+        connection = cls(address, counter)
+        await connection._connect(address)
+        return connection
+
+    async def _connect(self, address: Address) -> None:
         loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_connection(
-                lambda: cls(counter), address.host, address.port, ssl=address.tls or None
-            )
+            await loop.create_connection(lambda: self, address.host, address.port, ssl=address.tls or None)
         except OSError as error:
             raise LoadError(f"no connection to {address.host} port {address.port}: {error}") from None
-        return connection
 
     def close(self) -> None:
         self._transport.close()
@@ -116,10 +133,12 @@ class Connection(asyncio.Protocol):
 
     async def watch(self, asked: bytes, due: float | None = None) -> Watched:
         """Send a request and record its stream of tokens until the end; its time counts from ``due`` if that is given."""
+        if self._lost and self._address is not None:
+            # Other servers close connections that have been idle for some seconds. This is no part of a figure.
+            await self._connect(self._address)
         self._watched = watched = Watched(time.monotonic() if due is None else due)
-        self._heard = False
         self._counted = self._counter()
-        self._tail = b""
+        self._head = self._tail = b""
         await self._send(asked)
         self._watched = None
         return watched
@@ -138,18 +157,24 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._lost = False
+        self._received.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
-        self._fail(f"the connection was lost: {exc}")
+        if self._watched is not None and self._watched.tokens and not _CHUNKED.search(self._head):
+            # The end of the connection is the end of the response.
+            self._ended()
+        else:
+            self._fail(f"the connection was lost: {exc}")
 
     def data_received(self, data: bytes) -> None:
         if self._watched is None:
             self._collect(data)
             return
-        if not self._heard:
-            self._heard = True
-            if not data.startswith(b"HTTP/1.1 200"):
+        if not self._head:
+            self._head = data[:4096]
+            if not data.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
                 self._fail(data[:400].decode(errors="replace"))
                 return
         tokens = self._counted.feed(data)
@@ -157,26 +182,47 @@ class Connection(asyncio.Protocol):
             self._watched.arrivals.append(time.monotonic())
             self._watched.tokens += tokens
         self._tail = data[-7:] if len(data) >= 7 else (self._tail + data)[-7:]
-        if self._tail == _END and self._answered is not None and not self._answered.done():
+        if self._tail == _END:
+            self._ended()
+
+    def _ended(self) -> None:
+        if self._watched is not None and self._answered is not None and not self._answered.done():
             self._watched.ended = time.monotonic()
             self._answered.set_result(b"")
 
     def _collect(self, data: bytes) -> None:
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
+        head, found, rest = bytes(self._received).partition(b"\r\n\r\n")
         if not found or self._answered is None or self._answered.done():
             return
-        length = _LENGTH.search(head)
-        if length is None or len(body) >= int(length[1]):
+        body = _body(head, rest)
+        if body is not None:
             self._received.clear()
             if head[9:10] == b"2":
-                self._answered.set_result(bytes(body))
+                self._answered.set_result(body)
             else:
-                self._fail((bytes(head[:60]) + b" " + bytes(body[:400])).decode(errors="replace"))
+                self._fail((head[:60] + b" " + body[:400]).decode(errors="replace"))
 
     def _fail(self, text: str) -> None:
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(LoadError(text))
+
+
+def _body(head: bytes, rest: bytes) -> bytes | None:
+    """The body of a response, None while it is incomplete; of a stream of events, what has come."""
+    length = _LENGTH.search(head)
+    if length is not None:
+        return rest if len(rest) >= int(length[1]) else None
+    if _EVENTS.search(head) or not _CHUNKED.search(head):
+        return rest
+    body = b""
+    while True:
+        size, found, rest = rest.partition(b"\r\n")
+        if not found or len(rest) < int(size, 16) + 2:
+            return None
+        if int(size, 16) == 0:
+            return body
+        body, rest = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
 
 
 @dataclass(slots=True)
@@ -192,24 +238,44 @@ class Target(Protocol):
 
     async def lines(self, count: int, model: str) -> list[Line]: ...
 
+    def check(self, watched: Sequence[Watched], tokens: int) -> None:
+        """Raise LoadError unless every stream had its tokens."""
 
-class Floor:
-    """The target of the floor: the model server itself."""
 
-    def __init__(self, port: int) -> None:
-        self._address = local(port, "/v1")
+class Chat:
+    """A server that speaks OpenAI's chat completions: the scripted model server itself, which is the floor, or any other."""
+
+    def __init__(self, address: Address, key: str = "", own_model: str | None = None) -> None:
+        """With ``own_model``, the server's model of this name answers, not the scripted ones, and tokens are not checked."""
+        self._address, self._key, self._own_model = address, key, own_model
 
     async def lines(self, count: int, model: str) -> list[Line]:
-        body = {"model": model, "messages": [{"role": "user", "content": "go"}], "stream": True}
-        asked = request("POST", self._address, "/chat/completions", "", body)
-        return [Line(await Connection.open(self._address), asked) for _ in range(count)]
+        body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "go"}], "stream": True}
+        counter: Callable[[], TokenCounter] = TokenCount
+        if self._own_model is not None:
+            body |= {"model": self._own_model, "max_tokens": tokens_of(model)}
+            counter = DeltaCount
+        asked = request("POST", self._address, "/chat/completions", self._key, body)
+        return [Line(await Connection.open(self._address, counter), asked) for _ in range(count)]
+
+    def check(self, watched: Sequence[Watched], tokens: int) -> None:
+        check(watched, tokens if self._own_model is None else None)
+
+
+def floor(port: int) -> Chat:
+    """The scripted model server as a target."""
+    return Chat(local(port, "/v1"))
 
 
 class Aap:
     """A server that speaks AAP, with one agent per model. Connections are spread over its addresses and keys."""
 
-    def __init__(self, addresses: Sequence[Address], *keys: str) -> None:
-        self._addresses, self._keys = addresses, keys
+    def __init__(self, addresses: Sequence[Address], *keys: str, own_agent: str | None = None) -> None:
+        """With ``own_agent``, the server's agent of this name answers instead of those of the scripted models."""
+        self._addresses, self._keys, self._own_agent = addresses, keys, own_agent
+
+    def check(self, watched: Sequence[Watched], tokens: int) -> None:
+        check(watched, tokens if self._own_agent is None else None)
 
     def _key(self, number: int) -> str:
         return self._keys[number % len(self._keys)]
@@ -218,11 +284,12 @@ class Aap:
         return request(method, self._addresses[0], path, self._key(number), body)
 
     async def connections(self, count: int) -> list[Connection]:
-        return [await Connection.open(self._addresses[number % len(self._addresses)]) for number in range(count)]
+        counter = TokenCount if self._own_agent is None else DeltaCount
+        return [await Connection.open(self._addresses[number % len(self._addresses)], counter) for number in range(count)]
 
     def creation(self, model: str, messages: list[dict[str, Any]] | None = None, number: int = 0) -> bytes:
         seed = {"messages": messages} if messages else {}
-        return self._request("POST", "/sessions", {"agent": {"name": model}, **seed}, number)
+        return self._request("POST", "/sessions", {"agent": {"name": self._own_agent or model}, **seed}, number)
 
     async def session(
         self, connection: Connection, model: str, messages: list[dict[str, Any]] | None = None, number: int = 0
@@ -299,8 +366,11 @@ def close(lines: Sequence[Line]) -> None:
         line.connection.close()
 
 
-def check(watched: Sequence[Watched], tokens: int) -> None:
-    """Raise LoadError unless every stream had all its tokens: a server that loses some has no valid figures."""
-    wrong = [each.tokens for each in watched if each.tokens != tokens]
+def check(watched: Sequence[Watched], tokens: int | None) -> None:
+    """Raise LoadError unless every stream had all its tokens, or any if their number is not known.
+
+    A server that loses some has no valid figures.
+    """
+    wrong = [each.tokens for each in watched if (not each.tokens if tokens is None else each.tokens != tokens)]
     if wrong:
-        raise LoadError(f"{len(wrong)} of {len(watched)} streams had {wrong[0]} tokens instead of {tokens}")
+        raise LoadError(f"{len(wrong)} of {len(watched)} streams had {wrong[0]} tokens instead of {tokens or 'some'}")

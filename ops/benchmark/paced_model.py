@@ -2,7 +2,8 @@
 
 `paced-200-20` sends 200 tokens at 20 a second, the first after one interval; with a rate of 0, as fast as they can be written.
 Each token is its own event, chunk and write, as models send them. It must be cheap: its cost is part of every figure, of the
-floor's and of ours. `python -m ops.benchmark.paced_model` prints its port and serves until it is stopped.
+floor's and of ours. `python -m ops.benchmark.paced_model [PORT]` prints its port and serves until it is
+stopped.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _AT_ONCE = 10
 
 def model(tokens: int, rate: float) -> str:
     return f"paced-{tokens}-{rate:g}"
+
+
+def tokens_of(name: str) -> int:
+    """The number of tokens in a model's name."""
+    return int(name.split("-")[1])
 
 
 def _chunk(delta: bytes, reason: bytes = b"null") -> bytes:
@@ -103,8 +109,8 @@ class _Model(asyncio.Protocol):
             self._timer = self._loop.call_soon(self._say_some)
 
 
-async def _serve() -> None:
-    server = await asyncio.get_running_loop().create_server(_Model, "127.0.0.1", 0, backlog=2048)
+async def _serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(_Model, "127.0.0.1", port, backlog=2048)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()
@@ -112,7 +118,7 @@ async def _serve() -> None:
 
 def main() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve())
+        runner.run(_serve(int(sys.argv[1]) if len(sys.argv) > 1 else 0))
 
 
 if __name__ == "__main__":

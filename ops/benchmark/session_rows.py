@@ -133,7 +133,7 @@ async def _long_talk(bench: Bench) -> list[Figure]:
 
 
 ROWS = (
-    Row("create", "sessions created by 16 clients at once", _create),
+    Row("create", "sessions created by 16 clients at once", _create, (Aap,)),
     Row("list", "a list of 50 among ever more sessions", _list),
     Row("history", "ever longer histories", _history),
     Row("long-talk", "a conversation of thousands of messages that was summarised beside one of ten", _long_talk),

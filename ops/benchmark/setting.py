@@ -12,7 +12,7 @@ from typing import Any
 from ops.benchmark import load
 from ops.benchmark.figures import Figure, percentile
 from ops.benchmark.installation import ROOT, Installation, Server
-from ops.benchmark.load import Aap, Floor, Line, Target, Watched
+from ops.benchmark.load import Aap, Chat, Line, Target, Watched
 from ops.benchmark.paced_model import model
 
 SETTLE_SECONDS = 0.5
@@ -127,12 +127,19 @@ class Bench:
         return self.server
 
     @property
-    def floor(self) -> Floor:
-        return Floor(self.model_port)
+    def floor(self) -> Chat | None:
+        """The scripted model server; None if the server under measurement uses a model of its own."""
+        return load.floor(self.model_port) if self.model_port else None
+
+    @property
+    def target(self) -> Aap | Chat:
+        return self.server.target()
 
     @property
     def ours(self) -> Aap:
-        return self.server.target()
+        target = self.target
+        assert isinstance(target, Aap), "this row needs AAP"
+        return target
 
 
 Measure = Callable[[Bench], Awaitable[list[Figure]]]
@@ -145,6 +152,8 @@ class Row:
     name: str
     what: str
     measure: Measure
+    anywhere: tuple[type, ...] = ()
+    """The kinds of other servers that it can measure too."""
 
 
 @asynccontextmanager
@@ -158,7 +167,7 @@ async def lines_of(target: Target, count: int, asked: str) -> AsyncIterator[list
 
 async def warm_up(bench: Bench) -> None:
     """Run each kind of request a few times: first times are not measured."""
-    async with lines_of(bench.ours, 4, SINGLE) as lines:
+    async with lines_of(bench.target, 4, SINGLE) as lines:
         await load.crowd(lines, 5, 0.1)
 
 
@@ -212,13 +221,21 @@ async def streamed(target: Target, streams: Streams) -> list[Watched]:
     """Streams whose starts are spread over the duration of one; each is repeated when it ends."""
     async with lines_of(target, streams.count, streams.model) as lines:
         watched = await load.crowd(lines, streams.turns, streams.seconds)
-    load.check(watched, streams.tokens)
+    target.check(watched, streams.tokens)
     return watched
+
+
+async def streamed_floor(bench: Bench, streams: Streams) -> list[Watched] | None:
+    return None if bench.floor is None else await streamed(bench.floor, streams)
+
+
+async def started_floor(bench: Bench, streams: Streams, starts: int, a_second: float) -> list[Watched] | None:
+    return None if bench.floor is None else await started(bench.floor, streams, starts, a_second)
 
 
 async def started(target: Target, streams: Streams, starts: int, a_second: float) -> list[Watched]:
     """Streams that start at a fixed rate, whether earlier ones have ended or not."""
     async with lines_of(target, streams.count, streams.model) as lines:
         watched = await load.open_loop(lines, starts, a_second)
-    load.check(watched, streams.tokens)
+    target.check(watched, streams.tokens)
     return watched
