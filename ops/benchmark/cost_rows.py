@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 
 from ops import services
 from ops.benchmark import load, postgres_counts, processes
+from ops.benchmark.ahp import AhpConnections
 from ops.benchmark.figures import Figure
 from ops.benchmark.installation import Shape, embedded, installed
 from ops.benchmark.session_rows import creation_rate
@@ -63,10 +66,10 @@ async def _turn_counts(bench: Bench) -> list[Figure]:
     fsyncs = (2 * loaded.fsyncs - before.fsyncs - idle.fsyncs) / turns
     what = "a turn of one token"
     return [
-        Figure(f"context switches, {what}", "", sum(switches.values()), at_most=45),
-        *(Figure(f"of them {part}, {what}", "", number) for part, number in switches.items()),
-        Figure(f"statements, {what}", "", statements, at_most=12),
-        Figure(f"WAL fsyncs, {what}", "", fsyncs, at_most=3, decimals=2),
+        Figure(f"context switches, {what}", "switches", sum(switches.values()), at_most=45),
+        *(Figure(f"of them {part}, {what}", "switches", number) for part, number in switches.items()),
+        Figure(f"statements, {what}", "statements", statements, at_most=12),
+        Figure(f"WAL fsyncs, {what}", "fsyncs", fsyncs, at_most=3, decimals=2),
     ]
 
 
@@ -92,7 +95,7 @@ async def _memory(bench: Bench) -> list[Figure]:
         there = Bench(bench.size, home, installation, bench.model_port, bench.stack, bench.say, bench.root)
         at_start = installation.memory_mib()
         await warm_up(there)
-        await streamed(there.ours, replace(steady_200(bench.size), turns=1))
+        await streamed(there.ours, steady_200(bench.size))
         await asyncio.sleep(SETTLE_SECONDS)
         after = installation.memory_mib()
     finally:
@@ -104,33 +107,53 @@ async def _memory(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _idle(bench: Bench) -> list[Figure]:
-    """Streams that wait for later turns: only keep-alive comments are sent on them. The floor is the server without them."""
+async def _idle_streams(bench: Bench) -> list[Figure]:
+    """Streams that wait for later turns: only keep-alive comments are sent on them."""
+
+    async def opened(streams: int, stack: AsyncExitStack) -> None:
+        ours = bench.ours
+        for _ in range(streams):
+            connection = await ours.connection()
+            stack.callback(connection.close)
+            session = await ours.session(connection, SINGLE)
+            await connection.ask(ours.get(f"sessions/{session}/events/stream?stream=delta&follow=true"))
+
+    return await _idle(bench, "idle streams", opened)
+
+
+async def _idle_ahp(bench: Bench) -> list[Figure]:
+    """AHP connections that watch the list of agents and one session each; nothing happens in them."""
+    numbers = count()
+
+    async def opened(connections: int, stack: AsyncExitStack) -> None:
+        client = await stack.enter_async_context(AhpConnections(bench.installation.origins, bench.installation.key))
+        for _ in range(connections):
+            await client.open(f"bench-{next(numbers)}", SINGLE)
+
+    return await _idle(bench, "idle AHP connections", opened)
+
+
+async def _idle(bench: Bench, what: str, opened: Callable[[int, AsyncExitStack], Awaitable[None]]) -> list[Figure]:
+    """What so many cost, and what they leave. The floor is the server without them."""
     figures = []
-    ours, server = bench.ours, bench.server
+    server = bench.server
     memory_before = server.memory_mib()
     share_before = await _cpu_share(bench)
-    for streams in bench.size.idle:
-        connections = await ours.connections(streams)
-        try:
-            for connection in connections:
-                session = await ours.session(connection, SINGLE)
-                await connection.ask(ours.get(f"sessions/{session}/events/stream?stream=delta&follow=true"))
+    for number in bench.size.idle:
+        async with AsyncExitStack() as stack:
+            await opened(number, stack)
             await asyncio.sleep(SETTLE_SECONDS)
             share = await _cpu_share(bench)
-            each = (server.memory_mib() - memory_before) * 1024 / streams
-        finally:
-            for connection in connections:
-                connection.close()
-        most = {"at_most": 0.5} if streams == 1000 else {}
+            each = (server.memory_mib() - memory_before) * 1024 / number
+        at_most = (0.5, 20.0) if number == 1000 else (None, None)
         figures += [
-            Figure(f"CPU with {streams:,} idle streams", "% of a core", share, share_before, decimals=2),
-            Figure(f"CPU added by {streams:,} idle streams", "% of a core", share - share_before, **most, decimals=2),
-            Figure(f"memory of each of {streams:,} idle streams", "KiB", each, at_most=20 if streams == 1000 else None),
+            Figure(f"CPU with {number:,} {what}", "% of a core", share, share_before, decimals=2),
+            Figure(f"CPU added by {number:,} {what}", "% of a core", share - share_before, at_most=at_most[0], decimals=2),
+            Figure(f"memory of each of {number:,} {what}", "KiB", each, at_most=at_most[1]),
         ]
         await asyncio.sleep(SETTLE_SECONDS)
     left = server.memory_mib() - memory_before
-    return [*figures, Figure("memory kept after they have ended", "MiB", left)]
+    return [*figures, Figure(f"memory kept after {what} have ended", "MiB", left)]
 
 
 async def _cpu_share(bench: Bench) -> float:
@@ -166,6 +189,7 @@ async def _embedded(bench: Bench) -> list[Figure]:
 ROWS = (
     Row("turn-counts", "context switches, statements and fsyncs of a turn of one token", _turn_counts),
     Row("memory", "PSS of 2 webs and 2 workers after 200 streams", _memory),
-    Row("idle", "ever more streams on which nothing happens", _idle),
+    Row("idle", "ever more streams on which nothing happens", _idle_streams),
+    Row("idle-ahp", "ever more AHP connections on which nothing happens", _idle_ahp),
     Row("embedded", "the embedded server on SQLite: first delta, 50 streams, sessions created", _embedded),
 )

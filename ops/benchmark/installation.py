@@ -254,11 +254,18 @@ class Installation(Server):
         """A key of a new tenant."""
         return self.checkout.issue_keys(tenant)[0]
 
+    @property
+    def key(self) -> str:
+        """The key of the tenant that most rows use."""
+        self._key = self._key or self.issue_key(TENANT)
+        return self._key
+
+    @property
+    def origins(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}" for port in self._ports]
+
     def target(self, *keys: str) -> Aap:
-        if not keys:
-            self._key = self._key or self.issue_key(TENANT)
-            keys = (self._key,)
-        return Aap([local(port, _AAP) for port in self._ports], *keys)
+        return Aap([local(port, _AAP) for port in self._ports], *(keys or (self.key,)))
 
     def database(self) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(self.postgres.url(), autocommit=True)
@@ -315,6 +322,12 @@ def _settings(home: Path, model_port: int, models: Sequence[str]) -> dict[str, s
         "AGENTHOST_HOST": "127.0.0.1",
         "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1",
         "AGENTHOST_PLAIN_HTTP": "yes",
+        # All load comes from one address, and most of it from one key.
+        "AGENTHOST_CONNECTIONS_PER_ADDRESS": "4000",
+        "AGENTHOST_AAP_STREAMS": "2000",
+        "AGENTHOST_AAP_STREAMS_PER_KEY": "2000",
+        "AGENTHOST_AHP_CONNECTIONS": "2000",
+        "AGENTHOST_AHP_CONNECTIONS_PER_KEY": "2000",
         "AGENTHOST_VAR_DIR": str(home / "var"),
         "AGENTHOST_AGENTS_FILE": str(home / "agents.toml"),
     }

@@ -36,6 +36,7 @@ from ops.benchmark.stream_rows import burst_rate
 async def _workers(bench: Bench) -> list[Figure]:
     """One tenant, unpaced: all workers compete for the same counter."""
     figures = []
+    before = len(bench.installation.parts()["worker"])
     try:
         for count in bench.size.workers:
             await asyncio.to_thread(bench.installation.set_workers, count)
@@ -45,7 +46,7 @@ async def _workers(bench: Bench) -> list[Figure]:
             label = f"one hot tenant, {count} worker{'s' if count > 1 else ''}, 200 streams x 200 tokens"
             figures.append(Figure(label, "tokens/s", rate, decimals=0))
     finally:
-        await asyncio.to_thread(bench.installation.set_workers, 1)
+        await asyncio.to_thread(bench.installation.set_workers, before)
     return figures
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Protocol, cast
 
 from ops.benchmark.paced_model import TOKEN, tokens_of
@@ -54,7 +54,7 @@ class Watched:
 
     @property
     def gaps(self) -> list[float]:
-        return [later - sooner for sooner, later in pairwise(self.arrivals)]
+        return [later - sooner for sooner, later in itertools.pairwise(self.arrivals)]
 
 
 def request(method: str, address: Address, path: str, key: str, body: dict[str, Any] | None = None) -> bytes:
@@ -273,6 +273,7 @@ class Aap:
     def __init__(self, addresses: Sequence[Address], *keys: str, own_agent: str | None = None) -> None:
         """With ``own_agent``, the server's agent of this name answers instead of those of the scripted models."""
         self._addresses, self._keys, self._own_agent = addresses, keys, own_agent
+        self._opened = itertools.count()
 
     def check(self, watched: Sequence[Watched], tokens: int) -> None:
         check(watched, tokens if self._own_agent is None else None)
@@ -283,9 +284,12 @@ class Aap:
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None, number: int = 0) -> bytes:
         return request(method, self._addresses[0], path, self._key(number), body)
 
-    async def connections(self, count: int) -> list[Connection]:
+    async def connection(self) -> Connection:
         counter = TokenCount if self._own_agent is None else DeltaCount
-        return [await Connection.open(self._addresses[number % len(self._addresses)], counter) for number in range(count)]
+        return await Connection.open(self._addresses[next(self._opened) % len(self._addresses)], counter)
+
+    async def connections(self, count: int) -> list[Connection]:
+        return [await self.connection() for _ in range(count)]
 
     def creation(self, model: str, messages: list[dict[str, Any]] | None = None, number: int = 0) -> bytes:
         seed = {"messages": messages} if messages else {}
@@ -320,10 +324,12 @@ class Aap:
 
     async def lines(self, count: int, model: str) -> list[Line]:
         """One session each; the keys, if there are several, in rotation."""
-        return [
-            Line(connection, self.turn(await self.session(connection, model, number=number), number))
-            for number, connection in enumerate(await self.connections(count))
-        ]
+        lines = []
+        # Each is used as soon as it is open: a server may close connections that send nothing for a while.
+        for number in range(count):
+            connection = await self.connection()
+            lines.append(Line(connection, self.turn(await self.session(connection, model, number=number), number)))
+        return lines
 
 
 async def in_turn(line: Line, count: int) -> list[Watched]:
