@@ -24,18 +24,17 @@ KEEP_ALIVE = b": keep-alive\n"
 KEY_ENDED = b": this key is no longer valid\n"
 """The last line of a stream whose key has ended (A2)."""
 
+_TURN_END_KINDS = frozenset({Kind.TURN_ENDED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
+
 
 def stop_reason(event: Event) -> StopReason | None:
     """Why the run stopped, if this event ends one. A turn that ends while it waits has no run (in_run false)."""
-    match event.kind:
-        case Kind.RUN_PAUSED:
-            return "tool_use"
-        case Kind.TURN_ENDED | Kind.TURN_FAILED | Kind.TURN_CANCELLED:
-            payload = orjson.loads(event.data)
-            if not payload["in_run"]:
-                return None
-            return "error" if event.kind == Kind.TURN_FAILED else payload["reason"]
-    return None
+    if event.kind in _TURN_END_KINDS:
+        payload = orjson.loads(event.data)
+        if not payload["in_run"]:
+            return None
+        return "error" if event.kind == Kind.TURN_FAILED else payload["reason"]
+    return "tool_use" if event.kind == Kind.RUN_PAUSED else None
 
 
 def may_end_key(event: Event) -> bool:

@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents_app import exact_json
 from sessions_app.aap.stream import KEEP_ALIVE, Mode, RunEnd, SSEEncoder, stop_reason
-from sessions_app.core.base.events import Kind
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log.journal.rows import text_of
 from sessions_app.core.log.journal.types import Event
 
 
@@ -66,6 +69,14 @@ def test_delta_mode_sends_text_in_pieces() -> None:
         ("tool_result", {"toolCallId": "k1", "content": [{"type": "text", "text": "high"}]}),
         ("turn_stop", {"stopReason": "tool_use"}),
     ]
+
+
+@pytest.mark.rule("A10")
+@given(st.text(min_size=1))
+def test_a_delta_has_its_text_exactly(delta: str) -> None:
+    stored = text_of(Happening(Kind.TEXT_DELTA, {"turn": "turn_x", "step": 1, "part": "b", "delta": delta}))
+    data = json.dumps({"delta": delta}, ensure_ascii=False, separators=(",", ":"))
+    assert encoded("delta", Event(7, 5, Kind.TEXT_DELTA, stored)) == f"id: p7\nevent: text_delta\ndata: {data}\n\n"
 
 
 @pytest.mark.rule("A55", "A56", "A59")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents_app import exact_json
 from sessions_app.ahp.tenant.switchboard import agents_redefined
+from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.versions.v0_1.projection import actions
 from sessions_app.ahp.versions.v0_1.wire.envelopes import envelope_faults
-from sessions_app.core.base.events import Kind
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log.journal.rows import text_of
 from sessions_app.core.log.journal.types import Event
 
 URI = "echo:/one"
@@ -151,6 +155,18 @@ def test_an_event_is_one_action_that_fits(kind: Kind, payload: dict[str, Any], w
 @pytest.mark.parametrize(("kind", "payload"), SILENT, ids=lambda value: str(value)[:40])
 def test_events_without_an_action_in_this_version_have_no_envelope(kind: Kind, payload: dict[str, Any]) -> None:
     assert actions.envelope_of(_event(kind, payload), URI) is None
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+"""Lone surrogates included, which a client may send in an id."""
+
+
+@given(st.sampled_from([Kind.TEXT_DELTA, Kind.THINKING_DELTA]), ANY_TEXT, ANY_TEXT, ANY_TEXT, ANY_TEXT)
+def test_a_delta_has_its_text_exactly(kind: Kind, turn: str, part: str, delta: str, uri: str) -> None:
+    stored = text_of(Happening(kind, {"turn": turn, "step": 1, "part": part, "delta": delta}))
+    word = "session/delta" if kind is Kind.TEXT_DELTA else "session/reasoning"
+    action = {"type": word, "session": uri, "turnId": turn, "partId": part, "content": delta}
+    assert actions.envelope_of(Event(12, 7, kind, stored), uri) == jsonrpc.encode({"action": action, "serverSeq": 12})
 
 
 def test_unknown_kinds_of_events_are_ignored() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from agents_app import exact_json
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel
 from sessions_app.ahp.versions.v0_1.projection import values
 from sessions_app.ahp.versions.v0_1.projection.agent_settings import agent_info
-from sessions_app.core.base.events import Kind
+from sessions_app.core.base.events import STREAM_KINDS, Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
 
@@ -38,6 +40,11 @@ def envelope_of(event: Event, uri: str) -> str | None:
     make = _ACTIONS.get(event.kind)
     if make is None:
         return None
+    if event.kind in STREAM_KINDS:
+        try:
+            return _streamed_envelope(event, uri, make)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            pass  # It has a lone surrogate, which only the slower codec keeps.
     payload = exact_json.loads(event.data)
     origin = payload.get("origin")
     if origin is None:
@@ -56,6 +63,14 @@ def envelope_of(event: Event, uri: str) -> str | None:
             return None
         action = _action(made[0], uri, made[1])
     return jsonrpc.encode({"action": action, "serverSeq": event.seq, "origin": _origin(origin)})
+
+
+def _streamed_envelope(event: Event, uri: str, make: Callable[[Payload], Made | None]) -> str | None:
+    """Called for every token. Their payloads have no origin, and only texts and small numbers, which this codec keeps exact."""
+    made = make(orjson.loads(event.data))
+    if made is None:
+        return None
+    return orjson.dumps({"action": _action(made[0], uri, made[1]), "serverSeq": event.seq}).decode()
 
 
 def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: int | None = None) -> str | None:
