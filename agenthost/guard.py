@@ -45,6 +45,11 @@ WAIT_FOR_READER = "agenthost.wait_for_reader"
 
 The argument is ``async () -> bool``, which checks whether the key is still valid, or None.
 """
+DISCONNECT = "agenthost.disconnect"
+"""ASGI extension: the argument is called once if the client disconnects before the response is complete.
+
+A task that waits for ``http.disconnect`` would take more memory than the rest of an idle stream.
+"""
 DROP = "agenthost.drop"
 """ASGI extension: ends the connection at once, even if the client has not read the whole response."""
 LINGER_SECONDS = 5.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
@@ -23,11 +23,12 @@ from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefi
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
 from django.db import Error as DatabaseError
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agenthost.guard import DROP, HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, key_of, rendered
+from agenthost import streaming
+from agenthost.guard import HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, key_of, rendered
 from agenthost.middleware import request_id
 from agenthost.websocket_guard import WebSocketGuard
 from agents_app.fair.slots import FairSlots
@@ -43,8 +44,6 @@ from sessions_app.core.tenancy import admission
 _PIECE = 65536
 _PAGES_SHARE = 4
 """Pages may use one in this many database connections."""
-_UNREAD_SECONDS = 0.5
-"""How long the end of a response may wait for a client that reads nothing, after its key was revoked or expired."""
 
 
 class HealthHandler(ASGIHandler):
@@ -82,11 +81,17 @@ class ProtocolHandler(BaseHandler):
             # A client may read as slowly as it likes (A100), so the total of unread responses is limited.
             if not held.hold(_buffered_bytes(response)):
                 response = _problem_response(scope, problems.TOO_MANY_ANSWERS)
+            if not isinstance(response, Streamed):
+                await _send(response, send)
+                return
+            stream = response.stream
             try:
-                await _send(response, receive, send, scope)
+                await send(_start_of(response))
+                # Not kept while the body is sent, possibly for hours.
+                del response
+                await streaming.send_body(stream, receive, send, scope)
             finally:
-                if isinstance(response, Streamed):
-                    await response.end()
+                await stream.end()
 
     async def _admitted(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """The response; 503 if the tenant's share of threads stays busy for AGENTHOST_DATABASE_POOL_WAIT."""
@@ -161,17 +166,18 @@ def _without_middleware(handler: Any, view: Callable[[HttpRequest], Any]) -> Non
     handler._middleware_chain = convert_exception_to_response(request_id(convert_exception_to_response(view)))
 
 
-async def _send(response: HttpResponseBase, receive: Receive, send: Send, scope: Scope) -> None:
+def _start_of(response: HttpResponseBase) -> Message:
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    if isinstance(response, StreamingHttpResponse):
-        await _stream(response, receive, send, scope)
-    else:
-        # In pieces, because the server copies everything that it is given at once, and keeps it until it is read.
-        content = memoryview(cast(HttpResponse, response).content)
-        for start in range(0, max(1, len(content)), _PIECE):
-            end = start + _PIECE
-            await send({"type": "http.response.body", "body": bytes(content[start:end]), "more_body": end < len(content)})
+    return {"type": "http.response.start", "status": response.status_code, "headers": headers}
+
+
+async def _send(response: HttpResponseBase, send: Send) -> None:
+    await send(_start_of(response))
+    # In pieces, because the server copies everything that it is given at once, and keeps it until it is read.
+    content = memoryview(cast(HttpResponse, response).content)
+    for start in range(0, max(1, len(content)), _PIECE):
+        end = start + _PIECE
+        await send({"type": "http.response.body", "body": bytes(content[start:end]), "more_body": end < len(content)})
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -186,47 +192,6 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(pieces)
         message = await receive()
     return None
-
-
-async def _stream(response: StreamingHttpResponse, receive: Receive, send: Send, scope: Scope) -> None:
-    """Send the body as it is produced, until it ends or the client disconnects."""
-
-    async def send_chunks() -> None:
-        async with aclosing(aiter(cast(Any, response))) as chunks:
-            async for chunk in chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def wait_for_disconnect() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    tasks = [asyncio.create_task(wait_for_disconnect()), asyncio.create_task(send_chunks())]
-    try:
-        with _dropped_when_overdue(response, scope):
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    if not tasks[1].cancelled():
-        tasks[1].result()
-
-
-@contextmanager
-def _dropped_when_overdue(response: StreamingHttpResponse, scope: Scope) -> Iterator[None]:
-    """Within the block, drop the client if its key ends and it does not read the end of its response."""
-    if not isinstance(response, Streamed) or DROP not in scope.get("extensions", {}):
-        yield
-        return
-    drop, loop = scope["extensions"][DROP]["call"], asyncio.get_running_loop()
-    timers: list[asyncio.TimerHandle] = []
-    response.on_key_end(lambda: timers.append(loop.call_later(_UNREAD_SECONDS, drop)))
-    try:
-        yield
-    finally:
-        for timer in timers:
-            timer.cancel()
 
 
 class PageHandler:
@@ -252,7 +217,7 @@ class PageHandler:
                 slot = self._slots_of_loop().held(address, settings.AGENTHOST_DATABASE_POOL_WAIT)
                 await held.enter_async_context(slot)
             except TimeoutError:
-                await _send(_not_ready(scope), receive, send, scope)
+                await _send(_not_ready(scope), send)
                 return
 
             async def release_and_send(message: Message) -> None:

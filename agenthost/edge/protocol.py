@@ -24,9 +24,10 @@ from uvicorn.server import ServerState
 from agenthost.edge import refusals
 from agenthost.edge.connections import Admission, Connections
 from agenthost.edge.proxies import is_proxy
-from agenthost.guard import DROP, WAIT_FOR_READER, WEBSOCKET_PATHS
+from agenthost.guard import DISCONNECT, DROP, WAIT_FOR_READER, WEBSOCKET_PATHS
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
+from sessions_app.core.base.small_events import SmallEvent
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
@@ -58,11 +59,22 @@ class _Flow(FlowControl):
 
     def __init__(self, transport: asyncio.Transport, pipeline: Collection[object]) -> None:
         super().__init__(transport)
+        self._is_writable_event = SmallEvent()
+        self._is_writable_event.set()
         self._pipeline = pipeline
 
     def resume_reading(self) -> None:
         if not self._pipeline:
             super().resume_reading()
+
+
+class _Pipeline(list[Any]):
+    """An empty deque takes ten times the memory of an empty list, and few connections have pipelined requests."""
+
+    __slots__ = ()
+
+    def appendleft(self, entry: Any) -> None:
+        self.insert(0, entry)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -78,12 +90,10 @@ class HttpProtocol(HttpToolsProtocol):
         open_connections: Connections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.pipeline = cast(Any, _Pipeline())
         # Not uvicorn's lenient parser, which continues after a request with "Connection: close".
         self.parser = httptools.HttpRequestParser(self)
         self._open, self._limits = open_connections, open_connections.limits
-        if self.ws_protocol_class is not None:
-            # A WebSocket takes over the transport, and releases the connection's slot at its end.
-            self.ws_protocol_class = cast(Any, functools.partial(cast(Any, self.ws_protocol_class), on_lost=self._release))
         self._release_slot: Callable[[], None] = lambda: None
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
@@ -92,6 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The request whose response is being sent; ``cycle`` is the newest request that was read."""
         self._in_head = self._in_body = False
         self._head_size = 0
+        self._on_disconnect: Callable[[], object] | None = None
         self._refusal: Problem | None = None
         """Why a callback stopped the parser."""
         self._last_response: bytes | None = None
@@ -144,6 +155,11 @@ class HttpProtocol(HttpToolsProtocol):
             # uvicorn notifies only the newest request, which may not have started yet.
             self._running.disconnected = True
             self._running.message_event.set()
+            if self._on_disconnect is not None:
+                self._on_disconnect()
+        self._on_disconnect = None
+        # The scope refers to this object, which would stay in memory until the garbage collector finds the cycle.
+        self.scope = self.cycle = self._running = None  # type: ignore[assignment]
 
     def _release(self) -> None:
         self._release_slot()
@@ -205,9 +221,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._stop_watching_reader()
             self._input_ended = True
             self.scope["method"] = "GET"
+            # It takes over the transport, and releases the connection's slot at its end.
+            self.ws_protocol_class = cast(Any, functools.partial(cast(Any, self.ws_protocol_class), on_lost=self._release_slot))
             self.handle_websocket_upgrade()
             # Break reference cycles; this object is not needed any more.
-            self.ws_protocol_class = self.parser = None  # type: ignore[assignment]
+            self.scope = self.ws_protocol_class = self.parser = None  # type: ignore[assignment]
             return
         # This parser treats the request as one without a body. A new parser reads the same headers without the upgrade.
         version = self.parser.get_http_version().encode()
@@ -259,7 +277,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_size = 0
         super().on_message_begin()
-        self.scope["extensions"] = {WAIT_FOR_READER: {"call": self._wait_for_reader}, DROP: {"call": self._drop}}
+        self.scope["extensions"] = {
+            WAIT_FOR_READER: {"call": self._wait_for_reader},
+            DISCONNECT: {"call": self._call_on_disconnect},
+            DROP: {"call": self._drop},
+        }
 
     def _wait_for_reader(self, key_is_good: KeyIsGood | None = None) -> None:
         """Allow a client with a valid key to read as slowly as it likes and still get everything (A100).
@@ -306,6 +328,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._key_check is not None:
             self._key_check.cancel()
 
+    def _call_on_disconnect(self, call: Callable[[], object]) -> None:
+        if self._running is None or self._running.disconnected:
+            call()
+            return
+        self._on_disconnect = call
+        # A large body has paused reading, and only a read finds the end of the connection.
+        self.flow.resume_reading()
+
     def _drop(self) -> None:
         self.transport.abort()
 
@@ -331,6 +361,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         self._in_head, self._in_body = False, True
         super().on_headers_complete()
+        self.cycle.message_event = SmallEvent()
 
     def on_body(self, body: bytes) -> None:
         self._body_of_piece += len(body)
@@ -451,6 +482,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._send_last(refusals.answer(problem))
 
     def on_response_complete(self) -> None:
+        self._on_disconnect = None
         super().on_response_complete()
         if self.transport.get_write_buffer_size():
             self._watch_reader()

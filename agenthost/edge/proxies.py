@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -34,22 +33,28 @@ def client_of(scope: Mapping[str, Any]) -> str:
     return group_of(client[0]) if client else ""
 
 
-@contextmanager
-def counted(scope: Mapping[str, Any]) -> Iterator[bool]:
+class counted:  # noqa: N801 - used as a function: a class takes less memory than a generator
     """Count a request or WebSocket for its address; False if the address has reached its limit.
 
     A proxy's own address is not counted, because it may stand for many clients.
     """
-    client = scope.get("client")
-    trusted = _trusted(settings.AGENTHOST_PROXIES)
-    if client is None or (client[0] in trusted and not trusted.always_trust):
-        yield True
-        return
-    address = group_of(client[0])
-    if not _in_flight.take(address):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        _in_flight.give_back(address)
+
+    __slots__ = ("_address", "_client")
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self._client = scope.get("client")
+        self._address: str | None = None
+
+    def __enter__(self) -> bool:
+        trusted = _trusted(settings.AGENTHOST_PROXIES)
+        if self._client is None or (self._client[0] in trusted and not trusted.always_trust):
+            return True
+        address = group_of(self._client[0])
+        if not _in_flight.take(address):
+            return False
+        self._address = address
+        return True
+
+    def __exit__(self, *_error: object) -> None:
+        if self._address is not None:
+            _in_flight.give_back(self._address)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from agents_app import exact_json
+from sessions_app.aap.keep_alive import Quiet
 from sessions_app.aap.stream import may_end_key, stop_reason
 from sessions_app.core import turns
 from sessions_app.core.base import byte_budget, database
@@ -29,10 +30,8 @@ async def body(
 
     If the caller's key ends first, there is no object.
     """
-    now = asyncio.get_running_loop().time
-    quiet_until = now() + keep_alive
     reason: str | None = None
-    with key_watch.watching(slot) as key:
+    with key_watch.watching(slot) as key, Quiet(keep_alive) as quiet:
         if not accepted.start:
             reason = await database.run_for(slot.caller.tenant, turns.stop_reason_of_run, accepted.turn_id, accepted.run)
         while reason is None:
@@ -40,17 +39,18 @@ async def body(
             try:
                 async with feed.follow(slot.caller.tenant, session, accepted.start) as reader:
                     key.on_end(reader.interrupt)
+                    quiet.wake(reader.nudge)
                     while reason is None:
-                        events = await reader.next(timeout=max(0.0, quiet_until - now()))
+                        events = await reader.next(None)
                         entered = True
                         if any(may_end_key(event) for event in events or []):
                             await key.check()
                         if key.ended:
                             return
                         reason = next((found for event in events or [] if (found := stop_reason(event)) is not None), None)
-                        if now() >= quiet_until:
+                        if quiet.is_due:
                             yield KEEP_ALIVE
-                            quiet_until = now() + keep_alive
+                            quiet.sent()
             except PositionPruned:
                 # A crash of the database lost deltas. Only the end of the run matters here: read again from the start.
                 if not entered and accepted.repeated:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Sequence
 
+from sessions_app.aap.keep_alive import Quiet
 from sessions_app.aap.stream import KEEP_ALIVE, KEY_ENDED, RunEnd, SSEEncoder, may_end_key
 from sessions_app.core.base import byte_budget, draining
 from sessions_app.core.base.errors import PositionPruned
@@ -24,42 +23,42 @@ async def body(
     position was deleted meanwhile (the client joins again and gets the error), if the caller's key ends, or if the
     tenant's unread answers leave no room for a large chunk.
     """
-    now = asyncio.get_running_loop().time
-    with ExitStack() as stack, key_watch.watching(slot) as key:
+    with key_watch.watching(slot) as key, Quiet(keep_alive) as quiet:
         if opening:
             yield opening
-        quiet_until = now() + keep_alive
+            quiet.sent()
         try:
+            # A stream that waits for later turns would delay the shutdown.
             async with feed.follow(slot.caller.tenant, session, after) as reader:
-                key.on_end(reader.interrupt)
-                # A stream that waits for later turns would delay the shutdown.
-                stack.enter_context(draining.listening(reader.nudge))
-                over, unread = False, 0
-                while not over:
-                    events = await reader.next(timeout=max(0.0, quiet_until - now()))
-                    if any(may_end_key(event) for event in events or []):
-                        await key.check()
-                    if key.ended:
-                        yield KEY_ENDED
-                        return
-                    chunk, over = _encoded(events or [], encoder, end)
-                    del events
-                    over = over or (end.follows and not end.inside and draining.is_draining())
-                    if not chunk and not over and now() >= quiet_until:
-                        chunk = KEEP_ALIVE
-                    if chunk:
-                        # The server takes a chunk when the client has read most of the previous one.
-                        if not byte_budget.hold(unread + len(chunk)):
+                with draining.listening(reader.nudge):
+                    key.on_end(reader.interrupt)
+                    quiet.wake(reader.nudge)
+                    over, unread = False, 0
+                    while not over:
+                        events = await reader.next(None)
+                        if events is not None and any(may_end_key(event) for event in events):
+                            await key.check()
+                        if key.ended:
+                            yield KEY_ENDED
                             return
-                        yield chunk
-                        unread = len(chunk)
-                        byte_budget.hold(unread)
-                        quiet_until = now() + keep_alive
+                        chunk, over = _encoded(events or (), encoder, end)
+                        del events
+                        over = over or (end.follows and not end.inside and draining.is_draining())
+                        if not chunk and not over and quiet.is_due:
+                            chunk = KEEP_ALIVE
+                        if chunk:
+                            # The server takes a chunk when the client has read most of the previous one.
+                            if not byte_budget.hold(unread + len(chunk)):
+                                return
+                            yield chunk
+                            unread = len(chunk)
+                            byte_budget.hold(unread)
+                            quiet.sent()
         except PositionPruned:
             return
 
 
-def _encoded(events: list[Event], encoder: SSEEncoder, end: RunEnd) -> tuple[bytes, bool]:
+def _encoded(events: Sequence[Event], encoder: SSEEncoder, end: RunEnd) -> tuple[bytes, bool]:
     pieces = []
     for event in events:
         pieces.append(encoder.encode(event))

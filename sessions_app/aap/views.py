@@ -10,11 +10,11 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from django.conf import settings
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -92,6 +92,12 @@ class Endpoint(APIView):
         """Convert the body to version 3. Faults found later are reported with paths of the client's version."""
         self._is_converted = True
         return self.dialect.to_v3(body)
+
+    def initialize_request(self, request: HttpRequest, *arguments: Any, **named: Any) -> Request:
+        made = super().initialize_request(request, *arguments, **named)
+        # It contains the view and the request itself, and only the garbage collector would free them. No parser needs it.
+        made.parser_context.clear()
+        return made
 
     def check_permissions(self, request: Request) -> None:
         log_context.bind(tenant=caller_of(request).tenant)
@@ -348,13 +354,14 @@ def _events(
     return _streaming(slot, body, "text/event-stream")
 
 
-class Streamed(StreamingHttpResponse):
-    """An answer whose body goes on after its view has returned."""
+class Stream:
+    """A body that is produced after its view has returned, until the last event or the client's end."""
 
-    def __init__(self, slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> None:
-        super().__init__(body, content_type=content_type, headers=_UNBUFFERED)
+    __slots__ = ("_slot", "body")
+
+    def __init__(self, slot: Slot, body: AsyncGenerator[bytes]) -> None:
         self._slot = slot
-        self._body = body
+        self.body = body
 
     def on_key_end(self, call: Callable[[], None]) -> None:
         """Call ``call``, in the event loop, when the caller's key has ended. The body then ends at the client's next read."""
@@ -362,7 +369,15 @@ class Streamed(StreamingHttpResponse):
 
     async def end(self) -> None:
         """End the body at once. Closing its wrapper only drops a reference, and garbage collection may come late."""
-        await self._body.aclose()
+        await self.body.aclose()
+
+
+class Streamed(StreamingHttpResponse):
+    """An answer whose body is a stream. The server keeps ``stream`` alone: status, headers and request are not needed longer."""
+
+    def __init__(self, slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> None:
+        super().__init__(body, content_type=content_type, headers=_UNBUFFERED)
+        self.stream = Stream(slot, body)
 
 
 def _streaming(slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> Streamed:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 
 from django.conf import settings
@@ -78,6 +77,8 @@ ANSWERS = ByteBudget(lambda: int(settings.AGENTHOST_ANSWERS_BYTES))
 class AnswerBytes:
     """One response's reservation in ``ANSWERS``. After ``end`` it reserves nothing, even if its thread still works."""
 
+    __slots__ = ("_ended", "_lock", "_owner", "_size")
+
     def __init__(self, owner: Hashable) -> None:
         self._owner = owner
         self._size = 0
@@ -93,6 +94,11 @@ class AnswerBytes:
         """Change the reservation to this many bytes; False, and nothing is reserved any more, if there is no room."""
         with self._lock:
             return self._hold(size)
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether the response goes on without a reservation."""
+        return not self._size and not self._ended
 
     def _hold(self, size: int) -> bool:
         if size == self._size and not self._ended:
@@ -115,16 +121,21 @@ SMALL_PIECE = 64 * 1024
 _current: ContextVar[AnswerBytes | None] = ContextVar("answer_bytes", default=None)
 
 
-@contextmanager
-def answering(owner: Hashable) -> Iterator[AnswerBytes]:
+class answering:  # noqa: N801 - used as a function: a class takes less memory than a generator
     """Reservations within the block, in its context or a copy of it, last until the block ends."""
-    answer = AnswerBytes(owner)
-    token = _current.set(answer)
-    try:
-        yield answer
-    finally:
-        _current.reset(token)
-        answer.end()
+
+    __slots__ = ("_answer", "_token")
+
+    def __init__(self, owner: Hashable) -> None:
+        self._answer = AnswerBytes(owner)
+
+    def __enter__(self) -> AnswerBytes:
+        self._token = _current.set(self._answer)
+        return self._answer
+
+    def __exit__(self, *_error: object) -> None:
+        _current.reset(self._token)
+        self._answer.end()
 
 
 def reserve(size: int) -> None:
@@ -140,4 +151,6 @@ def reserve(size: int) -> None:
 def hold(size: int) -> bool:
     """Change the reservation of the response that is being sent; False if there is no room."""
     answer = _current.get()
-    return answer is None or answer.hold(size if size > SMALL_PIECE else 0)
+    if answer is None or (size <= SMALL_PIECE and answer.holds_nothing):
+        return True
+    return answer.hold(size if size > SMALL_PIECE else 0)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 _draining = threading.Event()
 # Reentrant, because the handler of a signal calls ``start`` in the middle of whatever the main thread does.
@@ -25,20 +24,24 @@ def start() -> None:
         loop.call_soon_threadsafe(call)
 
 
-@contextmanager
-def listening(call: Callable[[], None]) -> Iterator[None]:
+class listening:  # noqa: N801 - used as a function: a class takes less memory than a generator
     """Within the block: call this in the running loop when the process begins to drain, or now if it drains already."""
-    token = object()
-    with _lock:
-        _listeners[token] = (asyncio.get_running_loop(), call)
-        started = _draining.is_set()
-    if started:
-        call()
-    try:
-        yield
-    finally:
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
         with _lock:
-            del _listeners[token]
+            _listeners[self] = (asyncio.get_running_loop(), self._call)
+            started = _draining.is_set()
+        if started:
+            self._call()
+
+    def __exit__(self, *_error: object) -> None:
+        with _lock:
+            del _listeners[self]
 
 
 def is_draining() -> bool:

@@ -107,6 +107,8 @@ def slot(quota: Quota, caller: Caller) -> Iterator[Slot]:
 class Watched:
     """An open stream or connection in this loop. ``caller`` has the limits that its key had at the last check."""
 
+    __slots__ = ("_on_end", "_slot", "_watch", "caller", "ended")
+
     def __init__(self, slot: Slot, watch: _Watch) -> None:
         self.caller = slot.caller
         self.ended = False
@@ -133,6 +135,10 @@ class Watched:
             for call in (self._on_end, self._slot.on_end):
                 if call is not None:
                     call()
+
+    def end(self) -> None:
+        """Call nothing from now on: what would be called refers to this object."""
+        self._on_end = self._slot.on_end = None
 
 
 class _Watch:
@@ -173,15 +179,26 @@ _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictiona
 _watches_lock = threading.Lock()
 
 
-@contextmanager
-def watching(slot: Slot) -> Iterator[Watched]:
+class watching:  # noqa: N801 - used as a function: a class takes less memory than a generator
     """Check the slot's key periodically within the block, in the running loop; the slot is released at its end."""
-    with _watches_lock:
-        watch = _watches.setdefault(asyncio.get_running_loop(), _Watch())
-    watched = Watched(slot, watch)
-    watch.enter(watched)
-    try:
-        yield watched
-    finally:
-        watch.leave(watched)
-        slot.release()
+
+    __slots__ = ("_slot", "_watch", "_watched")
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+
+    def __enter__(self) -> Watched:
+        loop = asyncio.get_running_loop()
+        with _watches_lock:
+            watch = _watches.get(loop)
+            if watch is None:
+                watch = _watches[loop] = _Watch()
+        self._watch = watch
+        self._watched = Watched(self._slot, self._watch)
+        self._watch.enter(self._watched)
+        return self._watched
+
+    def __exit__(self, *_error: object) -> None:
+        self._watch.leave(self._watched)
+        self._watched.end()
+        self._slot.release()

@@ -104,4 +104,4 @@ def test_a_locked_session_is_read_as_it_is_now(alice: World) -> None:
     with journal.transaction():
         assert access.lock_session(alice.caller, before).title == "renamed meanwhile"
         locked, answer = access.lock_session_and(alice.caller, before, Statement("select 41 + %s", (1,)))
-    assert (locked.title, answer) == ("renamed meanwhile", [(42,)])
+    assert (locked.title, answer) == ("renamed meanwhile", [[(42,)]])
