@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from uvicorn.protocols.utils import ClientDisconnected
@@ -19,7 +18,9 @@ from websockets.exceptions import InvalidState
 from websockets.protocol import State
 
 from agenthost.edge import bodies
+from sessions_app.core.base import shared_timer
 from sessions_app.core.base.buckets import Bucket
+from sessions_app.core.base.small_events import SmallEvent, SmallQueue
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def __init__(self, *arguments: Any, on_lost: Callable[[], None] = lambda: None, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.queue = cast(Any, SmallQueue())
+        self.writable = SmallEvent()
+        self.writable.set()
         self._on_lost = on_lost
         self._unread = memoryview(b"")
         self._accepted = self._is_throttled = False
@@ -56,7 +60,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self._owner: Hashable = None
         self._counted = self._complete = 0
         """Bytes counted for the owner, and those of them that belong to complete messages."""
-        self._sizes: deque[int] = deque()
+        self._sizes: list[int] = []
         self._deadline: asyncio.TimerHandle | None = None
         self._lost = False
         self._sending_text = asyncio.Lock()
@@ -192,7 +196,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         # super().receive() may have resumed reading.
         self._feed()
         if message["type"] == "websocket.receive":
-            message[DONE] = partial(self._done, self._sizes.popleft())
+            message[DONE] = partial(self._done, self._sizes.pop(0))
         return message
 
     async def send(self, message: Any) -> None:
@@ -205,11 +209,19 @@ class WebSocket(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.accept":
             self._accepted = True
+            self._forget_handshake()
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             # The handshake was refused. Without this, uvicorn would log it as an error of the application.
             self.handshake_complete = True
         elif message["type"] in ("websocket.accept", "websocket.close"):
             self._feed()
+
+    def _forget_handshake(self) -> None:
+        """Free the headers, which have the key: the parser and the scope would keep them as long as the connection."""
+        self.request.headers.clear()
+        self.response.headers.clear()
+        cast(Any, self.scope["headers"]).clear()
+        del self.request, self.response
 
     async def _send_text(self, text: str) -> None:
         """Send a text; a long one in fragments, each when the peer has read most of the earlier ones."""
@@ -239,6 +251,20 @@ class WebSocket(WebSocketsSansIOProtocol):
             await super().run_asgi()
         finally:
             self.loop.call_later(_CLOSE_SECONDS, self.transport.abort)
+
+    # --- pings ---
+
+    def schedule_ping(self) -> None:
+        shared_timer.of_loop(cast(float, self.ping_interval)).put(self)
+
+    def due(self) -> None:
+        """It is time for a ping."""
+        self.send_keepalive_ping()
+
+    def stop_keepalive(self) -> None:
+        if self.ping_interval:
+            shared_timer.of_loop(self.ping_interval).remove(self)
+        super().stop_keepalive()
 
     # --- the end ---
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -24,6 +23,7 @@ from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.base.small_events import SmallEvent
 from sessions_app.core.tenancy.key_watch import Slot, Watched
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class Connection:
         self.locale: str | None = None
         self.close_code: int | None = None
         self._close_code_after_answer: int | None = None
-        self._closing = asyncio.Event()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._frames: deque[tuple[str, Callable[[], object]]] = deque()
+        self._on_close: Callable[[], object] | None = None
+        self._news = SmallEvent()
+        self._room = SmallEvent()
+        self._frames: list[tuple[str, Callable[[], object]]] = []
         self._waiting = 0
-        self._received = asyncio.Event()
+        self._received = SmallEvent()
         self._rate_limit = RateLimit(settings.AGENTHOST_AHP_DISPATCHES_PER_SECOND)
 
     @property
@@ -113,7 +113,7 @@ class Connection:
             while not self._frames:
                 self._received.clear()
                 await self._received.wait()
-            frame, done = self._frames.popleft()
+            frame, done = self._frames.pop(0)
             size = len(frame)
             await self._until_not_crowded()
             if self._key.ended:
@@ -251,13 +251,16 @@ class Connection:
         """Ask the consumer to close the connection. Frames in the outbox may still be sent before."""
         if self.close_code is None:
             self.close_code = code
-            self._closing.set()
+            if self._on_close is not None:
+                self._on_close()
             self._on_news()
             self._room.set()
 
-    async def closing(self) -> None:
-        """Return when the connection is to be closed."""
-        await self._closing.wait()
+    def on_close(self, call: Callable[[], object]) -> None:
+        """Call this when the connection is to be closed; immediately if it is."""
+        self._on_close = call
+        if self.close_code is not None:
+            call()
 
     def close_after_answer(self, code: int) -> None:
         """Close the connection after the answer to the current request."""

@@ -7,7 +7,6 @@ snapshot is read they are delayed, so that the snapshot is sent at its own posit
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,8 +89,9 @@ class Outbox:
         self._most = most_bytes
         self._on_news = on_news
         self._unsent = Unsent() if unsent is None else unsent
-        self._ready: deque[str] = deque()
-        self._sending: deque[str] = deque()
+        self._ready: list[str] = []
+        self._sending: list[str] = []
+        """In reverse order."""
         self._current: str | None = None
         self._held: list[_Held] = []
         self._holding = False
@@ -134,10 +134,10 @@ class Outbox:
             self._uncount(self._current)
             self._current = None
         if not self._sending:
-            self._sending, self._ready = self._ready, self._sending
+            self._sending, self._ready = self._ready[::-1], []
             self._bytes -= sum(len(text) + _FRAME_BYTES for text in self._sending)
         if self._sending:
-            self._current = self._sending.popleft()
+            self._current = self._sending.pop()
         return self._current
 
     def overflow(self) -> None:
@@ -154,6 +154,8 @@ class Outbox:
         if self._current is not None:
             self._uncount(self._current)
             self._current = None
+        # It refers to the connection, which refers to this object.
+        self._on_news = _do_nothing
 
     # --- around a snapshot ---
 
@@ -224,3 +226,7 @@ class Outbox:
     def _push(self, text: str) -> None:
         self._ready.append(text)
         self._bytes += len(text) + _FRAME_BYTES
+
+
+def _do_nothing() -> None:
+    pass

@@ -6,8 +6,6 @@ that the core can set them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import Context, ContextVar
 
 request_id: ContextVar[str] = ContextVar("agenthost_request_id", default="")
@@ -31,14 +29,19 @@ def adopt(context: Context) -> None:
             variable.set(context[variable])
 
 
-@contextmanager
-def about(**facts: str | int) -> Iterator[None]:
+class about:  # noqa: N801 - used as a function: a class takes less memory than a generator
     """Set the named fields within the block."""
-    tokens = [(_VARIABLES[name], _VARIABLES[name].set(str(value))) for name, value in facts.items()]
-    try:
-        yield
-    finally:
-        for variable, token in reversed(tokens):
+
+    __slots__ = ("_facts", "_tokens")
+
+    def __init__(self, **facts: str | int) -> None:
+        self._facts = facts
+
+    def __enter__(self) -> None:
+        self._tokens = [(_VARIABLES[name], _VARIABLES[name].set(str(value))) for name, value in self._facts.items()]
+
+    def __exit__(self, *_error: object) -> None:
+        for variable, token in reversed(self._tokens):
             variable.reset(token)
 
 
