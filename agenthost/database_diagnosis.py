@@ -14,7 +14,7 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, NotSupportedError, OperationalError, ProgrammingError, connection
 
-from sessions_app.core.log.journal.barriers import connection_parameters
+from sessions_app.core.base.own_connection import connection_parameters
 
 DJANGO_TABLE = "django_migrations"
 SQLITE_SECONDS = 20.0

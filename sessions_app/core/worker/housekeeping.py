@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from sessions_app.core.base import database, lock_timeouts, redaction
 from sessions_app.core.base.maintenance import Round
+from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
@@ -34,30 +35,36 @@ _LOCK_SECONDS = 0.5
 """The lock timeout of the few statements that cannot skip locked rows."""
 _DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
+_LOCK_LOST_AFTER_SECONDS = 60.0
+"""A process that hangs within a step loses the lock of housekeeping after this."""
 
 _running = threading.Lock()
 
 
 def start() -> None:
-    """Run one round in a separate thread, unless one is running: the caller has other tasks to handle meanwhile."""
+    """Run one round in a separate thread, unless one is running in any process: the caller has other tasks to handle."""
     if _running.acquire(blocking=False):
         threading.Thread(target=_run_and_release, name="housekeeping", daemon=True).start()
 
 
 def _run_and_release() -> None:
+    locks = SessionLocks(_LOCK_LOST_AFTER_SECONDS)
     try:
-        run()
+        run(lambda: locks.hold(Lock.HOUSEKEEPING))
     finally:
+        locks.close()
         database.release()
         _running.release()
 
 
-def run() -> None:
+def run(may_run: Callable[[], bool] = lambda: True) -> None:
     """One round of all steps. It may be interrupted at any point; the next round continues.
 
-    Each step has its own time limit, and an error in one does not stop the others.
+    Each step has its own time limit, and an error in one does not stop the others. ``may_run`` is asked before each step.
     """
     for name, step in _STEPS:
+        if not may_run():
+            return
         try:
             with lock_timeouts.at_most(_LOCK_SECONDS):
                 step()

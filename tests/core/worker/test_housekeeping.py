@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from sessions_app.core.base import maintenance
 from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import access
@@ -216,3 +217,37 @@ def test_locked_rows_are_skipped_by_batch_deletes(alice: World, on_postgres: boo
         assert list(WorkerPresence.objects.values_list("worker", flat=True)) == ["w0"]
     housekeeping.run()
     assert not WorkerPresence.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only Postgres has several processes")
+def test_a_round_waits_for_that_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    other = SessionLocks(60.0)
+
+    def first() -> None:
+        steps.append("first")
+        # Between two steps this process loses its lock.
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()"
+                " and database = (select oid from pg_database where datname = current_database())"
+            )
+        wait_for(lambda: other.hold(Lock.HOUSEKEEPING), "the lock")
+
+    monkeypatch.setattr(housekeeping, "_STEPS", [("first", first), ("second", lambda: steps.append("second"))])
+    try:
+        run_round()
+        assert steps == ["first"]
+        run_round()
+        assert steps == ["first"]
+    finally:
+        other.close()
+    monkeypatch.setattr(housekeeping, "_STEPS", [("last", lambda: steps.append("last"))])
+    wait_for(lambda: run_round() and "last" in steps, "a round")
+
+
+def run_round() -> bool:
+    housekeeping.start()
+    wait_for(lambda: not housekeeping._running.locked(), "the end of the round")
+    return True

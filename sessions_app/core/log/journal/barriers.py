@@ -25,19 +25,10 @@ from django.db import connection, connections
 
 from sessions_app.core.base import loop_calls, process_loop, supervision
 from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.own_connection import connection_parameters
 from sessions_app.core.log.journal.loop_barriers import BARRIER, PAUSE_SECONDS, TIMEOUT_SECONDS, LoopBarriers, resolve
 
 logger = logging.getLogger(__name__)
-
-
-def connection_parameters(*extra: str) -> dict[str, Any]:
-    """Django's connection parameters for the default database, with further ``-c`` settings, without Django's adapters."""
-    parameters = dict(connections["default"].get_connection_params())
-    for name in ("cursor_factory", "context", "prepare_threshold"):
-        parameters.pop(name, None)
-    settings = " ".join(f"-c {each}" for each in extra)
-    parameters["options"] = f"{parameters.get('options', '')} {settings}".strip()
-    return parameters
 
 
 class _Service:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import own_connection, raw_sql
 from sessions_app.core.log.journal import barriers, postgres
 from sessions_app.core.log.journal.layout import Layout
 from sessions_app.core.log.journal.postgres import Append, numbers
@@ -86,7 +86,7 @@ class PostgresStore:
 
     def __init__(self) -> None:
         self.era: int | None = None
-        self._parameters = barriers.connection_parameters(
+        self._parameters = own_connection.connection_parameters(
             "plan_cache_mode=force_generic_plan",
             "jit=off",
             f"lock_timeout={postgres.LOCK_TIMEOUT_MS}",
