@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
@@ -86,3 +87,10 @@ app.conf.update(
     imports=["sessions_app.core.turns.tasks"],
 )
 app.set_default()
+
+
+def load_publisher() -> None:
+    """Load what Celery loads when the first task is published. Opens no connection."""
+    app.finalize(auto=True)
+    assert app.amqp.queues is not None
+    importlib.import_module("celery.app.task")

@@ -39,7 +39,7 @@ class ContextFilter(logging.Filter):
     """Adds the ids of the current log context (request, session, turn) to the record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.agenthost_facts = log_context.facts()
+        record.agenthost_facts = {**_child, **log_context.facts()}
         return True
 
 
@@ -96,6 +96,14 @@ class ReadableFormatter(logging.Formatter):
             return line
         first, separator, rest = line.partition("\n")
         return f"{first} [{' '.join(f'{name}={value}' for name, value in facts.items())}]{separator}{rest}"
+
+
+_child: dict[str, str] = {}
+
+
+def set_child(number: int) -> None:
+    """Add the number of a forked process (``--processes``) to each of its log lines."""
+    _child["child"] = str(number)
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)

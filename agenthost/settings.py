@@ -327,6 +327,13 @@ REST_FRAMEWORK: dict[str, Any] = {
     "UNAUTHENTICATED_TOKEN": None,
 }
 
+if AGENTHOST_ROLE in ("worker", "beat"):
+    # These roles answer no requests, so they load neither the admin nor the HTTP side of the protocols.
+    INSTALLED_APPS = ["agenthost"]
+    if AGENTHOST_ROLE == "worker":
+        INSTALLED_APPS += ["sessions_app", "django.contrib.auth", "django.contrib.contenttypes", "agents_app"]
+    MIDDLEWARE, TEMPLATES, ROOT_URLCONF = [], [], ""
+
 # drf_spectacular is imported only when the API documentation is requested.
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "OAS_VERSION": "3.1.0",

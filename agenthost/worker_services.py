@@ -1,4 +1,4 @@
-"""Everything that runs turns in a process: the core's worker, the Celery consumer that wakes it, and optionally beat.
+"""Everything that runs turns in a process: the core's worker, the Celery consumer that wakes it, and beat.
 
 Used by worker processes and by the embedded server. Celery runs in a thread, without its own signal handlers,
 because the process itself decides the order in which its parts stop.
@@ -6,7 +6,7 @@ because the process itself decides the order in which its parts stop.
 
 from __future__ import annotations
 
-import gc
+import importlib
 import logging
 import os
 import socket
@@ -14,14 +14,14 @@ import sys
 import threading
 from typing import Any
 
-from celery.beat import Scheduler, Service
 from celery.platforms import EX_OK
 from celery.worker import WorkController
 from celery.worker import state as consumer_state
 from celery.worker.request import Request
 
-from agenthost import memory_broker
-from agenthost.celery import app
+from agenthost import memory, memory_broker
+from agenthost.beat import Beat
+from agenthost.celery import app, load_publisher
 from sessions_app.core.base import supervision
 from sessions_app.core.turns import tasks
 from sessions_app.core.worker import housekeeping
@@ -39,6 +39,25 @@ class UnacknowledgedRequest(Request):
 
     def acknowledge(self) -> None:
         self.acknowledged = True
+
+
+_CELERY_PARTS = (
+    "celery.concurrency.solo",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "celery.worker.consumer",
+    "celery.worker.control",
+    "celery.worker.loops",
+    "celery.worker.strategy",
+)
+
+
+def load() -> None:
+    """Import what Celery imports when a consumer starts, so that forked processes share it. Opens no connection."""
+    load_publisher()
+    app.loader.import_default_modules()
+    for name in _CELERY_PARTS:
+        importlib.import_module(name)
 
 
 class Consumer:
@@ -82,43 +101,21 @@ class Consumer:
         self._controller.start()
 
 
-class Beat:
-    """Celery beat in a thread, without a schedule file: its minutely task may also run right after a start."""
-
-    def __init__(self) -> None:
-        self._service = Service(app, scheduler_cls=Scheduler)
-        self._stopping = threading.Event()
-        self._thread = supervision.thread(self._tick, "beat", may_return=self._stopping.is_set)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._service.stop()
-        self._thread.join(2 * app.conf.beat_max_loop_interval)
-
-    def _tick(self) -> None:
-        app.set_current()
-        self._service.start()
-
-
 class WorkerServices:
     """The worker, its Celery consumer and beat. Started and stopped once, from the main thread."""
 
-    def __init__(self, *, beat: bool) -> None:
+    def __init__(self) -> None:
         self._worker = Worker()
         self._consumer = Consumer()
-        self._beat = Beat() if beat else None
+        self._beat = Beat()
 
     def start(self) -> None:
         # The core's worker first: it also finds turns by polling the database, without a broker.
         self._worker.start()
         tasks.serve(tasks.Service(wake=self._worker.wake, keep_house=housekeeping.start))
         self._consumer.start()
-        if self._beat is not None:
-            self._beat.start()
-        freeze_memory()
+        self._beat.start()
+        memory.freeze()
         sys.setswitchinterval(SWITCH_SECONDS)
 
     def stop(self, grace: float, drain: float | None = None) -> bool:
@@ -126,8 +123,7 @@ class WorkerServices:
 
         Runs that cannot be handed over while an answer streams have ``drain`` more seconds.
         """
-        if self._beat is not None:
-            self._beat.stop()
+        self._beat.stop()
         self._consumer.close()
         self._worker.stop(grace, drain)
         stopped = self._consumer.join(CELERY_STOP_SECONDS)
@@ -135,10 +131,3 @@ class WorkerServices:
             log.warning("celery_not_stopped seconds=%.0f; its threads run until the process ends", CELERY_STOP_SECONDS)
         tasks.serve(None)
         return stopped
-
-
-def freeze_memory() -> None:
-    """Exclude all current objects from garbage collection. With hundreds of runs, full collections took much CPU time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)

@@ -88,7 +88,7 @@ def _check_model(agent: AgentSpec, table: Table) -> None:
         provider, colon, name = model.partition(":")
         if not colon:
             reason = f"{model!r} must be written as provider:model"
-        elif providers.find(provider) is None:
+        elif provider not in providers.NAMES:
             reason = f"there is no provider {provider!r}; there are {', '.join(providers.NAMES)}"
         elif (missing := extras.missing_for_provider(provider)) is not None:
             reason = missing

@@ -149,7 +149,7 @@ def _model(table: Table, reference: str, model: Any) -> str | None:
         return f"{python.NAME}:{reference}"
     vendor, colon, name = model.partition(":")
     ours = _OUR_PROVIDERS.get(vendor, vendor)
-    if not colon or providers.find(ours) is None:
+    if not colon or ours not in providers.NAMES:
         known = ", ".join(providers.NAMES)
         table.fault(KEY, f"{reference}: the model {model!r} is of no provider here ({known}); a model object is used as it is")
     return f"{ours}:{name}"

@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from agents_app.errors import AgentError
-from agents_app.outbound.connector import PinnedConnector
 from agents_app.outbound.guard import Admitted, Guard
 from agents_app.outbound.target import AddressRefused, Target, follow, read
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MAX_REDIRECTS = 5
 CONNECT_SECONDS = 10.0
@@ -83,6 +84,11 @@ async def get(url: str, guard: Guard) -> AsyncIterator[Answer]:
 
 @asynccontextmanager
 async def _asked(admitted: Admitted) -> AsyncIterator[aiohttp.ClientResponse]:
+    # Imported when needed: web processes describe the tool and never fetch.
+    import aiohttp
+
+    from agents_app.outbound.connector import PinnedConnector
+
     try:
         async with (
             aiohttp.ClientSession(

@@ -84,12 +84,12 @@ class Keys:
 class Process:
     """A process of one role, which logs to a file."""
 
-    def __init__(self, role: str, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, role: str, environment: Mapping[str, str], log: Path, *arguments: str) -> None:
         self.role = role
         self.log = log
         with log.open("ab") as output:
             self.popen = subprocess.Popen(
-                [str(ROOT / "ops" / "entrypoint"), role],
+                [str(ROOT / "ops" / "entrypoint"), role, *arguments],
                 env=dict(environment),
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -133,6 +133,8 @@ class Server:
     environment: dict[str, str]
     tools: ToolBox
     keys: Keys = field(default_factory=lambda: Keys("", "", "", "", "", ""))
+    forked: int = 1
+    """How many processes each web and each worker is."""
     ports: list[int] = field(default_factory=list)
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
@@ -147,7 +149,8 @@ class Server:
 
     def _start(self, role: str, **extra: str) -> Process:
         log = self.directory / f"{role}-{next(self._numbers)}.log"
-        return Process(role, {**self.environment, **extra}, log)
+        arguments = ["--processes", str(self.forked)] if self.forked > 1 and role in ("web", "worker") else []
+        return Process(role, {**self.environment, **extra}, log, *arguments)
 
     def start_web(self, index: int | None = None) -> Process:
         """Start a web process (embedded: the only process). ``index`` restarts one on its old port."""
@@ -323,6 +326,7 @@ def running(
     *,
     webs: int = 1,
     workers: int = 1,
+    forked: int = 1,
     environment: Mapping[str, str] | None = None,
     database_url: str | None = None,
 ) -> Iterator[Server]:
@@ -331,7 +335,7 @@ def running(
     tools = ToolBox(directory / "tools")
     agents_file.write(directory / "agents.toml", model_url)
     with contextlib.ExitStack() as stack:
-        server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools)
+        server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools, forked=forked)
         if database_url is not None or not _KINDS_OF_DATA.isdisjoint(environment or {}):
             if shape == "production":
                 server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))

@@ -77,7 +77,10 @@ def until_said(words: str, process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("arguments", [(), ("webb",), ("web", "worker")])
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("webb",), ("web", "worker"), ("web", "--processes"), ("web", "--processes", "0"), ("embedded", "--processes", "2")],
+)
 def test_an_unknown_role_is_refused_with_the_list_of_roles(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run(tmp_path, *arguments)
     assert done.returncode == 2
@@ -323,7 +326,7 @@ def test_a_database_error_while_a_role_starts_is_one_line_if_it_can_be_explained
         raise error
 
     monkeypatch.setenv("AGENTHOST_ROLE", "")
-    monkeypatch.setitem(processes.RUN, "migrate", fail)
+    monkeypatch.setitem(processes.ONE, "migrate", fail)
     assert processes.main(["migrate"]) == 1
     assert capsys.readouterr().err == "agenthost: PostgreSQL 14 or later is required (found 12.3).\n"
     error = IntegrityError("a constraint of ours")

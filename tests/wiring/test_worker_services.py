@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
-from agenthost import worker_services
+from agenthost import beat, worker_services
 from agenthost.celery import app
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import tasks
@@ -75,21 +75,22 @@ def test_it_stops_at_once_when_there_is_nothing_to_do() -> None:
     assert consuming.join(15)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_beat_starts_housekeeping(
     consumer: worker_services.Consumer, woken: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = threading.Event()
-    monkeypatch.setattr(housekeeping, "run", kept.set)
+    monkeypatch.setattr(housekeeping, "run", lambda _may_run: kept.set())
     monkeypatch.setitem(app.conf.beat_schedule["housekeeping"], "schedule", 0.1)
-    beat = worker_services.Beat()
-    beat.start()
+    periodic = beat.Beat()
+    periodic.start()
     assert kept.wait(60)
-    beat.stop()
+    periodic.stop()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_worker_services_announce_themselves_while_they_run() -> None:
-    services = worker_services.WorkerServices(beat=True)
+    services = worker_services.WorkerServices()
     services.start()
     # A thread at work on a long conversation gives way to the loop after this.
     assert sys.getswitchinterval() == pytest.approx(worker_services.SWITCH_SECONDS)

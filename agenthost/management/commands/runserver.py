@@ -38,7 +38,7 @@ class Command(Runserver):  # type: ignore[misc]  # daphne has no types
             return
         from agenthost.worker_services import WorkerServices
 
-        services = WorkerServices(beat=True)
+        services = WorkerServices()
         services.start()
         try:
             super().inner_run(*args, **options)
