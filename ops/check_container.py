@@ -123,7 +123,7 @@ def compose_faults(text: str) -> list[str]:
         faults += [f"{name}: {fault}" for fault in (*digest_faults(service.get("image", "")), *confinement_faults(service))]
         if "build" in service and "EXTRAS" not in service["build"].get("args", {}):
             faults.append(f"{name}: its build has no argument EXTRAS")
-        if "build" in service and service.get("command") not in [[role] for role in ROLES]:
+        if "build" in service and service.get("command", [])[:1] not in [[role] for role in ROLES]:
             faults.append(f"{name}: its command is not a role")
         if str(service.get("user", "")).split(":")[0] in ("root", "0") or service.get("privileged"):
             faults.append(f"{name}: runs as root")

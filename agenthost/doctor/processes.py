@@ -32,10 +32,10 @@ def check_workers() -> Finding:
 
 
 def check_beat() -> Finding:
-    """Beat itself leaves no trace, so this checks the housekeeping that it starts each minute."""
+    """The periodic duties leave no trace, so this checks the housekeeping that is started each minute."""
     last = database_checks.housekeeping_at()
     fix = (
-        "Start beat: ops/entrypoint beat"
+        "A worker starts housekeeping each minute. Look for duty_not_published and housekeeping_failed in the workers' logs."
         if settings.AGENTHOST_MODE == "production"
         else "Housekeeping runs each minute while the server runs."
     )

@@ -100,3 +100,14 @@ def test_repeated_refusals_of_the_consumer_are_logged_once_a_minute(monkeypatch:
     assert written("another line")
     now += observability.RepeatsFilter.SECONDS
     assert written("refused: %s", 4)
+
+
+def test_a_forked_process_adds_its_number(lines: tuple[logging.Logger, io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    logger, stream = lines
+    logger.info("before")
+    monkeypatch.setattr(observability, "_child", {})
+    observability.set_child(2)
+    logger.info("after")
+    before, after = map(json.loads, stream.getvalue().splitlines())
+    assert "child" not in before
+    assert after["child"] == "2"
