@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from django.db import IntegrityError, NotSupportedError
 
-from agenthost import processes
+from agenthost import processes, web_server
 from ops.services import free_port
 from sessions_app.core.base import process_loop
 from tests.e2e.server import as_role, own_database, own_role
@@ -337,11 +337,11 @@ def test_a_database_error_while_a_role_starts_is_one_line_if_it_can_be_explained
 def test_a_web_servers_loop_carries_the_connections_of_its_process_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     adopted: list[bool] = []
 
-    async def serve(server: processes.WebServer, sockets: list[socket.socket]) -> None:
+    async def serve(server: web_server.WebServer, sockets: list[socket.socket]) -> None:
         adopted.append(process_loop.current() is asyncio.get_running_loop())
 
-    monkeypatch.setattr(processes.WebServer, "serve", serve)
+    monkeypatch.setattr(web_server.WebServer, "serve", serve)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        processes.serve(listener, 1.0)
+        web_server.serve(listener, 1.0)
     assert adopted == [True]
     assert process_loop.current() is None

@@ -13,6 +13,7 @@ import pytest
 from django.db import connection
 
 from ops.services import free_port
+from sessions_app.core.base import own_connection
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal import barriers, loop_barriers
@@ -121,7 +122,7 @@ def test_who_waits_when_the_connection_is_lost_is_answered_after_a_retry(loop: A
         await passed()
         asked = barriers.passed_async()
         # The answer of the barrier that is under way cannot arrive any more.
-        with psycopg.connect(**barriers.connection_parameters(), autocommit=True) as other:
+        with psycopg.connect(**own_connection.connection_parameters(), autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s::int)", [backend_of(loop)])
         return await asked
 
@@ -142,7 +143,7 @@ def test_a_database_that_comes_back_in_time_answers_and_one_that_does_not_is_not
 ) -> None:
     monkeypatch.setattr(loop_barriers, "PAUSE_SECONDS", 0.01)
     now = era(world)
-    parameters = barriers.connection_parameters()
+    parameters = own_connection.connection_parameters()
     away = {**parameters, "port": free_port()}
     tried = threading.Event()
     real = LoopBarriers._lost
