@@ -6,13 +6,19 @@ from django.db import models
 
 
 class WorkerPresence(models.Model):
-    """A worker process. It renews its row while it is alive; the row is deleted when it stops, or long after a crash."""
+    """A worker process. It renews its row while it is alive; the row is deleted when it stops, or long after a crash.
+
+    ``lease_expires_at`` is the lease of all turns that the worker runs, except those with a lease of their own. It is null
+    in rows of releases that renew each turn's lease. No index contains a column that a renewal changes, so each renewal is a
+    heap-only update (docs/decisions/0049).
+    """
 
     worker = models.CharField(max_length=64, primary_key=True)
     host = models.CharField(max_length=200)
     pid = models.IntegerField()
     started_at = models.DateTimeField()
-    seen_at = models.DateTimeField(db_index=True)
+    seen_at = models.DateTimeField()
+    lease_expires_at = models.DateTimeField(null=True)
     stopping = models.BooleanField(default=False)
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -21,11 +22,12 @@ from sessions_app.core import turns
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.log import journal
+from sessions_app.core.records import live_workers
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating
 from sessions_app.core.tenancy import access
 from sessions_app.core.worker import worker
-from sessions_app.models import Session, Tenant, ToolCall, Turn
+from sessions_app.models import Session, Tenant, ToolCall, Turn, WorkerPresence
 from tests.core import tools
 from tests.fakes.model_server import ModelServer
 
@@ -69,7 +71,8 @@ class World:
 
 
 def claim_one(worker: str) -> turns.Claimed | None:
-    """The next turn of the queue, for a worker that a test plays itself."""
+    """The next turn of the queue, for a worker that a test plays itself; it has a lease, and does not renew it."""
+    live_workers.announce(worker)
     return next(iter(turns.claim(worker).runs), None)
 
 
@@ -87,8 +90,15 @@ def wait_for_state(accepted: turns.Accepted, *states: str) -> Turn:
 
 
 def lease_is_over(accepted: turns.Accepted) -> None:
-    """As if the run's worker had died long ago."""
+    """As if the run's worker had let go of it long ago."""
     assert Turn.objects.filter(pk=accepted.turn_id, state="running").update(lease_expires_at="2020-01-01T00:00:00Z") == 1
+
+
+def lease_of(worker: str) -> datetime:
+    """When the lease of this worker, and with it of its runs, expires."""
+    expires_at = WorkerPresence.objects.get(worker=worker).lease_expires_at
+    assert expires_at is not None
+    return expires_at
 
 
 def insert_call(session: Session, accepted: turns.Accepted, call_id: str, name: str, *, runner: str) -> None:

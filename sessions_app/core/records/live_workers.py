@@ -1,4 +1,4 @@
-"""Worker heartbeats and the database's clock."""
+"""Worker heartbeats, the workers' leases, and the database's clock."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import socket
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
-from django.db.models import DateTimeField, Q, Value
+from django.db.models import DateTimeField, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 
 from sessions_app.core.base import maintenance, raw_sql
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.models import TURN_FORMAT, Turn, TurnState, WorkerPresence
 
 STUCK_AFTER_SECONDS = 5
@@ -34,13 +35,33 @@ def not_after(until: datetime | None) -> Q:
     return Q() if until is None else Q(GreaterThan(Value(until, DateTimeField()), Now()))
 
 
+_RENEW = """
+insert into sessions_app_workerpresence (worker, host, pid, started_at, seen_at, stopping, lease_expires_at)
+values (%s, %s, %s, {now}, {now}, false, {moment})
+on conflict (worker) do update set seen_at = excluded.seen_at, lease_expires_at = excluded.lease_expires_at
+returning worker
+"""
+
+
+def renewal(worker: str) -> Statement:
+    """The statement that writes this worker's heartbeat and renews its lease; it makes the worker's row if there is none."""
+    lease = float(settings.AGENTHOST_LEASE_SECONDS)
+    return Statement(_RENEW, (worker, socket.gethostname()[:200], os.getpid(), lease))
+
+
 def announce(worker: str) -> None:
-    """Write this worker's heartbeat; called at its start and with each renewal of its leases."""
-    defaults = {"host": socket.gethostname()[:200], "pid": os.getpid(), "seen_at": Now()}
-    WorkerPresence.objects.update_or_create(worker=worker, defaults=defaults, create_defaults={**defaults, "started_at": Now()})
+    """Write this worker's heartbeat and renew its lease."""
+    statement = renewal(worker)
+    raw_sql.rows(statement.sql, statement.params)
+
+
+def with_lease() -> QuerySet[WorkerPresence, str]:
+    """The names of the workers whose lease has not expired."""
+    return WorkerPresence.objects.filter(lease_expires_at__gte=Now()).values_list("worker", flat=True)
 
 
 def leave(worker: str) -> None:
+    """Delete this worker's row, and with it its lease: other workers may take over its remaining turns at once."""
     WorkerPresence.objects.filter(worker=worker).delete()
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from django.conf import settings
-from django.db.models import Case, Value, When
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 
 from sessions_app.core.base import lock_timeouts, raw_sql
@@ -42,7 +42,7 @@ with live as (select tenant_id, count(*) as runs from sessions_app_turn where st
    and exists (select 1 from session_tail s where s.session_id = t.session_id)),
  next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.queue_position <= %s
    order by line.queue_position, line.queued_at, line.id limit %s {for_change_of_turn})
-update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = {moment}, provider_closed_at = null,
+update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = null, provider_closed_at = null,
  started_at = coalesce(started_at, {now}),
  fence = (select s.fence + 1 from session_tail s where s.session_id = sessions_app_turn.session_id)
 where id in (select id from next) returning id, public_id, tenant_id, session_id, fence, run, takeovers,
@@ -114,7 +114,6 @@ def _claim_queued(
     tx: journal.Transaction, worker: str, most: int, older_than: float, excluded_tenants: Collection[int], last_position: int
 ) -> dict[Claimed, int]:
     """The claimed runs, and the bytes of their sessions."""
-    lease = float(settings.AGENTHOST_LEASE_SECONDS)
     # This also sends the transaction's BEGIN.
     values = (
         TURN_FORMAT,
@@ -125,7 +124,6 @@ def _claim_queued(
         last_position,
         most,
         worker,
-        lease,
     )
     (found,) = raw_sql.rows_of_each([Statement(_CLAIM_QUEUED, values)])
     runs = {}
@@ -204,11 +202,11 @@ def take_over(
         with lock_timeouts.short(journal.transaction(waiting=False)) as tx:
             turn = (
                 Turn.objects.select_for_update(no_key=True, skip_locked=lock_timeouts.skip_locked())
-                .filter(state=TurnState.RUNNING, lease_expires_at__lt=Now(), format__lte=TURN_FORMAT)
+                .filter(_expired(), state=TurnState.RUNNING, format__lte=TURN_FORMAT)
                 .filter(live_workers.not_after(until))
                 .exclude(pk__in=list(excluded))
                 .exclude(tenant__in=list(excluded_tenants))
-                .order_by(*served_last, "lease_expires_at")
+                .order_by(*served_last, "lease_expires_at", "pk")
                 .first()
             )
             if turn is None:
@@ -227,6 +225,11 @@ def take_over(
         raise CannotTakeOver(turn.pk, turn.tenant_id) from error
     stopping.tell_worker(ended)
     return Ended(turn.pk, turn.tenant_id)
+
+
+def _expired() -> Q:
+    """Turns whose lease has expired: their own, or, if they have none, that of their worker."""
+    return Q(lease_expires_at__lt=Now()) | (Q(lease_expires_at=None) & ~Q(worker__in=live_workers.with_lease()))
 
 
 def _continue(tx: journal.Transaction, turn: Turn, worker: str) -> Claimed:

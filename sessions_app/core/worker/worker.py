@@ -1,7 +1,7 @@
 """A worker: one asyncio loop that is shared by all its runs, and its periodic tasks.
 
 Celery's thread calls ``wake``; the loop then claims as many queued turns as it has slots for. Another thread renews the
-leases (leases.py). During an outage of the database the worker keeps its runs for at most
+worker's lease (leases.py). During an outage of the database the worker keeps its runs for at most
 ``AGENTHOST_DATABASE_OUTAGE_SECONDS``; after it, runs that other workers have taken over are stopped at once.
 """
 
@@ -31,7 +31,6 @@ from sessions_app.core import turns
 from sessions_app.core.base import database, log_context, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
-from sessions_app.core.records import live_workers
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.turns import Claimed, Stop, failures
@@ -93,7 +92,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the loop; returns when the worker can run turns."""
-        live_workers.announce(self.name)
+        self._leases.take()
         database.release()
         self._thread.start()
         self._started.wait()
@@ -132,7 +131,6 @@ class Worker:
             self._thread.join(4 * _STOP_PATIENCE)
         try:
             leases.expire(self.name)
-            live_workers.leave(self.name)
         except DatabaseError:
             log.warning("leases_not_released worker=%s: the database is unavailable; they will expire", self.name)
         finally:
@@ -236,7 +234,7 @@ class Worker:
         return self._stopping.is_set() or self._failure is not None
 
     def _own_turns(self) -> set[int]:
-        """The turns whose leases are renewed: not those of runs that failed or were stopped, which others have to take over."""
+        """The turns that this worker drives: not those of runs that failed or were stopped, which others have to take over."""
         return {turn for turn, live in list(self._live.items()) if not live.stopped}
 
     def _drop_all_after_outage(self) -> None:
@@ -312,6 +310,8 @@ class Worker:
         One claim at a time, because two at once could take more turns than there are slots.
         """
         async with self._claiming:
+            if not self._leases.is_held:
+                return False, False
             if not self._free_slots():
                 return True, False
             most, idle_tenants_only = self._to_claim()

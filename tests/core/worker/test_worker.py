@@ -29,6 +29,7 @@ from tests.core import tools
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.core.threads import in_thread
 from tests.core.turns.test_turns import full
+from tests.core.worker.test_leases import wait_for_a_renewal
 from tests.fakes.model_server import ModelServer, attempts
 from tests.fakes.steps import call, gate, text
 
@@ -43,12 +44,9 @@ def test_a_run_that_finishes_while_its_worker_stops_is_not_handed_over(
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
     leaving = in_thread(lambda: first.stop(grace=120))
     start_worker()
-    begun = turn_of(accepted).lease_expires_at
-    assert begun is not None
-    wait_for(lambda: (turn_of(accepted).lease_expires_at or begun) > begun, "the lease is renewed after the stop began")
-    second = turn_of(accepted).lease_expires_at
-    assert second is not None
-    wait_for(lambda: (turn_of(accepted).lease_expires_at or second) > second, "and once more")
+    wait_for(lambda: first._stopping.is_set(), "the stop has begun")
+    for _ in range(2):
+        wait_for_a_renewal(first)
     model.open_gate("hold")
     turn = wait_for_state(accepted, "done", "error")
     leaving.join(90)
@@ -204,7 +202,7 @@ def test_a_locked_turn_delays_no_other_turns_lease_renewal(
 ) -> None:
     if not on_postgres:
         pytest.skip("SQLite has no row locks")
-    start_worker()
+    worker = start_worker()
     held, free = (world.say(world.session(), model.script([text("a"), gate("never")])) for world in (alice, bob))
     for accepted in (held, free):
         wait_for_state(accepted, "running")
@@ -220,7 +218,7 @@ def test_a_locked_turn_delays_no_other_turns_lease_renewal(
     try:
         assert locked.wait(60)
         for _ in range(2):
-            _wait_for_a_renewal(free)
+            wait_for_a_renewal(worker)
         assert turn_of(free).takeovers == 0
     finally:
         let_go.set()
@@ -237,21 +235,18 @@ def test_a_locked_turn_delays_no_other_turns_release_when_its_worker_stops(
     first = start_worker()
     held, free = (world.say(world.session(), model.script([text("a"), gate("never")])) for world in (alice, bob))
     wait_for(lambda: all(stopping.open_step(turn_of(each)) for each in (held, free)), "both have begun to speak")
-    until = turn_of(free).lease_expires_at
-    assert until is not None
     with locked(lambda: Turn.objects.select_for_update().get(pk=held.turn_id)):
         leaving = in_thread(lambda: first.stop(grace=0))
-        wait_for(lambda: (turn_of(free).lease_expires_at or until) < until, "the lease is given up before its end")
+        leaving.join(90)
+        taken = turns.take_over("another")
+        assert isinstance(taken, turns.Ended)
+        assert taken.turn_id == free.turn_id
         assert turn_of(held).state == "running"
-    leaving.join(90)
+    taken = turns.take_over("another")
+    assert isinstance(taken, turns.Ended)
+    assert taken.turn_id == held.turn_id
     for world in (alice, bob):
         stopping.cancel_tenant(world.caller.tenant)
-
-
-def _wait_for_a_renewal(accepted: turns.Accepted) -> None:
-    before = turn_of(accepted).lease_expires_at
-    assert before is not None
-    wait_for(lambda: (turn_of(accepted).lease_expires_at or before) > before, "the lease is renewed")
 
 
 def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -> None:
