@@ -199,6 +199,7 @@ class Run:
             statements=statements,
             unless_answered=unless_answered,
             unless_attention=unless_attention,
+            attention=self._attention,
         )
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:

@@ -1,8 +1,9 @@
 """The writer's store for Postgres: its own connection in the worker's loop, statements in pipelines.
 
-A flush of deltas is one statement. A flush with commit points takes two round trips: first it locks and checks the turns,
-then it sends statements, append and COMMIT together. An append that cannot store everything raises, and the COMMIT after it
-does nothing.
+A flush of deltas is one statement. A flush with commit points is one round trip as well: a statement that locks the turns
+and raises unless all units can be stored, the units' own statements, and the append, which raises if it cannot store
+everything. They are one implicit transaction. If the first one raises, the flush is repeated in two round trips: the first
+locks the turns and reports which units can be stored, the second stores those.
 
 After a lost connection the outcome of an attempt is unknown. The store first terminates the old backend, so that it cannot
 do anything later, and then queries what was stored.
@@ -19,8 +20,9 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
-from sessions_app.core.base import own_connection, raw_sql
+from sessions_app.core.base import own_connection
 from sessions_app.core.log.journal import barriers, postgres
+from sessions_app.core.log.journal.joined_statements import joined
 from sessions_app.core.log.journal.layout import Layout
 from sessions_app.core.log.journal.postgres import Append, numbers
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row
@@ -41,6 +43,18 @@ logger = logging.getLogger(__name__)
 _LOCK_TURNS = """
 select id, fence, state, attention, pg_current_xact_id()::text from sessions_app_turn where id = any(%s::bigint[])
 order by id for update skip locked
+"""
+
+_NOT_ALL = "turns"
+# The same in one round trip with what follows: raises if a unit's turn is locked, no longer its run's, or ends with attention.
+_CHECK_TURNS = f"""
+with w as (select * from unnest(%s::bigint[], %s::int[], %s::boolean[]) as w(turn, fence, ends)),
+ l as materialized (select id, fence, state, attention from sessions_app_turn where id = any(%s::bigint[])
+   order by id for update skip locked)
+select w.turn, l.attention, pg_current_xact_id()::text,
+ case when l.id is null or l.fence <> w.fence or l.state <> 'running' or (w.ends and l.attention)
+ then journal_refuse('{_NOT_ALL}') end
+from w left join l on l.id = w.turn
 """
 
 # Sessions whose row, or a row of whose tool calls, is locked: a unit refers to the session and changes the calls.
@@ -76,8 +90,10 @@ class _Attempt:
         self.good: list[int] = []
         self.layout: Layout | None = None
         self.append: Append | None = None
+        self.is_whole = False
+        """Whether it stores all its units or none; a flush of deltas may store some."""
         self.transaction = ""
-        """The transaction's number; empty for a flush of deltas, which is a single statement."""
+        """The transaction's number, if it is known."""
         self.sent = False
 
 
@@ -139,6 +155,46 @@ class PostgresStore:
         return self._written(attempt, layout, answer)
 
     async def _commit(self, attempt: _Attempt, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
+        attempt.is_whole = True
+        if not at_once and all(_fits_one_trip(unit) for unit in units):
+            try:
+                return await self._commit_in_one_trip(attempt, units, lay_out)
+            except psycopg.Error as error:
+                if error.diag.sqlstate != postgres.REFUSED or error.diag.message_detail != _NOT_ALL:
+                    raise
+            attempt.sent = False
+        return await self._commit_checked(attempt, units, lay_out, at_once=at_once)
+
+    async def _commit_in_one_trip(self, attempt: _Attempt, units: Sequence[Unit], lay_out: LayOut) -> Written:
+        connection = self._running
+        attempt.results, attempt.good = ["stored"] * len(units), list(range(len(units)))
+        layout = attempt.layout = lay_out(units)
+        append = attempt.append = Append(layout.rows)
+        commits = [unit for unit in units if unit.is_commit_point]
+        turns = [unit.turn for unit in commits]
+        ends = "{" + ",".join("t" if unit.unless_attention else "f" for unit in commits) + "}"
+        values = (numbers(turns), numbers([unit.fence for unit in commits]), ends, numbers(sorted(set(turns))))
+        attempt.sent = True
+        # Outside a transaction block, what is sent before the pipeline's end is one transaction.
+        async with connection.pipeline():
+            checked = await connection.execute(_CHECK_TURNS, values)
+            await self._send_statements(units)
+            cursor = await connection.execute(postgres.APPEND, append.parameters())
+        found = await checked.fetchall()
+        attempt.transaction = found[0][2]
+        attention = {turn: flag for turn, flag, *_ in found}
+        for unit in commits:
+            unit.attention = attention[unit.turn]
+        return self._written(attempt, layout, append.appended(await cursor.fetchall()))
+
+    async def _send_statements(self, units: Sequence[Unit]) -> None:
+        for index, unit in enumerate(units):
+            for statement in joined(unit.statements):
+                await self._running.execute(statement.sql, tuple(statement.params))
+            if unit.unless_answered:
+                await self._running.execute(_UNLESS_ANSWERED, (index, unit.turn))
+
+    async def _commit_checked(self, attempt: _Attempt, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
         connection = self._running
         screened = await self._lock_turns(attempt, units, at_once=at_once)
         attempt.results, attempt.good = screened.results, screened.good
@@ -156,11 +212,7 @@ class PostgresStore:
         cursor = None
         attempt.sent = True
         async with connection.pipeline():
-            for index, unit in enumerate(good):
-                for statement in unit.statements:
-                    await connection.execute(raw_sql.rendered(statement.sql, "postgresql"), tuple(statement.params))
-                if unit.unless_answered:
-                    await connection.execute(_UNLESS_ANSWERED, (index, unit.turn))
+            await self._send_statements(good)
             if layout.rows:
                 sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND
                 cursor = await connection.execute(sql, append.parameters())
@@ -341,9 +393,10 @@ class PostgresStore:
             wanted = [layout.rows[row] for row in rows]
             for row, line in zip(rows, await self._find(session, fence, wanted), strict=False):
                 lines[row] = line
-        if attempt.transaction:
-            # Stored atomically. After a crash the transaction number may have been reused, so check its events if it had any.
-            by_number = same_era or not layout.rows
+        if attempt.is_whole:
+            # After a crash the transaction number may have been reused, so check its events if it had any. Without a number
+            # the attempt was one round trip, and each of its units has events.
+            by_number = attempt.transaction and (same_era or not layout.rows)
             whole = await self._status(attempt.transaction) == "committed" if by_number else None not in lines
             if not whole:
                 return Written.nothing(attempt.count)
@@ -416,6 +469,11 @@ class PostgresStore:
         logger.warning("journal_check_failed error=%s sqlstate=%s", type(error).__name__, error.diag.sqlstate or "")
         await asyncio.sleep(_ASK_AGAIN_SECONDS)
         await self._reconnect()
+
+
+def _fits_one_trip(unit: Unit) -> bool:
+    """Without events, only the transaction's number shows whether a unit was stored; with attention, the check would raise."""
+    return bool(unit.happenings) and not (unit.unless_attention and unit.attention)
 
 
 def _only(layout: Layout, units: Sequence[int]) -> Layout:

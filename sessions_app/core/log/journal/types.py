@@ -70,11 +70,12 @@ Outcome = Literal["stored", "stale", "answered"]
 class Unit:
     """A piece of a run's progress, stored atomically.
 
-    ``statements`` run in order before the append. Without statements the unit has deltas only and waits for no lock.
+    ``statements`` run before the append. They are independent of each other as far as joined_statements.py does not see it:
+    none reads a column that another one updates. Without statements the unit has deltas only and waits for no lock.
     ``unless_answered``: the unit leaves the turn waiting; the outcome is "answered" if a client has answered a call in a way
     that this run has not seen (a call of the turn is ``granted``, or decided but not ``stored``, or no call waits).
     ``unless_attention``: the unit ends the turn; the outcome is "answered" if something must follow that end (turns.finish
-    does both). ``attention``: the turn's flag as the attempt found it.
+    does both). ``attention``: the turn's flag, as its run knows it and then as the attempt found it.
     """
 
     tenant: int

@@ -126,6 +126,21 @@ def test_a_connection_lost_in_mid_flush_neither_loses_nor_repeats(
     assert announced_of(announced, run.session)[1:] == stored
 
 
+def test_rows_alone_are_stored_once_if_the_connection_is_lost_before_their_commit(writer: InLoop, make_run: MakeRun) -> None:
+    """No event shows afterwards whether they were stored, so the transaction's number has to be known."""
+    run = make_run()
+    counted = Statement("update sessions_app_turn set input_tokens = input_tokens + 1 where id = %s", (run.turn,))
+    unit = run.commit(1, counted, Statement("select pg_sleep(0.5)"))
+    unit.happenings = []
+    pid = backend_of(writer)
+    (answer,) = writer.begin_submit(unit)
+    end_backend(pid)
+    assert answer.result(WAIT) == "stored"
+    with connection.cursor() as cursor:
+        cursor.execute("select input_tokens, step from sessions_app_turn where id = %s", (run.turn,))
+        assert cursor.fetchone() == (1, 1)
+
+
 # --- a crash ---
 
 

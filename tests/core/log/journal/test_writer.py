@@ -192,6 +192,13 @@ def test_a_unit_with_an_old_fence_is_stale_and_leaves_no_trace(writer: InLoop, m
     assert journal.counters([run.tenant]) == before
 
 
+def test_a_unit_is_stale_if_only_its_turns_row_has_a_newer_fence(writer: InLoop, make_run: MakeRun) -> None:
+    run = make_run()
+    Turn.objects.filter(pk=run.turn).update(fence=run.fence + 1)
+    assert writer.submit(run.commit(1)) == ["stale"]
+    assert run.said == []
+
+
 def test_a_put_delta_with_an_old_fence_is_reported(writer: InLoop, make_run: MakeRun, world: World) -> None:
     run = make_run(fence=2)
     writer.put(run.as_fence(1).delta("x"))

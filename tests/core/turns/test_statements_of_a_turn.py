@@ -1,0 +1,162 @@
+"""How many statements and round trips a turn of one token sends to Postgres, from what libpq sends over its connections.
+
+The limits are today's numbers. Whoever adds a statement to every turn sees it here, and either finds a way without it or
+raises the limit knowingly.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from sessions_app.core.base import database
+from sessions_app.core.log import broadcast
+from sessions_app.core.log.journal import barriers
+from sessions_app.core.log.journal.types import Announcement
+from sessions_app.core.worker.worker import Worker
+from tests.core.conftest import WAIT, World, wait_for
+from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import gate, text
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was sent: statements, and the times that somebody waited for their results."""
+
+    statements: int
+    round_trips: int
+
+
+ACCEPT = Sent(10, 5)
+BEGIN = Sent(9, 7)
+"""The claim, what the run reads, and its first text."""
+END = Sent(4, 2)
+
+
+class Wire:
+    """Traces of all connections to Postgres that this process opens, one file each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, int] = {}
+        self._number = 0
+        self.last = ""
+        """The statements that were counted last, for the message of a failed test."""
+
+    def trace(self, pgconn: Any) -> None:
+        self._number += 1
+        file = os.open(self._directory / f"{self._number}.trace", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        pgconn.trace(file)
+        pgconn.set_trace_flags(psycopg.pq.Trace.SUPPRESS_TIMESTAMPS)
+
+    def lines(self) -> list[list[str]]:
+        """The messages that were sent since the last call."""
+        new = []
+        for path in sorted(self._directory.iterdir()):
+            content = path.read_text(errors="replace")
+            new += content[self._read.get(path, 0) :].splitlines()
+            self._read[path] = len(content)
+        return [line.split("\t") for line in new if line.startswith("F\t")]
+
+    def sent(self) -> Sent:
+        """What was sent since the last call."""
+        lines = self.lines()
+        self.last = "\n".join(" ".join(parts[2:]) for parts in lines if parts[2] in {"Bind", "Parse", "Query"})
+        kinds = [parts[2] for parts in lines]
+        queries = kinds.count("Query")
+        return Sent(kinds.count("Execute") + queries, kinds.count("Sync") + queries)
+
+
+class Told:
+    """The kinds of the events that this process has announced."""
+
+    def __init__(self) -> None:
+        self._kinds: list[str] = []
+        self._changed = threading.Condition()
+
+    def note(self, announcements: list[Announcement]) -> None:
+        with self._changed:
+            self._kinds += [event.kind for each in announcements for item in each.items for event in item.events]
+            self._changed.notify_all()
+
+    def wait(self, kind: str, times: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._kinds.count(kind) >= times, WAIT), kind
+
+
+@pytest.fixture
+def wire(tmp_path: Path, on_postgres: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    if not on_postgres:
+        pytest.skip("SQLite is no server")
+    wire = Wire(tmp_path)
+    original = psycopg.BaseConnection.__init__
+
+    def traced(self: Any, pgconn: Any) -> None:
+        original(self, pgconn)
+        wire.trace(pgconn)
+
+    def close_all() -> None:
+        barriers.close()
+        database.shut_down()
+        connections.close_all()
+        connections["default"].close_pool()  # type: ignore[attr-defined]  # Postgres's has one
+
+    # Connections that are open already have no trace.
+    close_all()
+    monkeypatch.setattr(psycopg.BaseConnection, "__init__", traced)
+    yield wire
+    close_all()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    told, announce = Told(), broadcast.announce
+
+    def noted(announcements: list[Announcement]) -> None:
+        announce(announcements)
+        told.note(announcements)
+
+    monkeypatch.setattr(broadcast, "announce", noted)
+    return told
+
+
+def test_statements_of_a_turn_of_one_token(
+    wire: Wire, told: Told, alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any
+) -> None:
+    # Nothing else may send statements: no sweep, no renewal.
+    settings.AGENTHOST_SWEEP_SECONDS = settings.AGENTHOST_RENEW_SECONDS = 3600.0
+    settings.AGENTHOST_LEASE_SECONDS = 10_000.0
+    session, worker = alice.session(), start_worker()
+
+    def turn(number: int) -> tuple[Sent, Sent, Sent]:
+        name = f"end {number}"
+        model.close_gate(name)
+        wire.sent()
+        alice.say(session, model.script([text("hi"), gate(name)]))
+        accept = wire.sent()
+        worker.wake()
+        told.wait("text_delta", number)
+        begin = wire.sent()
+        model.open_gate(name)
+        told.wait("turn_ended", number)
+        wait_for(worker._idle.is_set, "the run has ended")
+        return accept, begin, wire.sent()
+
+    # Statements are prepared during the first turns, and the sweeps' first rounds end.
+    for number in (1, 2, 3):
+        turn(number)
+    accept, begin, end = turn(4)
+    for sent, most in ((accept, ACCEPT), (begin, BEGIN), (end, END)):
+        assert sent.statements <= most.statements, wire.last
+        assert sent.round_trips <= most.round_trips, wire.last
+    # The counting itself works.
+    assert min(accept.statements, begin.statements, end.statements) > 1
+    assert session.turns.filter(state="done").count() == 4
