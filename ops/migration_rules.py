@@ -20,15 +20,16 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.operations.fields import FieldOperation
 from django.db.migrations.operations.models import IndexOperation
 from django.db.migrations.state import ProjectState
-from django.db.models import Field, ManyToManyField
+from django.db.models import Field, GeneratedField, ManyToManyField
 from django.db.models.fields import NOT_PROVIDED
 
 GONE = (kinds.RemoveField, kinds.DeleteModel, kinds.RenameField, kinds.RenameModel, kinds.AlterModelTable)
 
 
 def optional_for_old_code(field: Field) -> bool:  # type: ignore[type-arg]  # any field
-    """An INSERT that does not name the column works: a Python default is not known to the database."""
-    return field.null or field.db_default is not NOT_PROVIDED or isinstance(field, ManyToManyField)
+    """An INSERT that does not name the column works: a Python default is not known to the database, and the
+    database computes a generated one."""
+    return field.null or field.db_default is not NOT_PROVIDED or isinstance(field, (ManyToManyField, GeneratedField))
 
 
 def faults_of(operation: Operation, app: str, before: ProjectState) -> Iterator[str]:

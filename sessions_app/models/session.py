@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 
 from sessions_app.models.key import ApiKey
 from sessions_app.models.tenant import Tenant
+
+
+class HourOf(models.Func):
+    """The number of a time's hour since 1970, by an expression that does not depend on the connection's time zone."""
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "floor(extract(epoch from %(expressions)s at time zone 'UTC') / 3600)::integer"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        # Without minutes, because julianday rounds a time to milliseconds. 1970 began 2440587.5 days after its own epoch.
+        # No comma with a space behind it: Django's introspection splits a table's SQL there.
+        template = "cast(round((julianday(substr(%(expressions)s,1,13) || ':00') - 2440587.5) * 24) as integer)"
+        return self.as_sql(compiler, connection, template=template, **context)
 
 
 class LiveSessions(models.Manager["Session"]):
@@ -26,6 +42,12 @@ class Session(models.Model):
     created_by = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField()
     modified_at = models.DateTimeField()
+    modified_hour = models.GeneratedField(
+        expression=HourOf("modified_at"),
+        output_field=models.IntegerField(),
+        db_persist=True,
+        help_text="For the index: with modified_at in it, each turn would write new entries into all indexes of the session.",
+    )
     deleted_at = models.DateTimeField(null=True)
     title = models.TextField(null=True, help_text="Made from the first message or set by a client; null: neither yet.")
     read = models.BooleanField(default=False, db_default=False)
@@ -57,7 +79,7 @@ class Session(models.Model):
                 condition=models.Q(deleted_at=None),
                 name="session_of_agent",
             ),
-            models.Index(fields=["tenant", "modified_at"], condition=models.Q(deleted_at=None), name="session_idle"),
+            models.Index(fields=["tenant", "modified_hour"], condition=models.Q(deleted_at=None), name="session_recent"),
             models.Index(fields=["deleted_at"], condition=models.Q(deleted_at__isnull=False), name="session_deleted"),
         ]
 

@@ -55,7 +55,7 @@ class Turn(models.Model):
     parts = models.TextField(default="[]")
     fence = models.IntegerField(default=0)
     worker = models.CharField(max_length=64, blank=True, default="")
-    lease_expires_at = models.DateTimeField(null=True)
+    lease_expires_at = models.DateTimeField(null=True, help_text="Null while the worker drives it: its worker's lease counts.")
     takeovers = models.PositiveSmallIntegerField(default=0)
     input_tokens = models.BigIntegerField(default=0)
     output_tokens = models.BigIntegerField(default=0)
@@ -82,9 +82,11 @@ class Turn(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="turn_queue"),
-            models.Index(fields=["lease_expires_at"], condition=models.Q(state="running"), name="turn_leases"),
-            models.Index(fields=["deadline_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_deadlines"),
+            models.Index(
+                fields=["deadline_at"],
+                condition=models.Q(state__in=["queued", "running"], deadline_at__isnull=False),
+                name="turn_deadlines_set",
+            ),
             models.Index(
                 fields=["tenant", "state", "queued_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_in_work"
             ),

@@ -1,11 +1,17 @@
-"""The indexes and foreign keys of the tables that each turn writes (decision 0043)."""
+"""The indexes and foreign keys of the tables that each turn writes (decisions 0043 and 0049)."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from sessions_app.core.sessions import deleting, entries
 from sessions_app.models import Message, Session, ToolCall, Turn
+from tests.core.conftest import World
 
 TABLES = [model._meta.db_table for model in (Session, Turn, Message, ToolCall)]
 
@@ -52,3 +58,60 @@ def test_foreign_keys_are_checked_by_the_statement_that_writes_them(on_postgres:
             [TABLES],
         )
         assert cursor.fetchall() == []
+
+
+# What is written again and again: by each turn, by each step of a run, by each renewal of a lease.
+REPEATED = {
+    "sessions_app_session": {"modified_at", "read", "title"},
+    "sessions_app_turn": {"step", "parts", "input_tokens", "output_tokens", "cache_read_tokens", "lease_expires_at"},
+    "sessions_app_workerpresence": {"seen_at", "lease_expires_at"},
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", REPEATED)
+def test_no_index_depends_on_a_column_that_is_written_repeatedly(table: str, on_postgres: bool) -> None:
+    """Otherwise each such update writes new entries into all indexes of the row, and is no heap-only update."""
+    if not on_postgres:
+        pytest.skip("only Postgres has heap-only updates")
+    with connection.cursor() as cursor:
+        # Dependencies include the columns of an index's condition.
+        cursor.execute(
+            "select distinct a.attname from pg_index i"
+            " join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = i.indexrelid"
+            " join pg_attribute a on a.attrelid = i.indrelid and a.attnum = d.refobjsubid"
+            " where i.indrelid = %s::regclass and d.refobjid = i.indrelid and d.refobjsubid > 0",
+            [table],
+        )
+        indexed = {name for (name,) in cursor.fetchall()}
+    assert indexed, "the query finds columns of indexes"
+    assert indexed.isdisjoint(REPEATED[table])
+
+
+@pytest.mark.parametrize("kind", ["listed", "idle"])
+def test_sessions_are_found_by_their_last_hour_through_an_index(alice: World, on_postgres: bool, kind: str) -> None:
+    if not on_postgres:
+        pytest.skip("the plan is Postgres's")
+    with connection.cursor() as cursor, CaptureQueriesContext(connection) as queries:
+        # So few rows would be read and sorted without any index.
+        cursor.execute("set enable_seqscan = off; set enable_sort = off")
+        try:
+            if kind == "listed":
+                alice.session()
+                entries.listed(alice.caller)
+            else:
+                deleting.idle_sessions(alice.caller.tenant, timezone.now(), 10)
+            (query,) = [each["sql"] for each in queries if "modified_hour" in each["sql"] and "ORDER BY" in each["sql"]][:1]
+            cursor.execute("explain " + query)
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+        finally:
+            cursor.execute("reset enable_seqscan; reset enable_sort")
+    assert "session_recent" in plan, plan
+
+
+def test_a_sessions_hour_is_that_of_its_last_change(alice: World) -> None:
+    session = alice.session()
+    for at, hour in (("2026-11-19T11:59:59.999999+00:00", 498635), ("2026-11-19T12:00:00+00:00", 498636)):
+        Session.objects.filter(pk=session.pk).update(modified_at=datetime.fromisoformat(at))
+        assert Session.objects.values_list("modified_hour", flat=True).get(pk=session.pk) == hour
+        assert int(datetime.fromisoformat(at).timestamp() // 3600) == hour

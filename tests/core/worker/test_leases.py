@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from sessions_app.core import turns
@@ -156,14 +155,3 @@ def test_a_renewal_writes_one_row_however_many_turns_are_driven(
     assert row("select xmin::text, ctid::text from sessions_app_turn where id = %s", (accepted.turn_id,)) == version
     model.open_gate("hold")
     wait_for_state(accepted, "done")
-
-
-def test_renewals_are_heap_only_updates(alice: World, on_postgres: bool) -> None:
-    if not on_postgres:
-        pytest.skip("only Postgres has them")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "select attname from pg_attribute a join pg_index i on a.attrelid = i.indrelid and a.attnum = any(i.indkey)"
-            " where i.indrelid = 'sessions_app_workerpresence'::regclass"
-        )
-        assert {name for (name,) in cursor.fetchall()} == {"worker"}
