@@ -201,8 +201,8 @@ class _Batch:
             if not staying:
                 transaction.set_rollback(True)
                 return
-            statements = list(dict.fromkeys(check for each in staying for check in each.assumptions))
-            statements += [statement for each in staying for statement in each.statements]
+            checks = [[check] for check in dict.fromkeys(check for each in staying for check in each.assumptions)]
+            statements = [*checks, *(each.statements for each in staying)]
             rows = [row for each in staying for row in each.rows]
             committed = Following([], partial(self._committed, staying))
             appended, is_on_disk = postgres.finish(statements, rows, waiting=True, following=[committed])

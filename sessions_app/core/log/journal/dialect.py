@@ -21,7 +21,12 @@ class Dialect(Protocol):
     DATA_BYTES: str
 
     def finish(
-        self, statements: Sequence[Statement], rows: Sequence[Row], *, waiting: bool, following: Sequence[Following] | None = None
+        self,
+        statements: Sequence[Sequence[Statement]],
+        rows: Sequence[Row],
+        *,
+        waiting: bool,
+        following: Sequence[Following] | None = None,
     ) -> tuple[Appended, bool]: ...
     def begin_era(self) -> None: ...
     def create_counter(self, tenant_id: int) -> None: ...

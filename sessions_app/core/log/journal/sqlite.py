@@ -23,14 +23,14 @@ ERA = "null"
 
 
 def finish(
-    statements: Sequence[Statement],
+    statements: Sequence[Sequence[Statement]],
     rows: Sequence[Row],
     *,
     waiting: bool,  # noqa: ARG001 - its counters need no lock
     following: Sequence[Following] | None = None,  # noqa: ARG001 - for Postgres
 ) -> tuple[Appended, bool]:
     """Run the last statements of the open transaction and the append; its context manager commits."""
-    raw_sql.execute(statements)
+    raw_sql.execute([statement for each in statements for statement in each])
     answer = append(rows)
     answer.check(rows)
     return answer, False

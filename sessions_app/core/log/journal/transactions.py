@@ -123,7 +123,7 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
             statements, tx._statements = tx._statements, []
             durable = any(must_be_on_disk(event) for event in tx._events)
             appended, is_on_disk = dialect.current().finish(
-                statements, rows, waiting=waiting, following=tx._following() if durable and loop_calls.current() else None
+                [statements], rows, waiting=waiting, following=tx._following() if durable and loop_calls.current() else None
             )
             tx.stored = [line.stored for line in appended.lines]
             announced = announcements(rows, appended, [range(len(rows))])[0]
