@@ -1,6 +1,7 @@
 """The Celery tasks. The queue is the table of turns; a task only wakes a worker.
 
-A process that executes tasks sets what they do (``serve``). Web processes only publish them.
+A process that executes tasks sets what they do (``serve``). Web processes only publish them. A process with an event loop
+sets a cheaper publisher of wake-ups (``publish_with``); without one they are published from a thread.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ def wake_worker() -> None:
         service.wake()
 
 
+def look_at_queue() -> None:
+    """What the task does, without a task: also called when the broker is reached again, which may have lost messages."""
+    if (service := _service) is not None:
+        service.wake()
+
+
 @shared_task(name="agenthost.housekeeping", ignore_result=True)
 def do_housekeeping() -> None:
     """Run one round of housekeeping. No guarantee depends on it."""
@@ -57,9 +64,25 @@ def _publish() -> None:
     wake_worker.apply_async(retry=False, ignore_result=True)
 
 
-_wake_ups = WakeUps(_publish)
+_in_thread = WakeUps(_publish)
+_request: Callable[[], bool] | None = None
+
+
+def publish_with(request: Callable[[], bool] | None) -> None:
+    """Set how this process publishes wake-ups. None: from a thread, by Celery's publisher.
+
+    ``request`` is called from any thread, neither waits nor raises, and returns False if it can publish no more.
+    """
+    global _request
+    _request = request
 
 
 def wake() -> None:
-    """Wake a worker soon. Returns at once, even if the broker is unavailable."""
-    _wake_ups.request()
+    """Wake a worker soon. Returns at once, even if the broker is unavailable. Callable from any thread and any loop.
+
+    A wake-up is published after this call, never before: so a worker that gets it sees every turn whose transaction was
+    committed before the call. Calls at the same time share one.
+    """
+    request = _request
+    if request is None or not request():
+        _in_thread.request()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from sessions_app.core.turns import wake_ups
 from sessions_app.core.turns.wake_ups import WakeUps
 
 
@@ -15,75 +15,68 @@ class Broker:
     """Publishes what its gate lets through; ``error`` is raised instead while it is set."""
 
     def __init__(self) -> None:
-        self.gate, self.reached = threading.Event(), threading.Semaphore(0)
+        self.gate, self.reached = threading.Semaphore(0), threading.Semaphore(0)
         self.error: Exception | None = None
         self.published = threading.Semaphore(0)
 
     def publish(self) -> None:
         self.reached.release()
-        assert self.gate.wait(60)
+        assert self.gate.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         self.published.release()
 
 
-def test_whoever_asks_does_not_wait_for_a_broker_that_hangs() -> None:
+@pytest.fixture
+def broker() -> Iterator[Broker]:
     broker = Broker()
-    requested = WakeUps(broker.publish)
-    requested.request()
-    assert broker.reached.acquire(timeout=60)
-    for _ in range(10):
-        requested.request()
-    # All eleven were asked for while the broker held the first one.
-    assert not broker.published.acquire(blocking=False)
-    broker.gate.set()
-    for _ in range(11):
-        assert broker.published.acquire(timeout=60)
-
-
-def test_pending_wake_ups_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake_ups, "MOST_PENDING", 3)
-    broker = Broker()
-    requested = WakeUps(broker.publish)
-    requested.request()
-    assert broker.reached.acquire(timeout=60)
-    for _ in range(5):
-        requested.request()
-    assert requested.dropped == 2
-    broker.gate.set()
-    for _ in range(4):
-        assert broker.published.acquire(timeout=60)
-
-
-def test_a_backlog_that_the_sweep_has_dealt_with_is_not_published() -> None:
-    broker = Broker()
-    requested = WakeUps(broker.publish, max_age_seconds=-1)
-    broker.gate.set()
-    for _ in range(3):
-        requested.request()
-    while requested.dropped < 3:
-        threading.Event().wait(0.001)
-    assert not broker.reached.acquire(blocking=False)
-
-
-def test_a_broker_that_fails_is_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="sessions_app.core.turns.wake_ups")
-    broker = Broker()
-    broker.gate.set()
-    broker.error = OSError("password in the address")
-    requested = WakeUps(broker.publish)
-    for _ in range(3):
-        requested.request()
-        assert broker.reached.acquire(timeout=60)
-    while requested._pending:
-        threading.Event().wait(0.001)
+    yield broker
     broker.error = None
-    requested.request()
+    broker.gate.release(100)
+
+
+def test_requests_while_one_is_published_share_the_next_one(broker: Broker) -> None:
+    wake_ups = WakeUps(broker.publish)
+    wake_ups.request()
+    assert broker.reached.acquire(timeout=60)
+    # The broker has the first one, which may wake a worker before these turns are committed.
+    for _ in range(10):
+        wake_ups.request()
+    broker.gate.release(2)
+    for _ in range(2):
+        assert broker.published.acquire(timeout=60)
+    assert broker.reached.acquire(timeout=60)
+    # The ten were one wake-up, so this is the third.
+    wake_ups.request()
+    assert broker.reached.acquire(timeout=60)
+    assert not broker.published.acquire(blocking=False)
+
+
+def test_whoever_asks_does_not_wait_for_a_broker_that_hangs(broker: Broker) -> None:
+    wake_ups = WakeUps(broker.publish)
+    wake_ups.request()
+    assert broker.reached.acquire(timeout=60)
+    # These return although the broker has not answered the first one.
+    for _ in range(10):
+        wake_ups.request()
+    assert not broker.published.acquire(blocking=False)
+
+
+def test_a_wake_up_that_failed_is_published_when_the_broker_is_back(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="sessions_app.core.turns.wake_ups")
+    broker.error = OSError("password in the address")
+    wake_ups = WakeUps(broker.publish, retry_seconds=0.001)
+    wake_ups.request()
+    broker.gate.release(3)
+    for _ in range(4):
+        assert broker.reached.acquire(timeout=60)
+    broker.error = None
+    # Nobody has asked again.
+    broker.gate.release()
     assert broker.published.acquire(timeout=60)
-    while len(caplog.records) < 2:
-        threading.Event().wait(0.001)
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == [
+    wake_ups.request()
+    assert broker.reached.acquire(timeout=60)
+    assert [record.getMessage() for record in caplog.records] == [
         "wake_ups_not_published error=OSError: turns start with the workers' sweep",
         "wake_ups_published_again",
     ]
