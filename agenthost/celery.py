@@ -40,52 +40,61 @@ def _broker_options(url: str) -> dict[str, object]:
     return {}
 
 
-broker_url = settings.AGENTHOST_BROKER_URL or memory_broker.URL
+def make_app(broker_url: str) -> Celery:
+    app = Celery("agenthost")
+    app.conf.update(
+        broker_url=broker_url,
+        broker_transport_options=_broker_options(broker_url),
+        broker_connection_timeout=1.0,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # A Redis that became a replica, or whose disk is full, refuses commands. The consumer retries until it accepts them.
+        broker_channel_error_retry=True,
+        broker_heartbeat=30,
+        task_publish_retry=False,
+        result_backend=None,
+        task_ignore_result=True,
+        task_acks_late=False,
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=QUEUE.name,
+        task_queues=[QUEUE],
+        task_routes={WAKE: {"queue": QUEUE.name}, HOUSEKEEPING: {"queue": QUEUE.name}},
+        task_create_missing_queues=True,
+        # Tasks return at once, so they run in the consumer's thread; a pool would only add a thread switch.
+        worker_pool="solo",
+        task_annotations={
+            "*": {"Request": "agenthost.wake_consumer:UnacknowledgedRequest"},
+            WAKE: {"Strategy": "agenthost.wake_consumer:wake_up"},
+        },
+        worker_consumer="agenthost.wake_consumer:Consumer",
+        worker_prefetch_multiplier=1,
+        # No task is acknowledged late, so none is cancelled; Celery warns while this is not set.
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        worker_send_task_events=False,
+        task_send_sent_event=False,
+        # `celery inspect` and `celery control`; nobody could send to the in-process broker.
+        worker_enable_remote_control=broker_url != memory_broker.URL,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_proc_alive_timeout=60,
+        timezone="UTC",
+        enable_utc=True,
+        beat_max_loop_interval=1,
+        beat_schedule={
+            "housekeeping": {
+                "task": HOUSEKEEPING,
+                "schedule": 60.0,
+                # A task that waited longer than its period is dropped, because the next one replaces it.
+                "options": {"expires": 55, "retry": False, "ignore_result": True},
+            }
+        },
+        imports=["sessions_app.core.turns.tasks"],
+    )
+    return app
 
-app = Celery("agenthost")
-app.conf.update(
-    broker_url=broker_url,
-    broker_transport_options=_broker_options(broker_url),
-    broker_connection_timeout=1.0,
-    broker_connection_retry_on_startup=True,
-    broker_connection_max_retries=None,
-    # A Redis that became a replica, or whose disk is full, refuses commands. The consumer retries until it accepts them.
-    broker_channel_error_retry=True,
-    broker_heartbeat=30,
-    task_publish_retry=False,
-    result_backend=None,
-    task_ignore_result=True,
-    task_acks_late=False,
-    task_serializer="json",
-    accept_content=["json"],
-    task_default_queue=QUEUE.name,
-    task_queues=[QUEUE],
-    task_routes={WAKE: {"queue": QUEUE.name}, HOUSEKEEPING: {"queue": QUEUE.name}},
-    task_create_missing_queues=True,
-    # Tasks return at once, so they run in the consumer's thread; a pool would only add a thread switch.
-    worker_pool="solo",
-    task_annotations={"*": {"Request": "agenthost.worker_services:UnacknowledgedRequest"}},
-    worker_prefetch_multiplier=1,
-    worker_cancel_long_running_tasks_on_connection_loss=False,
-    worker_send_task_events=False,
-    task_send_sent_event=False,
-    worker_enable_remote_control=False,
-    worker_hijack_root_logger=False,
-    worker_redirect_stdouts=False,
-    worker_proc_alive_timeout=60,
-    timezone="UTC",
-    enable_utc=True,
-    beat_max_loop_interval=1,
-    beat_schedule={
-        "housekeeping": {
-            "task": HOUSEKEEPING,
-            "schedule": 60.0,
-            # A task that waited longer than its period is dropped, because the next one replaces it.
-            "options": {"expires": 55, "retry": False, "ignore_result": True},
-        }
-    },
-    imports=["sessions_app.core.turns.tasks"],
-)
+
+app = make_app(settings.AGENTHOST_BROKER_URL or memory_broker.URL)
 app.set_default()
 
 

@@ -19,7 +19,7 @@ import uvicorn.loops.uvloop
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from agenthost import forking, health, security_warnings
+from agenthost import forking, health, security_warnings, wake_ups
 from agenthost.asgi import application
 from agenthost.edge.connections import RESERVE, Connections, Limits
 from agenthost.edge.protocol import HttpProtocol
@@ -111,11 +111,15 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
     async def run() -> None:
         process_loop.adopt()
         watch = supervision.task(health.watch(), "health")
+        publisher = wake_ups.publish_from(asyncio.get_running_loop())
         try:
             await server.serve(sockets=[listener])
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+            if publisher is not None:
+                wake_ups.stop()
+                await publisher.close()
             await process_loop.release()
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:

@@ -6,9 +6,11 @@ because the process itself decides the order in which its parts stop.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -17,11 +19,12 @@ from typing import Any
 from celery.platforms import EX_OK
 from celery.worker import WorkController
 from celery.worker import state as consumer_state
-from celery.worker.request import Request
 
-from agenthost import memory, memory_broker
+from agenthost import memory, memory_broker, wake_ups
 from agenthost.beat import Beat
 from agenthost.celery import app, load_publisher
+from agenthost.redis_connection import can_connect
+from agenthost.redis_receiver import RedisReceiver
 from sessions_app.core.base import supervision
 from sessions_app.core.turns import tasks
 from sessions_app.core.worker import housekeeping
@@ -32,13 +35,7 @@ log = logging.getLogger(__name__)
 SWITCH_SECONDS = 0.001
 """How long a busy thread may keep the GIL. Python's default of 5 ms would delay the event loop at each wake-up."""
 CELERY_STOP_SECONDS = 10.0
-
-
-class UnacknowledgedRequest(Request):
-    """A task of a queue without acknowledgements: acknowledging it sends nothing to the broker."""
-
-    def acknowledge(self) -> None:
-        self.acknowledged = True
+HEARTBEAT_SECONDS = 10.0
 
 
 _CELERY_PARTS = (
@@ -61,14 +58,20 @@ def load() -> None:
 
 
 class Consumer:
-    """A Celery worker in a thread. Its tasks run in the same thread."""
+    """A Celery worker in a thread. Its tasks run in the same thread.
 
-    def __init__(self) -> None:
+    With a ``loop``, which runs in another thread, and Redis as broker, its messages are taken in that loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
         self._controller: Any = None
+        self._receiver: RedisReceiver | None = None
         self._closing = threading.Event()
         self._thread = supervision.thread(self._consume, "celery", may_return=self._closing.is_set)
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        """Load and make what takes time, before the worker is ready."""
         # Module globals of Celery: a consumer that stopped earlier in this process has set them.
         consumer_state.should_stop = None
         consumer_state.should_terminate = None
@@ -80,14 +83,26 @@ class Consumer:
             pool_cls="solo",
             without_gossip=True,
             without_mingle=True,
-            without_heartbeat=True,
+            # Heartbeats show the worker to `celery events` and keep a dispatcher for `celery control enable_events`.
+            without_heartbeat=not app.conf.worker_enable_remote_control,
+            heartbeat_interval=HEARTBEAT_SECONDS,
             task_events=False,
         )
+        broker = app.connection_for_read()
+        if self._loop is not None and can_connect(broker):
+            consumer = self._controller.consumer
+            consumer.receiver = self._receiver = RedisReceiver(self._loop, broker, consumer.received, tasks.look_at_queue)
+
+    def start(self) -> None:
+        if self._controller is None:
+            self.prepare()
         self._thread.start()
 
     def close(self) -> None:
         """Stop taking tasks."""
         self._closing.set()
+        if self._receiver is not None:
+            self._receiver.stop()
         consumer_state.should_stop = EX_OK  # type: ignore[assignment]  # the stub allows only the initial value
         memory_broker.stop_waiting(enabled=True)
 
@@ -99,6 +114,10 @@ class Consumer:
     def _consume(self) -> None:
         app.set_current()
         self._controller.start()
+        if self._controller.exitcode == EX_OK and not self._closing.is_set():
+            log.info("celery_shutdown: stopping, as `celery control shutdown` asked")
+            self._closing.set()
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class WorkerServices:
@@ -106,13 +125,17 @@ class WorkerServices:
 
     def __init__(self) -> None:
         self._worker = Worker()
-        self._consumer = Consumer()
+        self._consumer = Consumer(self._worker.loop)
         self._beat = Beat()
 
     def start(self) -> None:
+        self._consumer.prepare()
         # The core's worker first: it also finds turns by polling the database, without a broker.
         self._worker.start()
         tasks.serve(tasks.Service(wake=self._worker.wake, keep_house=housekeeping.start))
+        # For turns that were queued before, whose wake-ups may be lost.
+        self._worker.wake()
+        wake_ups.publish_from_worker(self._worker.loop, self._worker.wake)
         self._consumer.start()
         self._beat.start()
         memory.freeze()
@@ -125,7 +148,10 @@ class WorkerServices:
         """
         self._beat.stop()
         self._consumer.close()
+        # Instead of a wake-up that this worker took and has not followed.
+        tasks.wake()
         self._worker.stop(grace, drain)
+        wake_ups.stop()
         stopped = self._consumer.join(CELERY_STOP_SECONDS)
         if not stopped:
             log.warning("celery_not_stopped seconds=%.0f; its threads run until the process ends", CELERY_STOP_SECONDS)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from pytest_django import Settings
 
 from agenthost import beat, worker_services
 from agenthost.celery import app
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import tasks
 from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker.worker import Worker
 
 
 @pytest.fixture
@@ -48,13 +48,20 @@ def test_a_wake_up_reaches_the_worker_at_once(consumer: worker_services.Consumer
     assert statistics.median(delays) < 0.25
 
 
-def test_no_wake_up_of_a_burst_is_lost(
-    consumer: worker_services.Consumer, woken: threading.Semaphore, settings: Settings
+def test_after_the_last_request_of_a_burst_the_worker_is_woken(
+    consumer: worker_services.Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    requested, seen = 0, threading.Event()
+
+    def wake() -> None:
+        if requested == 300:
+            seen.set()
+
+    monkeypatch.setattr(tasks, "_service", tasks.Service(wake=wake, keep_house=housekeeping.start))
     for _ in range(300):
+        requested += 1
         tasks.wake()
-    for _ in range(300):
-        assert woken.acquire(timeout=60)
+    assert seen.wait(60)
 
 
 def test_it_can_be_started_again_after_it_was_stopped(woken: threading.Semaphore) -> None:
@@ -86,6 +93,21 @@ def test_beat_starts_housekeeping(
     periodic.start()
     assert kept.wait(60)
     periodic.stop()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_looks_at_the_queue_when_it_starts_and_when_it_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns that were queued before its start are not left to the sweep, which takes those that are older than two seconds."""
+    looked = threading.Semaphore(0)
+    monkeypatch.setattr(Worker, "wake", lambda _: looked.release())
+    services = worker_services.WorkerServices(beat=False)
+    services.start()
+    assert looked.acquire(timeout=60)
+    while looked.acquire(timeout=1):
+        pass
+    tasks.wake()
+    assert looked.acquire(timeout=60)
+    assert services.stop(1.0)
 
 
 @pytest.mark.django_db(transaction=True)

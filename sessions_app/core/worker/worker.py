@@ -101,8 +101,16 @@ class Worker:
         self._leases.start()
         log.info("worker_ready worker=%s", self.name)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Runs in a thread of its own, from ``start`` to ``stop``."""
+        return self._loop
+
     def wake(self) -> None:
-        """Claim queued turns soon. Returns at once; the loop claims and runs them."""
+        """Claim queued turns soon. Returns at once; the loop claims and runs them. Callable from any thread and in the loop."""
+        if asyncio._get_running_loop() is self._loop:
+            self._queue_changed.set()
+            return
         with contextlib.suppress(RuntimeError):  # The loop is closed: this worker has stopped.
             self._loop.call_soon_threadsafe(self._queue_changed.set)
 
