@@ -33,7 +33,7 @@ from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import quotas
-from sessions_app.core.turns import Claimed, Stop, failures
+from sessions_app.core.turns import Claimed, Stop, failures, tasks
 from sessions_app.core.worker import leases, loading, outage, runner, sweep
 from sessions_app.core.worker.leases import Leases
 from sessions_app.core.worker.loading import Loaded
@@ -283,6 +283,9 @@ class Worker:
                 self._claim_pause = _FIRST_CLAIM_PAUSE
             if not is_full:
                 return
+            if not self._free_slots():
+                # Turns share wake-ups: there may be more of them, and another worker may have room.
+                tasks.wake()
 
     def _free_slots(self) -> int:
         """Slots for queued turns: the unused ones, except one if a dead worker's run needs it."""

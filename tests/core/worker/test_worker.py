@@ -21,7 +21,7 @@ from sessions_app.core.log.journal import postgres
 from sessions_app.core.log.journal.rows import Row
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import stored_messages
-from sessions_app.core.turns import stopping
+from sessions_app.core.turns import stopping, tasks
 from sessions_app.core.worker import runner
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn
@@ -398,3 +398,20 @@ def test_claims_of_the_sweep_and_of_wake_ups_together_use_no_more_slots_than_the
     model.open_gate("crowd")
     for each in accepted:
         wait_for_state(each, "done")
+
+
+def test_a_worker_that_has_become_full_wakes_another_one(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several turns may have shared the wake-up that this worker took."""
+    settings.AGENTHOST_WORKER_CONCURRENCY = 1
+    woken = threading.Event()
+    script = model.script([text("a"), gate("hold")])
+    first, second = alice.say(alice.session(), script), alice.say(alice.session(), script)
+    monkeypatch.setattr(tasks, "wake", woken.set)
+    start_worker().wake()
+    assert woken.wait(90)
+    assert sorted([turn_of(first).state, turn_of(second).state]) == ["queued", "running"]
+    model.open_gate("hold")
+    wait_for_state(first, "done")
+    wait_for_state(second, "done")

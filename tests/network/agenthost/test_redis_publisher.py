@@ -203,11 +203,8 @@ async def test_nobody_waits_for_a_frozen_redis(own_redis: Redis, monkeypatch: py
         assert own_redis.pid is not None
         os.kill(own_redis.pid, signal.SIGSTOP)
         try:
-            longest = 0.0
             for _ in range(1000):
-                began = time.thread_time()
-                publisher.request()
-                longest = max(longest, time.thread_time() - began)
+                assert publisher.request()
                 await asyncio.sleep(0)
             # The connection was given up, and the next one cannot be used either.
             await _until(lambda: not publisher._connection.is_open)
