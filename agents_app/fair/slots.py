@@ -21,16 +21,16 @@ class FairSlots:
     @asynccontextmanager
     async def held(self, owner: Hashable, wait_seconds: float | None = None) -> AsyncIterator[None]:
         """Hold a slot; TimeoutError if none is free within ``wait_seconds``."""
-        await self.take(owner, wait_seconds)
+        if not self._shares.take(owner):
+            await self._wait(owner, wait_seconds)
         try:
             yield
         finally:
             self.give_back(owner)
 
-    async def take(self, owner: Hashable, wait_seconds: float | None = None) -> None:
-        """``held`` for a slot that is given back explicitly."""
-        if not self._shares.take(owner):
-            await self._wait(owner, wait_seconds)
+    def take_now(self, owner: Hashable) -> bool:
+        """Take a slot if one is free for this owner; ``give_back`` frees it."""
+        return self._shares.take(owner)
 
     @property
     def busy(self) -> int:

@@ -156,18 +156,19 @@ def has_loop_calls() -> bool:
 async def serve_on_loop(
     owner: Hashable, timeout: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call ``fn``, which answers a request, on this loop in ``context``, or in a thread if it has to wait for a lock.
-
-    Raises TimeoutError if no slot was free within ``timeout`` seconds; ``fn`` was not called then.
+    """Call ``fn``, which answers a request, on this loop in ``context``; in a thread if it has to wait for a lock or a
+    connection. Then ``timeout`` is as for ``serve``.
     """
     pool = _loop_pool()
     call = partial(fn, *args, **kwargs)
     try:
-        return await pool.run(LoopCall(call, owner, context, is_optimistic=True), timeout)
+        return await pool.run(LoopCall(call, owner, context, is_optimistic=True))
     except Repeat:
         pass
+    except NeedsThread:
+        return await serve(owner, timeout, context, call)
     try:
-        return await pool.run(LoopCall(call, owner, context), timeout)
+        return await pool.run(LoopCall(call, owner, context))
     except NeedsThread:
         return await serve(owner, timeout, context, call)
 
@@ -176,13 +177,12 @@ async def run_on_loop(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     """``run``, on this loop if the database has connections for it."""
     if has_loop_calls():
         with suppress(NeedsThread):
-            return await _loop_pool().run(LoopCall(partial(fn, *args, **kwargs), fn, copy_context()), None)
+            return await _loop_pool().run(LoopCall(partial(fn, *args, **kwargs), fn, copy_context()))
     return await run(fn, *args, **kwargs)
 
 
 def _loop_pool() -> LoopPool:
-    most = max(1, settings.AGENTHOST_DATABASE_POOL_MAX // 2)
-    return loop_connections.of_loop(most, {UNKNOWN: max(1, most // _UNKNOWN_SHARE)})
+    return loop_connections.of_loop({UNKNOWN: 1})
 
 
 def before_error_answer(error: Exception) -> None:

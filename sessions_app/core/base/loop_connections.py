@@ -15,16 +15,17 @@ from django.db import connections
 
 from agents_app.fair.slots import FairSlots
 from sessions_app.core.base import loop_calls
-from sessions_app.core.base.errors import NotReady
-from sessions_app.core.base.loop_calls import LoopCall
+from sessions_app.core.base.loop_calls import LoopCall, NeedsThread
 
 T = TypeVar("T")
 
 Wrapper = Any
 """``agenthost.postgres.base.LoopDatabaseWrapper``, which this layer cannot import."""
 
+MOST = 4
+"""Connections of a loop. Most calls are part of a batch, which has its own, and the others need one for a millisecond."""
 ALIAS = "default"
-_WRAPPER, _POOL, _TIMEOUT = "wrapper", "pool", "timeout"
+_WRAPPER, _POOL = "wrapper", "pool"
 SUBSTITUTE = "substitute"
 """What a call uses instead of a connection while its transaction is part of a batch (core/log/journal/batches.py)."""
 
@@ -84,9 +85,9 @@ class LoopPool:
         self._idle: list[Wrapper] = []
         self._closed = False
 
-    async def run(self, call: LoopCall[T], timeout: float | None) -> T:
-        """The result of a call on this loop; NotReady within it if no connection is free in ``timeout`` seconds."""
-        call.local[_POOL], call.local[_TIMEOUT] = self, timeout
+    async def run(self, call: LoopCall[T]) -> T:
+        """The result of a call on this loop. NeedsThread if it needs a connection and none is free for its owner."""
+        call.local[_POOL] = self
         try:
             return await loop_calls.run(call)
         finally:
@@ -95,10 +96,9 @@ class LoopPool:
 
     def take(self, call: LoopCall[Any]) -> Wrapper:
         """An idle connection, or a new one, which connects on first use."""
-        try:
-            loop_calls.wait_for(self._slots.take(call.owner, call.local[_TIMEOUT]))
-        except TimeoutError:
-            raise NotReady from None
+        if not self._slots.take_now(call.owner):
+            # Threads wait for a connection, and share them fairly.
+            raise NeedsThread
         while self._idle:
             wrapper = self._idle.pop()
             if wrapper.is_usable():
@@ -126,13 +126,13 @@ class LoopPool:
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
 
 
-def of_loop(most: int, limits: Mapping[Hashable, int]) -> LoopPool:
+def of_loop(limits: Mapping[Hashable, int]) -> LoopPool:
     """The pool of the running loop; created on first use."""
     loop = asyncio.get_running_loop()
     found = _pools.get(loop)
     if found is None:
         install()
-        found = _pools[loop] = LoopPool(most, limits)
+        found = _pools[loop] = LoopPool(MOST, limits)
     return found
 
 

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 MOST = 64
 """Calls in one batch. More would only wait longer for each other."""
 _DECISION_SECONDS = 5.0
-_AT_ONCE = 4
-"""Batches of a loop at once: one that runs, and those that wait for their barriers."""
+_AT_ONCE = 3
+"""Batches of a loop at once: one that runs, and those that wait for their barriers. If there are more, their calls run alone."""
 
 
 class Substitute:
@@ -134,7 +134,7 @@ class _Batches:
     """The batches of one loop."""
 
     def __init__(self) -> None:
-        # One owner, which gets at most half of the connections.
+        # Of all connections one owner gets at most half.
         self.pool = loop_connections.LoopPool(2 * _AT_ONCE, {})
         self._waiting: deque[Member] = deque()
         self._is_running = False
@@ -154,7 +154,7 @@ class _Batches:
     async def _run(self) -> None:
         batch = _Batch(self._take, self._next)
         try:
-            await self.pool.run(LoopCall(batch.run, self, Context()), None)
+            await self.pool.run(LoopCall(batch.run, self, Context()))
         except NotReady as error:
             batch.fail(error)
         except (Exception, Repeat, NeedsThread) as error:
