@@ -133,7 +133,7 @@ AGENTHOST_QUOTAS: dict[str, int | None] = {
 
 # The database ----------------------------------------------------------------------------------------
 AGENTHOST_DATABASE_POOL_MIN = env.integer("AGENTHOST_DATABASE_POOL_MIN", 1)
-AGENTHOST_DATABASE_POOL_MAX = env.integer("AGENTHOST_DATABASE_POOL_MAX", 14, least=2)
+AGENTHOST_DATABASE_POOL_MAX = env.integer("AGENTHOST_DATABASE_POOL_MAX", 16, least=2)
 if AGENTHOST_DATABASE_POOL_MIN > AGENTHOST_DATABASE_POOL_MAX:
     raise ImproperlyConfigured("AGENTHOST_DATABASE_POOL_MIN: the value must not be greater than AGENTHOST_DATABASE_POOL_MAX.")
 AGENTHOST_DATABASE_POOL_WAIT = env.duration("AGENTHOST_DATABASE_POOL_WAIT", 4.0, least=0.1)

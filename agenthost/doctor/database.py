@@ -21,7 +21,7 @@ from sessions_app.models import AuditRecord, Turn
 NAME = "database"
 OLDEST_POSTGRES = 14
 OLDEST_SQLITE = (3, 37)
-CONNECTIONS_OUTSIDE_POOL = 10
+CONNECTIONS_OUTSIDE_POOL = 8
 """Per process, for the journal (docs/operating.md)."""
 _READS_AND_WRITES = """
 select bool_and(has_table_privilege(%s, privilege)) from unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) privilege

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Wrapper = Any
 """``agenthost.postgres.base.LoopDatabaseWrapper``, which this layer cannot import."""
 
-MOST = 4
+MOST = 3
 """Connections of a loop. Most calls are part of a batch, which has its own, and the others need one for a millisecond."""
 ALIAS = "default"
 _WRAPPER, _POOL = "wrapper", "pool"

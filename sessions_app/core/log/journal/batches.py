@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 MOST = 64
 """Calls in one batch. More would only wait longer for each other."""
 _DECISION_SECONDS = 5.0
-_AT_ONCE = 3
+_AT_ONCE = 2
 """Batches of a loop at once: one that runs, and those that wait for their barriers. If there are more, their calls run alone."""
 
 
