@@ -28,7 +28,7 @@ from agents_app.fair.shares import Shares
 from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
 from sessions_app.core import turns
-from sessions_app.core.base import database, log_context, process_loop, redaction, supervision
+from sessions_app.core.base import database, log_context, loop_calls, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
@@ -342,8 +342,15 @@ class Worker:
                 self._begin(claimed, loaded.get(claimed.turn_id), is_durable)
                 started.add(claimed.turn_id)
 
-        # On SQLite the claim runs in a thread.
-        loader = loading.LoadWithClaim(partial(self._loop.call_soon_threadsafe, begin))
+        def begin_in_loop(runs: Sequence[Claimed], loaded: dict[int, Loaded | Exception]) -> None:
+            if loop_calls.current() is None:
+                # The claim runs in a thread.
+                self._loop.call_soon_threadsafe(begin, runs, loaded)
+            else:
+                # Before the claim returns, which may be at once: it begins the runs that were not begun.
+                begin(runs, loaded)
+
+        loader = loading.LoadWithClaim(begin_in_loop)
         try:
             claims = await database.run_on_loop(
                 turns.claim, self.name, most, older_than, idle_tenants_only=idle_tenants_only, loader=loader

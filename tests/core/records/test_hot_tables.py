@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from django.apps import apps
 from django.db import connection
+from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -115,3 +117,13 @@ def test_a_sessions_hour_is_that_of_its_last_change(alice: World) -> None:
         Session.objects.filter(pk=session.pk).update(modified_at=datetime.fromisoformat(at))
         assert Session.objects.values_list("modified_hour", flat=True).get(pk=session.pk) == hour
         assert int(datetime.fromisoformat(at).timestamp() // 3600) == hour
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", [each for each in apps.get_app_config("sessions_app").get_models() if each._meta.managed])
+def test_every_index_and_constraint_of_a_model_exists(model: type[Model]) -> None:
+    """Django's AlterField of a column drops indexes of that column that it did not make for it, unique ones included."""
+    with connection.cursor() as cursor:
+        found = connection.introspection.get_constraints(cursor, model._meta.db_table)
+    declared = {each.name for each in (*model._meta.indexes, *model._meta.constraints)}
+    assert declared - found.keys() == set()

@@ -15,14 +15,15 @@ from sessions_app.core import turns
 from sessions_app.core.base import loop_calls, process_loop
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.events import Kind
+from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Following
 from sessions_app.core.log import journal
-from sessions_app.core.log.journal import postgres
+from sessions_app.core.log.journal import barriers, postgres
 from sessions_app.core.log.journal.rows import Row
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import stored_messages
 from sessions_app.core.turns import stopping, tasks
-from sessions_app.core.worker import runner
+from sessions_app.core.worker import loading, runner
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn
 from tests.core import tools
@@ -251,14 +252,28 @@ def test_a_locked_turn_delays_no_other_turns_release_when_its_worker_stops(
 
 def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -> None:
     """Call ``instead`` when a claim is committed and its runs have begun, before it is known to be on disk."""
-    finish = postgres.finish
+    finish, begin, wait = postgres.finish, loading.LoadWithClaim.begin, barriers.Barrier.wait
+    claimed = threading.local()
 
     def finished(statements: Any, rows: Sequence[Row], **how: Any) -> Any:
         if any(row.kind == Kind.RUN_STARTED for row in rows):
             how["following"] = [*(how["following"] or ()), Following([], lambda _: in_any_thread(instead))]
         return finish(statements, rows, **how)
 
+    def begun(loader: loading.LoadWithClaim, rows: list[Rows]) -> None:
+        begin(loader, rows)
+        # On SQLite the claim runs in a thread, and is on disk already.
+        claimed.here = loop_calls.current() is None
+
+    def waited(barrier: barriers.Barrier) -> None:
+        if getattr(claimed, "here", False):
+            claimed.here = False
+            instead()
+        wait(barrier)
+
     monkeypatch.setattr(postgres, "finish", finished)
+    monkeypatch.setattr(loading.LoadWithClaim, "begin", begun)
+    monkeypatch.setattr(barriers.Barrier, "wait", waited)
 
 
 def in_any_thread(blocking: Callable[[], object]) -> None:

@@ -66,6 +66,7 @@ class Member:
         assert call is not None
         self.owner, self.assumptions = call.owner, call.assumptions
         self.reads: Sequence[Statement] = ()
+        self.session: int | None = None
         self.statements: Sequence[Statement] = ()
         self.rows: Sequence[Row] = ()
         self.stored: list[Stored] = []
@@ -82,6 +83,8 @@ class Member:
         if self.reads:
             raise Repeat
         self.reads = statements
+        # The first read locks a session, whose number is its last parameter.
+        self.session = int(statements[0].params[-1])
         self._batches.add(self)
         return loop_calls.wait_for(self.answer)
 
@@ -170,19 +173,20 @@ class _Batches:
 
     def _take(self) -> list[Member]:
         """The members of the next batch: those of each owner in turn, so that many of one delay no other."""
-        if len(self._waiting) <= MOST:
-            taken = list(self._waiting)
-            self._waiting.clear()
-            return taken
         by_owner: dict[Any, deque[Member]] = {}
+        locked: set[int] = set()
         for each in self._waiting:
-            by_owner.setdefault(each.owner, deque()).append(each)
-        taken = []
-        while len(taken) < MOST:
+            # A session's lock holds off other transactions only, so a second call of the session waits for the next batch.
+            if each.session is None or each.session not in locked:
+                by_owner.setdefault(each.owner, deque()).append(each)
+                locked.update([] if each.session is None else [each.session])
+        taken: list[Member] = []
+        while len(taken) < MOST and any(by_owner.values()):
             for of_owner in list(by_owner.values()):
                 if of_owner and len(taken) < MOST:
                     taken.append(of_owner.popleft())
-        self._waiting = deque(each for each in self._waiting if each not in set(taken))
+        gone = set(taken)
+        self._waiting = deque(each for each in self._waiting if each not in gone)
         return taken
 
 
@@ -218,7 +222,7 @@ class _Batch:
 
     def _decided(self) -> list[Member]:
         """The members that stay, after all have read and decided."""
-        readers = sorted((each for each in self._members if each.reads), key=_session_locked)
+        readers = sorted((each for each in self._members if each.reads), key=lambda each: each.session or 0)
         if readers:
             answers = iter(raw_sql.rows_in_batch([statement for each in readers for statement in each.reads]))
             for each in readers:
@@ -240,13 +244,6 @@ class _Batch:
     def fail(self, error: BaseException) -> None:
         for each in self._members:
             each.fail(error)
-
-
-def _session_locked(member: Member) -> int:
-    """The order of locks: the number of the session that the first read locks is its last parameter."""
-    number = member.reads[0].params[-1]
-    assert isinstance(number, int), "a member's first read locks its session"
-    return number
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()
