@@ -100,7 +100,7 @@ def test_a_worker_looks_at_the_queue_when_it_starts_and_when_it_is_woken(monkeyp
     """Turns that were queued before its start are not left to the sweep, which takes those that are older than two seconds."""
     looked = threading.Semaphore(0)
     monkeypatch.setattr(Worker, "wake", lambda _: looked.release())
-    services = worker_services.WorkerServices(beat=False)
+    services = worker_services.WorkerServices()
     services.start()
     assert looked.acquire(timeout=60)
     while looked.acquire(timeout=1):
