@@ -8,10 +8,11 @@ text, and the server finds the parameters' types (docs/decisions/0050).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import select
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.adapt import Transformer
@@ -21,12 +22,30 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from sessions_app.core.base import loop_calls
 
 Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
+Reading = Generator[bool, None, T]
+"""Reads an answer; yields when the socket has to be waited for, and whether it has to become writable."""
 
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
 _BEGIN, _COMMIT = "begin", "commit"
 _PREPARED = "_agenthost_prepared"
 _MOST_PREPARED = 300
-"""The statements of this project are fewer. More would show a statement with values in its text."""
+"""Statements of a connection; further ones are parsed each time, such as those of steps with unusual numbers of calls."""
+
+
+class _Prepared:
+    """The prepared statements of one connection: their names by their SQL."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, bytes] = {}
+        self._numbers = itertools.count()
+
+    def new(self, sql: str) -> bytes | None:
+        """A name that was never used on this connection; None if there are too many."""
+        if len(self.names) >= _MOST_PREPARED:
+            return None
+        name = self.names[sql] = b"ah%d" % next(self._numbers)
+        return name
 
 
 def _text(value: Any) -> bytes | None:
@@ -63,12 +82,9 @@ class Pipeline:
     An error fails the rest of its group. A transaction that the connection wants is begun before the first statement.
     """
 
-    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+    def __init__(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._conn, self._pgconn = conn, conn.pgconn
-        prepared: dict[str, bytes] | None = conn.__dict__.get(_PREPARED)
-        if prepared is None:
-            prepared = conn.__dict__[_PREPARED] = {}
-        self._prepared = prepared
+        self._prepared: _Prepared = conn.__dict__.setdefault(_PREPARED, _Prepared())
         self._groups: list[list[tuple[str, bool]]] = [[]]
         """The statements of each group, and whether each is only prepared."""
         self._begins = not conn.autocommit and self._pgconn.transaction_status == TransactionStatus.IDLE
@@ -79,14 +95,15 @@ class Pipeline:
             self.add(_BEGIN)
 
     def add(self, sql: str, params: Sequence[Any] = ()) -> None:
-        name = self._prepared.get(sql)
-        if name is None:
-            name = b"ah%d" % len(self._prepared)
-            assert len(self._prepared) < _MOST_PREPARED, "too many prepared statements"
-            self._prepared[sql] = name
+        values = [_text(each) for each in params]
+        name = self._prepared.names.get(sql)
+        if name is None and (name := self._prepared.new(sql)) is not None:
             self._pgconn.send_prepare(name, _numbered(sql))
             self._groups[-1].append((sql, True))
-        self._pgconn.send_query_prepared(name, [_text(each) for each in params])
+        if name is None:
+            self._pgconn.send_query_params(_numbered(sql), values)
+        else:
+            self._pgconn.send_query_prepared(name, values)
         self._groups[-1].append((sql, False))
 
     def sync(self) -> None:
@@ -96,9 +113,28 @@ class Pipeline:
 
     def rows(self) -> list[Rows]:
         """The rows of each statement of the next group. If one failed, the answers of later groups are dropped."""
-        found, failed = self._answers(self._groups.pop(0))
+        reading = self._read()
+        try:
+            while True:
+                _wait(self._pgconn.socket, writing=next(reading))
+        except StopIteration as done:
+            found: list[Rows] = done.value
+            return found
+
+    async def rows_async(self) -> list[Rows]:
+        """``rows`` for coroutines."""
+        reading = self._read()
+        try:
+            while True:
+                await _ready(self._pgconn.socket, writing=next(reading))
+        except StopIteration as done:
+            found: list[Rows] = done.value
+            return found
+
+    def _read(self) -> Reading[list[Rows]]:
+        found, failed = yield from self._answers(self._groups.pop(0))
         while failed is not None and len(self._groups) > 1:
-            self._answers(self._groups.pop(0))
+            yield from self._answers(self._groups.pop(0))
         if len(self._groups) == 1:
             self._pgconn.exit_pipeline_mode()
         if failed is not None:
@@ -106,21 +142,22 @@ class Pipeline:
         begins, self._begins = self._begins, False
         return found[1:] if begins else found
 
-    def _answers(self, group: list[tuple[str, bool]]) -> tuple[list[Rows], psycopg.Error | None]:
+    def _answers(self, group: list[tuple[str, bool]]) -> Reading[tuple[list[Rows], psycopg.Error | None]]:
         found: list[Rows] = []
         failed: psycopg.Error | None = None
         for sql, is_preparation in group:
-            result = self._result()
+            result = yield from self._result()
             assert result is not None
-            assert self._result() is None, "one result for each statement"
+            after = yield from self._result()
+            assert after is None, "one result for each statement"
             if result.status in _FAILED or result.status == ExecStatus.PIPELINE_ABORTED:
                 if is_preparation:
-                    self._prepared.pop(sql, None)
+                    self._prepared.names.pop(sql, None)
                 if failed is None:
                     failed = error_from_result(result, encoding="utf-8")
             elif not is_preparation:
                 found.append(self._loaded(result))
-        end = self._result()
+        end = yield from self._result()
         assert end is not None
         assert end.status == ExecStatus.PIPELINE_SYNC
         return found, failed
@@ -132,13 +169,13 @@ class Pipeline:
         transformer.set_pgresult(result, set_loaders=True, format=psycopg.pq.Format.TEXT)
         return transformer.load_rows(0, result.ntuples, tuple)
 
-    def _result(self) -> psycopg.pq.abc.PGresult | None:
+    def _result(self) -> Reading[psycopg.pq.abc.PGresult | None]:
         pgconn = self._pgconn
         while pgconn.flush():
-            _wait(pgconn.socket, writing=True)
+            yield True
             pgconn.consume_input()
         while pgconn.is_busy():
-            _wait(pgconn.socket, writing=False)
+            yield False
             pgconn.consume_input()
         return pgconn.get_result()
 

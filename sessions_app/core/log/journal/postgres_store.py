@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -21,6 +21,8 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
 from sessions_app.core.base import own_connection
+from sessions_app.core.base.pipeline import Pipeline
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log.journal import barriers, postgres
 from sessions_app.core.log.journal.joined_statements import joined
 from sessions_app.core.log.journal.layout import Layout
@@ -97,6 +99,13 @@ class _Attempt:
         self.sent = False
 
 
+def _statements(units: Sequence[Unit]) -> Iterator[Statement]:
+    for index, unit in enumerate(units):
+        yield from joined(unit.statements)
+        if unit.unless_answered:
+            yield Statement(_UNLESS_ANSWERED, (index, unit.turn))
+
+
 class PostgresStore:
     """Stores units in Postgres. Its connection uses generic plans, no JIT and a short lock timeout."""
 
@@ -146,8 +155,10 @@ class PostgresStore:
         append = attempt.append = Append(layout.rows)
         attempt.sent = True
         sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND_AT_ONCE
-        cursor = await self._running.execute(sql, append.parameters(at_least=1))
-        answer = append.appended(await cursor.fetchall())
+        pipeline = Pipeline(self._running)
+        pipeline.add(sql, append.parameters(at_least=1))
+        pipeline.sync()
+        answer = append.appended((await pipeline.rows_async())[0])
         results: dict[str, UnitResult] = {"stored": "stored", "stale": "stale", "missing": "missing"}
         for index, places in enumerate(layout.places):
             # All rows of a unit have the same session and fence, so they have the same status.
@@ -175,24 +186,19 @@ class PostgresStore:
         ends = "{" + ",".join("t" if unit.unless_attention else "f" for unit in commits) + "}"
         values = (numbers(turns), numbers([unit.fence for unit in commits]), ends, numbers(sorted(set(turns))))
         attempt.sent = True
-        # Outside a transaction block, what is sent before the pipeline's end is one transaction.
-        async with connection.pipeline():
-            checked = await connection.execute(_CHECK_TURNS, values)
-            await self._send_statements(units)
-            cursor = await connection.execute(postgres.APPEND, append.parameters())
-        found = await checked.fetchall()
+        # Outside a transaction block, a group of a pipeline is one transaction.
+        pipeline = Pipeline(connection)
+        pipeline.add(_CHECK_TURNS, values)
+        for statement in _statements(units):
+            pipeline.add(statement.sql, statement.params)
+        pipeline.add(postgres.APPEND, append.parameters())
+        pipeline.sync()
+        found, *_, answer = await pipeline.rows_async()
         attempt.transaction = found[0][2]
         attention = {turn: flag for turn, flag, *_ in found}
         for unit in commits:
             unit.attention = attention[unit.turn]
-        return self._written(attempt, layout, append.appended(await cursor.fetchall()))
-
-    async def _send_statements(self, units: Sequence[Unit]) -> None:
-        for index, unit in enumerate(units):
-            for statement in joined(unit.statements):
-                await self._running.execute(statement.sql, tuple(statement.params))
-            if unit.unless_answered:
-                await self._running.execute(_UNLESS_ANSWERED, (index, unit.turn))
+        return self._written(attempt, layout, append.appended(answer))
 
     async def _commit_checked(self, attempt: _Attempt, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:
         connection = self._running
@@ -209,32 +215,33 @@ class PostgresStore:
             return Written(attempt.results)
         layout = attempt.layout = lay_out(good)
         append = attempt.append = Append(layout.rows)
-        cursor = None
         attempt.sent = True
-        async with connection.pipeline():
-            await self._send_statements(good)
-            if layout.rows:
-                sql = postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND
-                cursor = await connection.execute(sql, append.parameters())
-            await connection.execute("commit")
-        answer = None if cursor is None else append.appended(await cursor.fetchall())
-        return self._written(attempt, layout, answer)
+        pipeline = Pipeline(connection)
+        for statement in _statements(good):
+            pipeline.add(statement.sql, statement.params)
+        if layout.rows:
+            pipeline.add(postgres.APPEND_WITHOUT_WAITING if at_once else postgres.APPEND, append.parameters())
+        pipeline.add("commit")
+        pipeline.sync()
+        *_, answer, _ = [[], *await pipeline.rows_async()]
+        return self._written(attempt, layout, append.appended(answer) if layout.rows else None)
 
     async def _lock_turns(self, attempt: _Attempt, units: Sequence[Unit], *, at_once: bool) -> CheckedUnits:
         connection = self._running
         wanted = {unit.turn for unit in units if unit.is_commit_point}
         turns_wanted = numbers(sorted(wanted))
-        held_sessions = None
-        async with connection.pipeline():
-            await connection.execute("begin")
-            if at_once:
-                await connection.execute(f"set local lock_timeout to {postgres.SHORTEST_LOCK_TIMEOUT_MS}")
-                sessions = numbers(sorted({unit.session for unit in units if unit.is_commit_point}))
-                held_sessions = await connection.execute(_HELD, (sessions, turns_wanted, sessions, turns_wanted))
-            locked = await connection.execute(_LOCK_TURNS, (turns_wanted,))
-        held = set() if held_sessions is None else {session for (session,) in await held_sessions.fetchall()}
+        pipeline = Pipeline(connection)
+        pipeline.add("begin")
+        if at_once:
+            pipeline.add(f"set local lock_timeout to {postgres.SHORTEST_LOCK_TIMEOUT_MS}")
+            sessions = numbers(sorted({unit.session for unit in units if unit.is_commit_point}))
+            pipeline.add(_HELD, (sessions, turns_wanted, sessions, turns_wanted))
+        pipeline.add(_LOCK_TURNS, (turns_wanted,))
+        pipeline.sync()
+        *before, locked = await pipeline.rows_async()
+        held = {session for (session,) in before[-1]} if at_once else set()
         turns = {}
-        for turn, fence, state, attention, attempt.transaction in await locked.fetchall():
+        for turn, fence, state, attention, attempt.transaction in locked:
             turns[turn] = (fence, state, attention)
         absent = wanted - turns.keys()
         if absent:
@@ -345,7 +352,7 @@ class PostgresStore:
         while True:
             connection: AsyncConnection[Any] | None = None
             try:
-                connection = await AsyncConnection.connect(**self._parameters, autocommit=True, prepare_threshold=0)
+                connection = await AsyncConnection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
                 await self._end_old_backend(connection)
                 cursor = await connection.execute("select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()")
                 backend = await cursor.fetchone()
