@@ -8,9 +8,9 @@ text, and the server finds the parameters' types (docs/decisions/0050).
 from __future__ import annotations
 
 import asyncio
-import itertools
 import select
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, TypeVar
 
@@ -30,34 +30,23 @@ _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_
 _BEGIN, _COMMIT = "begin", "commit"
 _PREPARED = "_agenthost_prepared"
 _MOST_PREPARED = 300
-"""Statements of a connection; further ones are parsed each time, such as those of steps with unusual numbers of calls."""
-
-
-class _Prepared:
-    """The prepared statements of one connection: their names by their SQL."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, bytes] = {}
-        self._numbers = itertools.count()
-
-    def new(self, sql: str) -> bytes | None:
-        """A name that was never used on this connection; None if there are too many."""
-        if len(self.names) >= _MOST_PREPARED:
-            return None
-        name = self.names[sql] = b"ah%d" % next(self._numbers)
-        return name
+"""The statements of this project are fewer. Others of a connection are planned each time."""
+_INVALIDATED = ("26000", "0A000")
+"""SQLSTATEs: the statement is not prepared (any more), and its result has other types since a table was changed."""
 
 
 def _text(value: Any) -> bytes | None:
-    """A parameter as the text that Postgres reads."""
+    """A parameter as the text that Postgres reads. DataError for U+0000, at which libpq would cut the text off."""
     match value:
         case None:
             return None
         case str():
+            if "\0" in value:
+                raise psycopg.DataError("PostgreSQL text cannot contain U+0000")
             return value.encode()
         case bool():
             return b"t" if value else b"f"
-        case bytes():
+        case bytes() | bytearray() | memoryview():
             return b"\\x" + value.hex().encode()
         case list() | tuple():
             return b"{" + b",".join(map(_element, value)) + b"}"
@@ -67,49 +56,78 @@ def _text(value: Any) -> bytes | None:
 
 
 def _element(value: Any) -> bytes:
-    if value is None:
-        return b"null"
     text = _text(value)
-    assert text is not None
-    if isinstance(value, str):
+    if text is None:
+        return b"null"
+    if isinstance(value, str | bytes | bytearray | memoryview):
         return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
     return text
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """The statements that are prepared on a connection, by their SQL."""
+
+    names: dict[str, bytes] = field(default_factory=dict)
+    _last: int = 0
+
+    def new_name(self) -> bytes:
+        """A name that no other statement has had: one that failed to be prepared may be followed by one that did not."""
+        self._last += 1
+        return b"ah%d" % self._last
 
 
 class Pipeline:
     """Statements that are sent together. ``add`` them, ``sync`` at the end of each group, then take each group's ``rows``.
 
-    An error fails the rest of its group. A transaction that the connection wants is begun before the first statement.
+    An error fails the rest of its group. A transaction that the connection wants is begun before the first statement. Nothing
+    is sent before the first ``rows``, so a parameter that cannot be sent leaves the connection as it was.
     """
 
     def __init__(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._conn, self._pgconn = conn, conn.pgconn
-        self._prepared: _Prepared = conn.__dict__.setdefault(_PREPARED, _Prepared())
-        self._groups: list[list[tuple[str, bool]]] = [[]]
-        """The statements of each group, and whether each is only prepared."""
-        self._begins = not conn.autocommit and self._pgconn.transaction_status == TransactionStatus.IDLE
+        prepared: _Prepared | None = conn.__dict__.get(_PREPARED)
+        if prepared is None:
+            prepared = conn.__dict__[_PREPARED] = _Prepared()
+        self._prepared = prepared
+        self._added: list[list[tuple[str, list[bytes | None]]]] = [[]]
+        self._groups: list[list[tuple[str, bool]]] | None = None
+        """The statements of each group that was sent, and whether each is only prepared; None before."""
         if self._pgconn.status != psycopg.pq.ConnStatus.OK:
             raise psycopg.OperationalError("the connection is lost")
-        self._pgconn.enter_pipeline_mode()
+        self._begins = not conn.autocommit and self._pgconn.transaction_status == TransactionStatus.IDLE
         if self._begins:
             self.add(_BEGIN)
 
     def add(self, sql: str, params: Sequence[Any] = ()) -> None:
-        values = [_text(each) for each in params]
-        name = self._prepared.names.get(sql)
-        if name is None and (name := self._prepared.new(sql)) is not None:
-            self._pgconn.send_prepare(name, _numbered(sql))
-            self._groups[-1].append((sql, True))
-        if name is None:
-            self._pgconn.send_query_params(_numbered(sql), values)
-        else:
-            self._pgconn.send_query_prepared(name, values)
-        self._groups[-1].append((sql, False))
+        self._added[-1].append((sql, [_text(each) for each in params]))
 
     def sync(self) -> None:
         """End a group: its statements are executed even if nothing follows."""
-        self._pgconn.pipeline_sync()
-        self._groups.append([])
+        self._added.append([])
+
+    def _send(self) -> list[list[tuple[str, bool]]]:
+        self._pgconn.enter_pipeline_mode()
+        groups = []
+        for added in self._added[:-1]:
+            group: list[tuple[str, bool]] = []
+            for sql, params in added:
+                self._send_one(sql, params, group)
+            self._pgconn.pipeline_sync()
+            groups.append(group)
+        return groups
+
+    def _send_one(self, sql: str, params: list[bytes | None], group: list[tuple[str, bool]]) -> None:
+        name = self._prepared.names.get(sql)
+        if name is None and len(self._prepared.names) >= _MOST_PREPARED:
+            self._pgconn.send_query_params(_numbered(sql), params)
+        else:
+            if name is None:
+                name = self._prepared.names[sql] = self._prepared.new_name()
+                self._pgconn.send_prepare(name, _numbered(sql))
+                group.append((sql, True))
+            self._pgconn.send_query_prepared(name, params)
+        group.append((sql, False))
 
     def rows(self) -> list[Rows]:
         """The rows of each statement of the next group. If one failed, the answers of later groups are dropped."""
@@ -132,10 +150,12 @@ class Pipeline:
             return found
 
     def _read(self) -> Reading[list[Rows]]:
+        if self._groups is None:
+            self._groups = self._send()
         found, failed = yield from self._answers(self._groups.pop(0))
-        while failed is not None and len(self._groups) > 1:
+        while failed is not None and self._groups:
             yield from self._answers(self._groups.pop(0))
-        if len(self._groups) == 1:
+        if not self._groups:
             self._pgconn.exit_pipeline_mode()
         if failed is not None:
             raise failed
@@ -147,19 +167,21 @@ class Pipeline:
         failed: psycopg.Error | None = None
         for sql, is_preparation in group:
             result = yield from self._result()
-            assert result is not None
             after = yield from self._result()
-            assert after is None, "one result for each statement"
+            if result is None or after is not None:
+                raise _lost(failed)
             if result.status in _FAILED or result.status == ExecStatus.PIPELINE_ABORTED:
                 if is_preparation:
                     self._prepared.names.pop(sql, None)
                 if failed is None:
                     failed = error_from_result(result, encoding="utf-8")
+                    if failed.sqlstate in _INVALIDATED:
+                        self._prepared.names.clear()
             elif not is_preparation:
                 found.append(self._loaded(result))
         end = yield from self._result()
-        assert end is not None
-        assert end.status == ExecStatus.PIPELINE_SYNC
+        if end is None or end.status != ExecStatus.PIPELINE_SYNC:
+            raise _lost(failed)
         return found, failed
 
     def _loaded(self, result: psycopg.pq.abc.PGresult) -> Rows:
@@ -178,6 +200,11 @@ class Pipeline:
             yield False
             pgconn.consume_input()
         return pgconn.get_result()
+
+
+def _lost(error: psycopg.Error | None) -> psycopg.Error:
+    """The error of a connection that ended between two results: the server's last one, if it sent one."""
+    return psycopg.OperationalError("the connection is lost") if error is None else error
 
 
 def _numbered(sql: str) -> bytes:
