@@ -148,10 +148,11 @@ class LoopDatabaseWrapper(DatabaseWrapper):
 
     def is_idle(self) -> bool:
         """Whether the connection is open and outside a transaction, and all its answers were read."""
-        pgconn = self.connection.pgconn
-        if self.connection.closed or pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
-            return False
-        return bool(pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE)
+        return self.is_answered() and self.connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+    def is_answered(self) -> bool:
+        """Whether the connection is open, and all answers of its last pipeline were read."""
+        return not self.connection.closed and self.connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF
 
 
 def _checks_for_loops(method: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -161,16 +162,44 @@ async def serve_on_loop(
     """
     pool = _loop_pool()
     call = partial(fn, *args, **kwargs)
+    is_suspect = _is_kept_out(owner)
+    if not is_suspect:
+        optimistic = LoopCall(call, owner, context, is_optimistic=True)
+        try:
+            answer = await pool.run(optimistic)
+        except Repeat as repeat:
+            is_suspect = repeat.batch_failed
+        except NeedsThread:
+            return await serve(owner, timeout, context, call)
+        else:
+            if not optimistic.is_unchecked:
+                return answer
+    alone = LoopCall(call, owner, context)
     try:
-        return await pool.run(LoopCall(call, owner, context, is_optimistic=True))
-    except Repeat:
-        pass
+        answer = await pool.run(alone)
     except NeedsThread:
+        if is_suspect:
+            _keep_out(owner)
         return await serve(owner, timeout, context, call)
-    try:
-        return await pool.run(LoopCall(call, owner, context))
-    except NeedsThread:
-        return await serve(owner, timeout, context, call)
+    if is_suspect and alone.is_refused:
+        _keep_out(owner)
+    return answer
+
+
+_KEPT_OUT_SECONDS = 1.0
+_kept_out: dict[Hashable, float] = {}
+"""Owners whose calls made batches fail, and until when they are called alone: each failure delays all calls of its batch."""
+
+
+def _keep_out(owner: Hashable) -> None:
+    now = time.monotonic()
+    for each in [each for each, until in _kept_out.items() if until < now]:
+        del _kept_out[each]
+    _kept_out[owner] = now + _KEPT_OUT_SECONDS
+
+
+def _is_kept_out(owner: Hashable) -> bool:
+    return bool(_kept_out) and _kept_out.get(owner, 0.0) > time.monotonic()
 
 
 async def run_on_loop(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -182,7 +211,7 @@ async def run_on_loop(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def _loop_pool() -> LoopPool:
-    return loop_connections.of_loop({UNKNOWN: 1})
+    return loop_connections.of_loop("calls", loop_connections.MOST, {UNKNOWN: 1})
 
 
 def before_error_answer(error: Exception) -> None:

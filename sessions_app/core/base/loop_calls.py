@@ -21,8 +21,13 @@ T = TypeVar("T")
 class Repeat(BaseException):
     """An optimistic call failed or needs more than one round trip: it is made again without assumptions.
 
-    Not an Exception, so that no handler of errors answers it. Nothing of the call was stored.
+    Not an Exception, so that no handler of errors answers it. Nothing of the call was stored. ``batch_failed``: its whole
+    batch failed, perhaps because of this call.
     """
+
+    def __init__(self, *, batch_failed: bool = False) -> None:
+        super().__init__()
+        self.batch_failed = batch_failed
 
 
 class NeedsThread(BaseException):
@@ -48,7 +53,14 @@ class LoopCall(greenlet, Generic[T]):
         self.is_optimistic = is_optimistic
         self.assumptions: list[Any] = []
         """Statements that fail if something that the call assumed is not true."""
+        self.is_refused = False
+        """Whether its answer is an error."""
         self.local: dict[str, Any] = {}
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the call assumed something, and no transaction has checked it."""
+        return self.is_optimistic and bool(self.assumptions)
 
 
 def current() -> LoopCall[Any] | None:
@@ -71,8 +83,10 @@ def assume(check: object) -> None:
 
 def fail(error: Exception) -> None:
     """Call this before an error is answered: an optimistic call is repeated instead."""
-    if is_optimistic():
-        raise Repeat from error
+    if (found := current()) is not None:
+        if found.is_optimistic:
+            raise Repeat from error
+        found.is_refused = True
 
 
 def settle() -> None:

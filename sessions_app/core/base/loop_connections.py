@@ -99,12 +99,16 @@ class LoopPool:
         if not self._slots.take_now(call.owner):
             # Threads wait for a connection, and share them fairly.
             raise NeedsThread
-        while self._idle:
-            wrapper = self._idle.pop()
-            if wrapper.is_usable():
-                return wrapper
-            wrapper.connection.close()
-        return _thread_wrapper().for_loop()
+        try:
+            while self._idle:
+                wrapper = self._idle.pop()
+                if wrapper.is_usable():
+                    return wrapper
+                wrapper.connection.close()
+            return _thread_wrapper().for_loop()
+        except BaseException:
+            self._slots.give_back(call.owner)
+            raise
 
     def _give_back(self, owner: Hashable, wrapper: Wrapper) -> None:
         self._slots.give_back(owner)
@@ -122,23 +126,28 @@ class LoopPool:
             wrapper.connection.close()
         self._idle.clear()
 
+    def __del__(self) -> None:
+        # Its loop has ended.
+        self.close()
 
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, LoopPool]] = WeakKeyDictionary()
 
 
-def of_loop(limits: Mapping[Hashable, int]) -> LoopPool:
-    """The pool of the running loop; created on first use."""
-    loop = asyncio.get_running_loop()
-    found = _pools.get(loop)
+def of_loop(name: str, most: int, limits: Mapping[Hashable, int]) -> LoopPool:
+    """The pool of this name of the running loop; created on first use."""
+    pools = _pools.setdefault(asyncio.get_running_loop(), {})
+    found = pools.get(name)
     if found is None:
         install()
-        found = _pools[loop] = LoopPool(MOST, limits)
+        found = pools[name] = LoopPool(most, limits)
     return found
 
 
 def close_all() -> None:
     """Close the pools of all loops; the next calls open others."""
-    pools = list(_pools.values())
+    of_loops = list(_pools.values())
     _pools.clear()
-    for pool in pools:
-        pool.close()
+    for pools in of_loops:
+        for pool in pools.values():
+            pool.close()

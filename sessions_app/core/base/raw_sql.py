@@ -150,6 +150,12 @@ def execute_and_commit(statements: Sequence[Statement], following: Sequence[Foll
     return answer
 
 
+def is_answered() -> bool:
+    """On a loop: whether the server has answered all statements that were sent; False if the connection is lost."""
+    wrapper: Any = connection
+    return wrapper.connection is not None and bool(wrapper.is_answered())
+
+
 def rows_in_batch(statements: Sequence[Statement]) -> list[Rows]:
     """``rows_of_each`` for the reads of a batch: locked rows are left out."""
     return _on_postgres(statements, BATCH)

@@ -5,6 +5,7 @@ A process takes a block of numbers from the table's sequence. Numbers of a block
 
 from __future__ import annotations
 
+import os
 from collections import deque
 
 from django.db import connection
@@ -13,6 +14,9 @@ from sessions_app.core.base import raw_sql
 
 _BLOCK = 256
 _free: dict[str, deque[int]] = {}
+
+# A forked process would use its parent's numbers again.
+os.register_at_fork(after_in_child=_free.clear)
 
 
 def take(table: str) -> int | None:

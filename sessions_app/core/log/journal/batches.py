@@ -6,7 +6,8 @@ another read, and hand in their statements and events. The batch checks the call
 events and commits; the barrier follows in the same round trip, and the next batch runs meanwhile on another connection.
 
 A batch waits for no locked session: its call finds no row, and leaves. A call that leaves, because it is refused or needs a
-second read, is repeated alone. If the batch fails, all its calls are repeated alone, so one bad request fails no other.
+second read, is repeated alone. If the batch fails, all its calls are repeated alone, so one bad request fails no other. If
+it is unknown whether the batch was committed, none is repeated: each gets NotReady.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -67,6 +69,7 @@ class Member:
         self.owner, self.assumptions = call.owner, call.assumptions
         self.reads: Sequence[Statement] = ()
         self.session: int | None = None
+        """The number of the session that ``reads`` lock."""
         self.statements: Sequence[Statement] = ()
         self.rows: Sequence[Row] = ()
         self.stored: list[Stored] = []
@@ -80,11 +83,10 @@ class Member:
     # In the call:
 
     def read(self, statements: Sequence[Statement]) -> list[Rows]:
-        if self.reads:
+        session = statements[0].params[-1]
+        if self.reads or not isinstance(session, int):
             raise Repeat
-        self.reads = statements
-        # The first read locks a session, whose number is its last parameter.
-        self.session = int(statements[0].params[-1])
+        self.reads, self.session = statements, session
         self._batches.add(self)
         return loop_calls.wait_for(self.answer)
 
@@ -109,6 +111,15 @@ class Member:
 
     # In the batch:
 
+    @property
+    def is_undecided(self) -> bool:
+        return not self.decision.done()
+
+    @property
+    def stays(self) -> bool:
+        """Whether its call has decided to stay, and was not cancelled since."""
+        return not self.is_undecided and self.decision.result() and not self.done.done()
+
     def fail(self, error: BaseException) -> None:
         for future in (self.answer, self.done):
             if not future.done():
@@ -126,19 +137,10 @@ def new_member() -> Member:
     return Member(found)
 
 
-def close() -> None:
-    """Close the idle connections of all loops' batches; later batches open others."""
-    for each in list(_of_loops.values()):
-        each.pool.close()
-    _of_loops.clear()
-
-
 class _Batches:
     """The batches of one loop."""
 
     def __init__(self) -> None:
-        # Of all connections one owner gets at most half.
-        self.pool = loop_connections.LoopPool(2 * _AT_ONCE, {})
         self._waiting: deque[Member] = deque()
         self._is_running = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,15 +158,14 @@ class _Batches:
 
     async def _run(self) -> None:
         batch = _Batch(self._take, self._next)
+        # One owner, which gets at most half of the connections.
+        pool = loop_connections.of_loop("batches", 2 * _AT_ONCE, {})
         try:
-            await self.pool.run(LoopCall(batch.run, self, Context()))
-        except NotReady as error:
-            batch.fail(error)
+            await pool.run(LoopCall(batch.run, self, Context()))
         except (Exception, Repeat, NeedsThread) as error:
-            log.debug("batch_repeated error=%s", type(error).__name__)
+            log.debug("batch_failed error=%s", type(error).__name__)
         finally:
-            batch.fail(Repeat())
-            batch.let_next_start()
+            batch.end()
 
     def _next(self) -> None:
         self._is_running = False
@@ -172,22 +173,26 @@ class _Batches:
             self._start()
 
     def _take(self) -> list[Member]:
-        """The members of the next batch: those of each owner in turn, so that many of one delay no other."""
+        """The members of the next batch: those of each owner in turn, so that many of one delay no other.
+
+        One for each session: a second turn of a session would make the batch fail.
+        """
         by_owner: dict[Any, deque[Member]] = {}
-        locked: set[int] = set()
+        sessions: set[int] = set()
         for each in self._waiting:
-            # A session's lock holds off other transactions only, so a second call of the session waits for the next batch.
-            if each.session is None or each.session not in locked:
+            if each.session is None or each.session not in sessions:
                 by_owner.setdefault(each.owner, deque()).append(each)
-                locked.update([] if each.session is None else [each.session])
-        taken: list[Member] = []
-        while len(taken) < MOST and any(by_owner.values()):
-            for of_owner in list(by_owner.values()):
-                if of_owner and len(taken) < MOST:
-                    taken.append(of_owner.popleft())
-        gone = set(taken)
-        self._waiting = deque(each for each in self._waiting if each not in gone)
-        return taken
+                if each.session is not None:
+                    sessions.add(each.session)
+        taken: dict[Member, None] = {}
+        while by_owner and len(taken) < MOST:
+            for owner, of_owner in list(by_owner.items()):
+                if len(taken) < MOST:
+                    taken[of_owner.popleft()] = None
+                if not of_owner:
+                    del by_owner[owner]
+        self._waiting = deque(each for each in self._waiting if each not in taken)
+        return list(taken)
 
 
 class _Batch:
@@ -196,7 +201,7 @@ class _Batch:
     def __init__(self, take: Callable[[], list[Member]], start_next: Callable[[], None]) -> None:
         self._take, self._start_next = take, start_next
         self._members: list[Member] = []
-        self._is_next_started = False
+        self._is_next_started = self._is_committed = self._is_unknown = False
 
     def run(self) -> None:
         self._members = self._take()
@@ -209,7 +214,11 @@ class _Batch:
             statements = [*checks, *(each.statements for each in staying)]
             rows = [row for each in staying for row in each.rows]
             committed = Following([], partial(self._committed, staying))
-            appended, is_on_disk = postgres.finish(statements, rows, waiting=True, following=[committed])
+            try:
+                appended, is_on_disk = postgres.finish(statements, rows, waiting=True, following=[committed])
+            except BaseException:
+                self._is_unknown = self._is_committed or not raw_sql.is_answered()
+                raise
         if not is_on_disk:
             barriers.wait(appended.era)
         from sessions_app.core.log import broadcast
@@ -218,32 +227,40 @@ class _Batch:
         lines = iter(appended.lines)
         for each in staying:
             each.stored = [next(lines).stored for _ in each.rows]
-            each.done.set_result(None)
+            if not each.done.done():
+                each.done.set_result(None)
 
     def _decided(self) -> list[Member]:
         """The members that stay, after all have read and decided."""
-        readers = sorted((each for each in self._members if each.reads), key=lambda each: each.session or 0)
+        # In the order of locks. A call that was cancelled has left.
+        readers = [each for each in self._members if each.session is not None and each.is_undecided]
+        readers.sort(key=attrgetter("session"))
         if readers:
             answers = iter(raw_sql.rows_in_batch([statement for each in readers for statement in each.reads]))
             for each in readers:
-                each.answer.set_result([next(answers) for _ in each.reads])
+                found = [next(answers) for _ in each.reads]
+                if not each.answer.done():
+                    each.answer.set_result(found)
             _, undecided = loop_calls.wait_for(asyncio.wait([each.decision for each in readers], timeout=_DECISION_SECONDS))
             assert not undecided, "a call in a batch decides without waiting"
-        return [each for each in self._members if each.decision.result()]
+        return [each for each in self._members if each.stays]
 
     def _committed(self, staying: Sequence[Member], _: list[Rows]) -> None:
-        self.let_next_start()
+        self._is_committed = True
+        self._let_next_start()
         for each in staying:
             each.after_commit()
 
-    def let_next_start(self) -> None:
+    def _let_next_start(self) -> None:
         if not self._is_next_started:
             self._is_next_started = True
             self._start_next()
 
-    def fail(self, error: BaseException) -> None:
+    def end(self) -> None:
+        """Fail the members that were not stored for certain, and let the next batch start."""
         for each in self._members:
-            each.fail(error)
+            each.fail(NotReady() if self._is_committed or self._is_unknown else Repeat(batch_failed=True))
+        self._let_next_start()
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()
