@@ -120,10 +120,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 class LoopConnection(psycopg.Connection[Any]):
+    def __del__(self, *_: Any) -> None:
+        # Its loop has ended, or its call was cancelled while it connected.
+        if hasattr(self, "pgconn"):
+            self.pgconn.finish()
+        super().__del__()
+
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         if loop_calls.current() is None:
             return super().wait(gen, interval, timeout)
-        return loop_calls.wait_for(waiting.wait_async(gen, self.pgconn.socket, timeout=timeout))
+        return loop_calls.wait_for(waiting.wait_async(gen, self.pgconn.socket, interval, timeout))
 
 
 class LoopDatabaseWrapper(DatabaseWrapper):

@@ -126,10 +126,6 @@ class LoopPool:
             wrapper.connection.close()
         self._idle.clear()
 
-    def __del__(self) -> None:
-        # Its loop has ended.
-        self.close()
-
 
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, LoopPool]] = WeakKeyDictionary()
 
