@@ -103,7 +103,11 @@ class LoadWithClaim:
         return _queries(self._short) if self._short else []
 
     def begin(self, rows: list[Rows]) -> None:
-        self._begin(self._runs, _parsed(self._short, rows) if self._short else {})
+        try:
+            loaded = _parsed(self._short, rows) if self._short else {}
+        except Exception:  # a history that cannot be parsed; each run is then loaded by itself
+            loaded = {}
+        self._begin(self._runs, loaded)
 
 
 def _queries(claims: Sequence[Claimed]) -> list[Statement]:

@@ -22,10 +22,11 @@ from sessions_app.core.log.journal import barriers, postgres
 from sessions_app.core.log.journal.rows import Row
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import stored_messages
+from sessions_app.core.tenancy import definitions
 from sessions_app.core.turns import stopping, tasks
 from sessions_app.core.worker import loading, runner
 from sessions_app.core.worker.worker import Worker
-from sessions_app.models import Turn
+from sessions_app.models import Message, OptionValue, Session, Turn
 from tests.core import tools
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.core.threads import in_thread
@@ -430,3 +431,46 @@ def test_a_worker_that_has_become_full_wakes_another_one(
     model.open_gate("hold")
     wait_for_state(first, "done")
     wait_for_state(second, "done")
+
+
+def _break_history(session: Session) -> None:
+    Message.objects.filter(session=session).update(content="{broken")
+
+
+def _break_options(session: Session) -> None:
+    OptionValue.objects.filter(session=session).update(sealed=b"broken")
+
+
+@pytest.mark.parametrize("damage", [_break_history, _break_options])
+def test_a_session_that_cannot_be_read_ends_its_own_turn_only(
+    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, damage: Callable[[Session], None]
+) -> None:
+    broken = alice.session(options={"key": "sk-1"})
+    prompt = model.script([text("done")])
+    accepted = [each.say(session, prompt) for each, session in ((alice, broken), (alice, alice.session()), (bob, bob.session()))]
+    damage(broken)
+    start_worker()
+    turns = [wait_for_state(each, "done", "error") for each in accepted]
+    assert [(turn.state, turn.takeovers) for turn in turns] == [("error", 0), ("done", 0), ("done", 0)]
+
+
+def test_a_worker_that_has_not_read_a_definition_yet_runs_it(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    accepted = [alice.say(alice.session(), model.script([text("done")])) for _ in range(3)]
+    definitions.by_digest.cache_clear()
+    start_worker()
+    turns = [wait_for_state(each, "done", "error") for each in accepted]
+    assert [(turn.state, turn.takeovers) for turn in turns] == [("done", 0)] * 3
+
+
+def test_a_locked_tenant_is_skipped_by_a_claim_on_the_loop_and_claimed_later(
+    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer
+) -> None:
+    prompt = model.script([text("done")])
+    hers, his = alice.say(alice.session(), prompt), bob.say(bob.session(), prompt)
+    with locked(lambda: journal.lock_counter(alice.caller.tenant)):
+        start_worker()
+        wait_for_state(his, "done")
+        assert turn_of(hers).state == "queued"
+    wait_for_state(hers, "done")
