@@ -465,8 +465,10 @@ def test_a_worker_that_has_not_read_a_definition_yet_runs_it(
 
 
 def test_a_locked_tenant_is_skipped_by_a_claim_on_the_loop_and_claimed_later(
-    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer
+    alice: World, bob: World, start_worker: Callable[[], Worker], model: ModelServer, on_postgres: bool
 ) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
     prompt = model.script([text("done")])
     hers, his = alice.say(alice.session(), prompt), bob.say(bob.session(), prompt)
     with locked(lambda: journal.lock_counter(alice.caller.tenant)):
