@@ -162,9 +162,10 @@ async def serve_on_loop(
     """
     pool = _loop_pool()
     call = partial(fn, *args, **kwargs)
+    on_loop = partial(_or_elsewhere, call)
     is_suspect = _is_kept_out(owner)
     if not is_suspect:
-        optimistic = LoopCall(call, owner, context, is_optimistic=True)
+        optimistic = LoopCall(on_loop, owner, context, is_optimistic=True)
         try:
             answer = await pool.run(optimistic)
         except Repeat as repeat:
@@ -174,7 +175,7 @@ async def serve_on_loop(
         else:
             if not optimistic.is_unchecked:
                 return answer
-    alone = LoopCall(call, owner, context)
+    alone = LoopCall(on_loop, owner, context)
     try:
         answer = await pool.run(alone)
     except NeedsThread:
@@ -200,6 +201,14 @@ def _keep_out(owner: Hashable) -> None:
 
 def _is_kept_out(owner: Hashable) -> bool:
     return bool(_kept_out) and _kept_out.get(owner, 0.0) > time.monotonic()
+
+
+def _or_elsewhere(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except Exception as error:
+        before_error_answer(error)
+        raise
 
 
 async def run_on_loop(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

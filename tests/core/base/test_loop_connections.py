@@ -36,8 +36,8 @@ async def pool(on_postgres: bool) -> AsyncIterator[LoopPool]:
     await asyncio.to_thread(database.shut_down)
 
 
-async def run(pool: LoopPool, fn: Callable[[], Any], owner: int = ANN, timeout: float | None = 60.0) -> Any:
-    return await pool.run(LoopCall(fn, owner, copy_context()), timeout)
+async def run(pool: LoopPool, fn: Callable[[], Any], owner: int = ANN) -> Any:
+    return await pool.run(LoopCall(fn, owner, copy_context()))
 
 
 def backend() -> int:
