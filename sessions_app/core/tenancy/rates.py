@@ -2,11 +2,12 @@
 
 A window stores the times of admitted requests, so no minute has more than the limit, and the time of the next free slot is
 known. Without Redis, or while it is unreachable, each process counts for itself: no request fails or waits long for a rate
-limit.
+limit. A call on the event loop (core/base/loop_calls.py) waits for Redis without blocking the loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import threading
@@ -17,9 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import redis
+import redis.asyncio
+import redis.asyncio.retry
 from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from sessions_app.core.base import loop_calls, process_loop
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +174,8 @@ class RedisWindows:
     """The windows that all processes share through Redis."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
+        self._of_loops: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
         pool = redis.BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
@@ -210,13 +217,21 @@ class RedisWindows:
 
     def take(self, bounds: Sequence[Bound], member: str) -> tuple[bool, list[Level]]:
         arguments = [WINDOW_SECONDS * 1000, member, *(bound.limit for bound in bounds)]
-        allowed, *pairs = cast(list[int], self._take(keys=[_key(bound) for bound in bounds], args=cast(Any, arguments)))
+        keys = [_key(bound) for bound in bounds]
+        if loop_calls.current() is None:
+            answer: Any = self._take(keys=keys, args=cast(Any, arguments))
+        else:
+            answer = loop_calls.wait_for(self._of_loop().take(keys, arguments))
+        allowed, *pairs = cast(list[int], answer)
         levels = [
             Level(bound.limit, used, wait / 1000) for bound, used, wait in zip(bounds, pairs[::2], pairs[1::2], strict=True)
         ]
         return bool(allowed), levels
 
     def give_back(self, bounds: Sequence[Bound], member: str) -> None:
+        if loop_calls.current() is not None:
+            loop_calls.wait_for(self._of_loop().give_back([_key(bound) for bound in bounds], member))
+            return
         with self._client.pipeline(transaction=False) as pipeline:
             for bound in bounds:
                 pipeline.zrem(_key(bound), member)
@@ -230,6 +245,54 @@ class RedisWindows:
             probe.join()
         self._client.close()
         self._client.connection_pool.disconnect()
+        for client in list(self._of_loops.values()):
+            client.close_from_elsewhere()
+
+    def _of_loop(self) -> _LoopClient:
+        loop = asyncio.get_running_loop()
+        found = self._of_loops.get(loop)
+        if found is None:
+            found = self._of_loops[loop] = _LoopClient(loop, self._url, lambda: self._of_loops.pop(loop, None))
+            process_loop.attach(loop, found.close)
+        return found
+
+
+class _LoopClient:
+    """The connections of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: str, closed: Callable[[], object]) -> None:
+        self._loop, self._closed = loop, closed
+        pool = redis.asyncio.BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=_READ_TIMEOUT,
+            socket_timeout=_READ_TIMEOUT,
+            socket_connect_timeout=_READ_TIMEOUT,
+            retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
+        )
+        self._client = redis.asyncio.Redis(connection_pool=pool)
+        self._take = self._client.register_script(_TAKE)
+
+    async def take(self, keys: list[str], arguments: list[Any]) -> Any:
+        return await self._take(keys=keys, args=arguments)
+
+    async def give_back(self, keys: list[str], member: str) -> None:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.zrem(key, member)
+            await pipeline.execute()
+
+    async def close(self) -> None:
+        self._closed()
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+    def close_from_elsewhere(self) -> None:
+        """Close in any thread but the loop's own."""
+        if self._loop.is_running():
+            asyncio.run_coroutine_threadsafe(self.close(), self._loop).result()
+        else:
+            self._closed()
 
 
 def _key(bound: Bound) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextvars import copy_context
 from typing import Any
 from unittest import mock
 
@@ -17,6 +19,8 @@ import pytest
 from django.conf import settings as django_settings
 
 from ops import services
+from sessions_app.core.base import loop_calls, process_loop
+from sessions_app.core.base.loop_calls import LoopCall
 from sessions_app.core.tenancy import rates
 from sessions_app.core.tenancy.rates import Bound, LocalWindows, RedisWindows
 from tests.paths import ROOT
@@ -186,3 +190,73 @@ def test_a_redis_that_hangs_is_asked_once_and_then_only_by_a_probe(
         "rate_limits_per_process: Redis does not answer (TimeoutError)",
         "rate_limits_shared_again: Redis answers",
     ]
+
+
+async def on_loop(fn: Any, *arguments: Any) -> Any:
+    """The result of a call on this loop."""
+    return await loop_calls.run(LoopCall(lambda: fn(*arguments), "owner", copy_context()))
+
+
+@with_redis
+def test_calls_on_a_loop_count_with_the_others() -> None:
+    name = a_name()
+    bounds = [Bound(name, 3), Bound(f"{name}:key", 2)]
+
+    async def main() -> None:
+        process_loop.adopt()
+        first, second, third = await asyncio.gather(*[on_loop(rates.take, bounds) for _ in range(3)])
+        assert sorted([first.allowed, second.allowed, third.allowed]) == [False, True, True]
+        assert isinstance(first.windows, RedisWindows)
+        await on_loop(rates.give_back, first if first.allowed else second)
+        await process_loop.release()
+        assert first.windows._of_loops == {}
+
+    asyncio.run(main())
+    assert [rates.take(bounds).allowed for _ in range(2)] == [True, False]
+
+
+@with_redis
+def test_a_redis_that_hangs_holds_up_only_the_calls_that_need_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it blocked the loop, nobody could let Redis continue, and the call would count alone."""
+    monkeypatch.setattr(rates, "_READ_TIMEOUT", 30.0)
+    with services.folder() as home:
+        redis = services.Redis(home)
+        redis.start()
+        pid = redis.pid
+        assert pid is not None
+        settings.AGENTHOST_REDIS_URL = redis.url()
+        bound = [Bound(a_name(), 10)]
+
+        async def main() -> None:
+            process_loop.adopt()
+            await on_loop(rates.take, bound)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                waiting = [asyncio.create_task(on_loop(rates.take, bound)) for _ in range(3)]
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                    assert await on_loop(lambda: "another request") == "another request"
+                assert not any(task.done() for task in waiting)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            taken = await asyncio.gather(*waiting)
+            assert all(isinstance(each.windows, RedisWindows) for each in taken)
+            assert max(each.levels[0].used for each in taken) == 4
+            await process_loop.release()
+
+        asyncio.run(main())
+        rates.reset()
+        redis.stop()
+
+
+def test_a_redis_that_is_away_fails_no_call_on_a_loop(settings: Any) -> None:
+    settings.AGENTHOST_REDIS_URL = "redis://127.0.0.1:1/0"
+    bound = [Bound(a_name(), 3)]
+
+    async def main() -> list[bool]:
+        process_loop.adopt()
+        allowed = [(await on_loop(rates.take, bound)).allowed for _ in range(4)]
+        await process_loop.release()
+        return allowed
+
+    assert asyncio.run(main()) == [True, True, True, False]
