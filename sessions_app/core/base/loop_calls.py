@@ -89,6 +89,19 @@ def fail(error: Exception) -> None:
         found.is_refused = True
 
 
+def run_alone() -> list[Any]:
+    """Before a transaction that cannot be part of a batch: an optimistic call is none from now on.
+
+    Returns what it has assumed so far, which the caller checks now.
+    """
+    found = current()
+    if found is None or not found.is_optimistic:
+        return []
+    found.is_optimistic = False
+    assumptions, found.assumptions = found.assumptions, []
+    return assumptions
+
+
 def settle() -> None:
     """The call's transaction may be stored from now on: it is not repeated any more."""
     found = current()

@@ -102,6 +102,14 @@ def rows_of_each(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]
     return _on_postgres(statements)
 
 
+def execute_and_read(statements: Sequence[Statement], queries: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
+    """Run the statements, then the queries, and return the rows of each query; on Postgres in one round trip."""
+    if connection.vendor == "postgresql":
+        return _on_postgres([*statements, *queries])[len(statements) :]
+    execute(statements)
+    return rows_of_each(queries)
+
+
 def execute(statements: Sequence[Statement]) -> None:
     """Run the statements in order and return nothing; on Postgres in one round trip."""
     if connection.vendor == "postgresql":

@@ -24,10 +24,12 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from sessions_app.core.base import database, lock_timeouts, maintenance, raw_sql
+from sessions_app.core.base import database, lock_timeouts, loop_calls, maintenance, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.base.errors import Fault, InvalidInput, QuotaExceeded, SessionFull
 from sessions_app.core.base.lock_timeouts import RowLocked
+from sessions_app.core.base.loop_calls import Repeat
+from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import rates
 from sessions_app.models import STANDING, ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
@@ -130,6 +132,27 @@ class RateStatus:
     window: int
 
 
+Read = Callable[[Sequence[Statement]], list[Rows]]
+"""Runs queries in order, and returns the rows of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A limit, and the query that counts what it limits, this request included."""
+
+    quota: Quota
+    limit: int
+    of_key: bool
+    retry_after: int
+    query: Statement
+
+
+_LOCK = "select pg_advisory_xact_lock(%s)"
+_LIVE = """select count(*) from (
+ select 1 from sessions_app_turn where tenant_id = %s and state in ('queued', 'running') limit %s) as live"""
+_LIVE_OF_KEY = _LIVE.replace(" limit", " and api_key_id in (select id from sessions_app_apikey where id = %s or line = %s) limit")
+
+
 class QuotaCheck:
     """Checks the quotas of one request within its transaction. Use it through ``check``."""
 
@@ -138,75 +161,87 @@ class QuotaCheck:
         self._taken: rates.Taken | None = None
         self.rate_statuses: tuple[RateStatus, ...] = ()
 
-    def take_turn(self) -> None:
-        """Check the turn rate and the day's tokens. Call it before anything is written, and not for a repeated request."""
-        self._take_rate()
-        for of_key, limits in self._both():
-            limit = limits.tokens_per_day
-            if limit is not None and used(self._caller.tenant, Measure.TOKENS, self._key(of_key)) >= limit:
+    def turn_queries(self) -> list[Statement]:
+        """The queries of ``take_turn``, for a caller that sends others with them."""
+        limited = self._limited("tokens_per_day")
+        return [used_query(self._caller.tenant, Measure.TOKENS, self._key(of_key)) for of_key, _ in limited]
+
+    def take_turn(self, found: Sequence[Rows] | None = None) -> None:
+        """Check the turn rate and the day's tokens. Call it before anything is written, and not for a repeated request.
+
+        ``found``: the rows of ``turn_queries``, if they were sent already.
+        """
+        self.take_rate()
+        if found is None:
+            queries = self.turn_queries()
+            found = raw_sql.rows_of_each(queries) if queries else []
+        for (of_key, limit), rows in zip(self._limited("tokens_per_day"), found, strict=True):
+            if int(rows[0][0]) >= limit:
                 raise QuotaExceeded(Quota.TOKENS_PER_DAY, limit, seconds_to_midnight(), of_key=of_key, window=_DAY_SECONDS)
 
-    def admit_turn(self, write: Callable[[], object] = lambda: None) -> None:
+    def admit_turn(self, read: Read = raw_sql.rows_of_each) -> None:
         """Check concurrent turns and stored bytes, this request's included.
 
-        Call it after everything is written and before the journal's locks. ``write`` performs writes that were postponed.
+        Call it after everything is written and before the journal's locks. ``read`` runs the queries; if writes were
+        postponed, it performs them before.
         """
-        both = self._both()
-        if all(limits.turns_at_once is None and limits.stored_bytes is None for _, limits in both):
-            return
-        write()
-        self._gate()
-        for of_key, limits in both:
-            if limits.turns_at_once is not None:
-                live = Turn.objects.filter(tenant_id=self._caller.tenant, state__in=[TurnState.QUEUED, TurnState.RUNNING])
-                if of_key:
-                    live = live.filter(api_key__in=_line_of(self._caller.line))
-                if live.values("pk")[: limits.turns_at_once + 1].count() > limits.turns_at_once:
-                    raise QuotaExceeded(Quota.TURNS_AT_ONCE, limits.turns_at_once, _RETRY_TURN_SECONDS, of_key=of_key)
-        self._check_bytes()
+        self._admit(read, [*self._turns_at_once(), *self._stored_bytes()])
 
-    def admit_session(self, write: Callable[[], object] = lambda: None) -> None:
+    def admit_session(self, read: Read = raw_sql.rows_of_each) -> None:
         """Check the number of sessions and stored bytes, this request's included; called like ``admit_turn``."""
-        both = self._both()
-        if all(limits.sessions is None and limits.stored_bytes is None for _, limits in both):
-            return
-        write()
-        self._gate()
-        for of_key, limits in both:
-            if limits.sessions is not None and self._used(Measure.SESSIONS, of_key) > limits.sessions:
-                raise QuotaExceeded(Quota.SESSIONS, limits.sessions, _RETRY_ROOM_SECONDS, of_key=of_key)
-        self._check_bytes()
+        counted = self._counted("sessions", Quota.SESSIONS, Measure.SESSIONS)
+        self._admit(read, [*counted, *self._stored_bytes()])
 
     def admit_bytes(self, grown: int) -> None:
         """Check stored bytes after a change of ``grown`` bytes; called like ``admit_turn``. A decrease is never refused."""
-        if grown <= 0 or all(limits.stored_bytes is None for _, limits in self._both()):
+        if grown > 0:
+            self._admit(raw_sql.rows_of_each, self._stored_bytes())
+
+    def _admit(self, read: Read, counts: Sequence[_Count]) -> None:
+        """Take the tenant's quota lock until COMMIT, which follows soon, and then count."""
+        if not counts:
             return
-        self._gate()
-        self._check_bytes()
+        # Each statement sees everything that was committed before it began, so the counts see all that the lock waited for.
+        lock = [Statement(_LOCK, (_GATE | self._caller.tenant,))] if connection.vendor == "postgresql" else []
+        found = read([*lock, *(count.query for count in counts)])[len(lock) :]
+        for count, rows in zip(counts, found, strict=True):
+            if int(rows[0][0]) > count.limit:
+                raise QuotaExceeded(count.quota, count.limit, count.retry_after, of_key=count.of_key)
 
-    def _check_bytes(self) -> None:
-        for of_key, limits in self._both():
-            if limits.stored_bytes is not None and self._used(Measure.BYTES, of_key) > limits.stored_bytes:
-                raise QuotaExceeded(Quota.STORED_BYTES, limits.stored_bytes, _RETRY_ROOM_SECONDS, of_key=of_key)
+    def _turns_at_once(self) -> list[_Count]:
+        tenant, line = self._caller.tenant, self._caller.line
+        return [
+            _Count(
+                Quota.TURNS_AT_ONCE,
+                limit,
+                of_key,
+                _RETRY_TURN_SECONDS,
+                Statement(_LIVE_OF_KEY, (tenant, line, line, limit + 1)) if of_key else Statement(_LIVE, (tenant, limit + 1)),
+            )
+            for of_key, limit in self._limited("turns_at_once")
+        ]
 
-    def _used(self, measure: Measure, of_key: bool) -> int:
-        return used(self._caller.tenant, measure, self._key(of_key))
+    def _stored_bytes(self) -> list[_Count]:
+        return self._counted("stored_bytes", Quota.STORED_BYTES, Measure.BYTES)
+
+    def _counted(self, name: str, quota: Quota, measure: Measure) -> list[_Count]:
+        return [
+            _Count(quota, limit, of_key, _RETRY_ROOM_SECONDS, used_query(self._caller.tenant, measure, self._key(of_key)))
+            for of_key, limit in self._limited(name)
+        ]
+
+    def _limited(self, name: str) -> list[tuple[bool, int]]:
+        """The limits of this name that are set: whether each is the key's, and the limit."""
+        both = ((False, self._caller.tenant_limits), (True, self._caller.key_limits))
+        return [(of_key, limit) for of_key, limits in both if (limit := getattr(limits, name)) is not None]
 
     def _key(self, of_key: bool) -> int | None:
         return self._caller.line if of_key else None
 
-    def _both(self) -> tuple[tuple[bool, Limits], tuple[bool, Limits]]:
-        return (False, self._caller.tenant_limits), (True, self._caller.key_limits)
-
-    def _gate(self) -> None:
-        """Take the tenant's quota lock until COMMIT, which follows soon."""
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("select pg_advisory_xact_lock(%s)", [_GATE | self._caller.tenant])
-
-    def _take_rate(self) -> None:
-        limited = [(of_key, limits.turns_per_minute) for of_key, limits in self._both() if limits.turns_per_minute is not None]
-        if not limited:
+    def take_rate(self) -> None:
+        """Take a slot in the turn rate, unless that was done."""
+        limited = self._limited("turns_per_minute")
+        if not limited or self._taken is not None:
             return
         tenant = self._caller.tenant
         bounds = [
@@ -233,15 +268,35 @@ _GATE = 0x51 << 55
 """Above every tenant's id, so that no other advisory lock has this number."""
 
 
+COUNTED_WITH_TURNS = ("turns_at_once", "stored_bytes")
+COUNTED_WITH_SESSIONS = ("sessions", "stored_bytes")
+
+
 @contextmanager
-def check(caller: Caller) -> Iterator[QuotaCheck]:
-    """Wraps the transaction of a request: if it fails, its slot in the rate limit is returned (A7)."""
+def check(caller: Caller, alone_with: Sequence[str] = (), *, starts_turn: bool = False) -> Iterator[QuotaCheck]:
+    """Wraps the transaction of a request: if it fails, its slot in the rate limit is returned (A7).
+
+    ``alone_with``: limits with which the transaction is no part of a batch, because it counts behind the tenant's lock.
+    ``starts_turn``: in a batch, which cannot wait for Redis, the slot is taken before; a repeated request leaves the batch.
+    """
     quota_check = QuotaCheck(caller)
     try:
+        if any(getattr(limits, name) is not None for limits in (caller.tenant_limits, caller.key_limits) for name in alone_with):
+            _run_alone()
+        elif starts_turn and loop_calls.is_optimistic():
+            quota_check.take_rate()
         yield quota_check
     except BaseException:
         quota_check.give_back()
         raise
+
+
+def _run_alone() -> None:
+    if assumptions := loop_calls.run_alone():
+        try:
+            raw_sql.execute(assumptions)
+        except DatabaseError as error:
+            raise Repeat from error
 
 
 # --- tokens during a turn ------------------------------------------------------------------------
@@ -465,6 +520,13 @@ def _line_of(first: int) -> QuerySet[ApiKey]:
 
 def used(tenant: int, measure: Measure, key: int | None = None, day: date | None = None) -> int:
     """The usage of a tenant, or of a key with its rotations; tokens are those of ``day`` (default: today)."""
+    query = used_query(tenant, measure, key, day)
+    row = raw_sql.row(query.sql, query.params)
+    return 0 if row is None else int(row[0])
+
+
+def used_query(tenant: int, measure: Measure, key: int | None = None, day: date | None = None) -> Statement:
+    """The query of ``used``."""
     if day is None:
         day = today() if measure is Measure.TOKENS else STANDING
     # One statement, so that an entry that is being folded is counted exactly once.
@@ -474,8 +536,7 @@ def used(tenant: int, measure: Measure, key: int | None = None, day: date | None
         where, parameters = f"{where} and key_id in {_LINE}", [*parameters, key]
     sum_of = "(select coalesce(sum(amount), 0) from sessions_app_{table} where " + where + ")"
     sql = f"select {sum_of.format(table='usagetotal')} + {sum_of.format(table='usageentry')}"
-    row = raw_sql.row(sql, [*parameters, *parameters])
-    return 0 if row is None else int(row[0])
+    return Statement(sql, (*parameters, *parameters))
 
 
 @dataclass(frozen=True, slots=True)

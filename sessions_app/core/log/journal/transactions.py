@@ -48,11 +48,13 @@ class Transaction:
         """Run these statements when the transaction ends, before the append. On Postgres they need no extra round trip."""
         self._statements.extend(statements)
 
-    def write(self) -> None:
-        """Run the statements of ``last`` now, because the caller reads what they write."""
+    def write(self, queries: Sequence[Statement] = ()) -> list[Rows]:
+        """Run the statements of ``last`` now, because the caller reads what they write.
+
+        Returns the rows of ``queries``, which run after them. On Postgres that is one round trip.
+        """
         statements, self._statements = self._statements, []
-        if statements:
-            raw_sql.execute(statements)
+        return raw_sql.execute_and_read(statements, queries) if statements or queries else []
 
     def after_commit(self, fn: Callable[[], object]) -> None:
         """Call ``fn`` right after COMMIT, in parallel to the barrier. Its errors are logged."""
