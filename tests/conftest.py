@@ -217,8 +217,8 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     admission = sys.modules.get("sessions_app.core.tenancy.admission")
     if admission is not None:
         admission.forget_all()
-    for name in ("access", "keys"):
-        module = sys.modules.get(f"sessions_app.core.tenancy.{name}")
+    for name in ("tenancy.access", "tenancy.keys", "records.addresses"):
+        module = sys.modules.get(f"sessions_app.core.{name}")
         if module is not None:
             module.forget_known()
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from urllib.parse import quote
 
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import loop_calls, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import AddressTaken, SessionNotFound
@@ -31,10 +31,31 @@ def default(agent: str, public_id: str) -> str:
 
 def find(caller: Caller, uri: str) -> Session:
     """The session with exactly this URI; SessionNotFound if there is none for the caller."""
-    found = find_all(caller, [uri])
-    if uri not in found:
+    if loop_calls.is_optimistic() and (public_id := _known.get((caller.tenant, uri))) is not None:
+        known = access.remembered(caller, public_id)
+        if known is not None:
+            return known
+    found = find_all(caller, [uri]).get(uri)
+    if found is None:
         raise SessionNotFound
-    return found[uri]
+    return found
+
+
+_MOST_KNOWN = 10_000
+_known: dict[tuple[int, str], str] = {}
+"""Public ids by tenant and URI, for optimistic calls. A URI changes its session only when that is deleted."""
+
+
+def _remember(uri: str, session: Session) -> None:
+    while len(_known) >= _MOST_KNOWN:
+        _known.pop(next(iter(_known)), None)
+    _known[session.tenant_id, uri] = session.public_id
+    access.remember(session)
+
+
+def forget_known() -> None:
+    """For tests: clear the cache, as in a new process."""
+    _known.clear()
 
 
 def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Session]:
@@ -45,7 +66,10 @@ def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Session]:
     public_ids = [named[1] for uri in usable if (named := _DEFAULT.fullmatch(uri)) is not None]
     rows = access.sessions_by_uri(caller, sorted(usable), sorted(public_ids))
     by_uri = {chosen or default(session.agent_name, session.public_id): session for session, chosen in rows}
-    return {uri: session for uri, session in by_uri.items() if uri in usable}
+    found = {uri: session for uri, session in by_uri.items() if uri in usable}
+    for uri, session in found.items():
+        _remember(uri, session)
+    return found
 
 
 def of(session: Session) -> str:

@@ -8,7 +8,7 @@ if another connection of the same client life sent it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -16,10 +16,12 @@ from typing import Any
 from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core.base import maintenance, raw_sql
+from sessions_app.core.base import loop_calls, maintenance, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import DispatchedBefore
 from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.models import DispatchRecord
@@ -62,10 +64,11 @@ def with_origin(happening: Happening, dispatched: Dispatched | None) -> Happenin
     return Happening(happening.kind, {**happening.payload, "origin": dispatched.origin}, happening.join)
 
 
-_INSERT = """
+_INSERT_ONCE = """
 insert into sessions_app_dispatchrecord (tenant_id, client, life, seq, digest, connection, refused, at)
-values (%s, %s, %s, %s, %s, %s, %s, {now}) on conflict do nothing returning id
+values (%s, %s, %s, %s, %s, %s, %s, {now})
 """
+_INSERT = f"{_INSERT_ONCE} on conflict do nothing returning id"
 _CONNECTION = """
 select connection from sessions_app_dispatchrecord
 where tenant_id = %s and client = %s and life = %s and seq = %s and digest = %s
@@ -76,12 +79,42 @@ def record(caller: Caller, dispatched: Dispatched | None, *, refused: bool = Fal
     """Record the action in the transaction that it causes; DispatchedBefore if it is a repetition."""
     if dispatched is None:
         return
-    key = (caller.tenant, dispatched.client, dispatched.life, str(dispatched.seq)[:_LONGEST_SEQ], dispatched.digest)
+    key = _key(caller, dispatched)
     if raw_sql.row(_INSERT, (*key, dispatched.connection, refused)) is not None:
         return
     before = raw_sql.row(_CONNECTION, key)
     if before is not None and before[0] != dispatched.connection:
         raise DispatchedBefore
+
+
+def _key(caller: Caller, dispatched: Dispatched) -> tuple[int, str, str, str, str]:
+    return (caller.tenant, dispatched.client, dispatched.life, str(dispatched.seq)[:_LONGEST_SEQ], dispatched.digest)
+
+
+def record_queries(caller: Caller, dispatched: Dispatched | None) -> list[Statement]:
+    """The statements of ``record``, for a caller that sends others with them; ``recorded`` reads their rows.
+
+    An optimistic call only reads here: the record must not stay behind in a batch that the call leaves.
+    """
+    if dispatched is None:
+        return []
+    key = _key(caller, dispatched)
+    found = Statement(_CONNECTION, key)
+    return [found] if loop_calls.is_optimistic() else [Statement(_INSERT, (*key, dispatched.connection, False)), found]
+
+
+def recorded(caller: Caller, dispatched: Dispatched | None, found: Sequence[Rows]) -> list[Statement]:
+    """What is left to record, for the end of the transaction, which fails if the action was recorded meanwhile.
+
+    DispatchedBefore if it is a repetition.
+    """
+    if dispatched is None:
+        return []
+    if not found[-1]:
+        return [Statement(_INSERT_ONCE, (*_key(caller, dispatched), dispatched.connection, False))]
+    if found[-1][0][0] != dispatched.connection:
+        raise DispatchedBefore
+    return []
 
 
 def refusal(caller: Caller, dispatched: Dispatched, reason: str) -> NewEvent:

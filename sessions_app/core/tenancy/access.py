@@ -52,11 +52,8 @@ def visible(caller: Caller) -> QuerySet[Session]:
 def session(caller: Caller, public_id: str) -> Session:
     if "\0" in public_id:
         raise SessionNotFound
-    if loop_calls.is_optimistic() and (known := _known.get((caller.tenant, public_id))) is not None:
-        # Whoever changes the session locks it first, and then finds out whether it was deleted.
-        found = _if_visible(caller, known, _CONSTANT)
-        if found is not None:
-            return found
+    if (known := remembered(caller, public_id)) is not None:
+        return known
     found = _read(caller, _BY_PUBLIC_ID, caller.tenant, public_id)
     remember(found)
     return found
@@ -73,6 +70,15 @@ def remember(session: Session) -> None:
     while len(_known) >= _MOST_KNOWN:
         _known.pop(next(iter(_known)), None)
     _known[session.tenant_id, session.public_id] = tuple(getattr(session, name) for name in _CONSTANT)
+
+
+def remembered(caller: Caller, public_id: str) -> Session | None:
+    """In an optimistic call: the session as this process knows it, without the columns that may change.
+
+    Whoever changes it locks it first, and then finds out whether it was deleted.
+    """
+    known = _known.get((caller.tenant, public_id)) if loop_calls.is_optimistic() else None
+    return None if known is None else _if_visible(caller, known, _CONSTANT)
 
 
 def forget_known() -> None:

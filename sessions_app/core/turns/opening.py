@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any
 
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import TurnAlreadyRunning
 from sessions_app.core.base.events import Happening
+from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
@@ -32,12 +35,18 @@ select exists (select 1 from sessions_app_turn where session_id = %s and state i
 
 
 def lock_and_read_open(
-    caller: Caller, session: Session, idempotency_key: IdempotencyKey | None
-) -> tuple[Session, OpenState, EarlierResult | None]:
-    """Lock the session, and read what is open in it and the earlier result of this request, in one round trip."""
-    queries = idempotency.find_queries(caller, idempotency_key)
+    caller: Caller, session: Session, idempotency_key: IdempotencyKey | None, *more: Sequence[Statement]
+) -> tuple[Session, OpenState, EarlierResult | None, list[list[Rows]]]:
+    """Lock the session, and read what is open in it and the earlier result of this request, in one round trip.
+
+    ``more``: groups of queries that run in it too; the last value has their rows.
+    """
+    groups = [idempotency.find_queries(caller, idempotency_key), *more]
+    queries = chain.from_iterable(groups)
     locked, (open_state, *found) = access.lock_session_and(caller, session, _open_query(session), *queries)
-    return locked, open_state, idempotency.earlier(idempotency_key, found)
+    answers = iter(found)
+    earlier, *rest = [list(islice(answers, len(group))) for group in groups]
+    return locked, open_state, idempotency.earlier(idempotency_key, earlier), rest
 
 
 def _open_query(session: Session) -> Statement:

@@ -17,6 +17,8 @@ from sessions_app.core.base.content import unstorable
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.base.user_messages import UserMessage, title_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
@@ -65,13 +67,20 @@ def start(
     ``as_written``: the message as the client wrote it, if the model gets another text.
     """
     definitions.prepare(session.agent_name)
-    with quotas.check(caller) as asking, journal.transaction() as tx:
-        session, open_state, earlier = lock_and_read_open(caller, session, idempotency_key)
+    with quotas.check(caller, quotas.COUNTED_WITH_TURNS, starts_turn=True) as asking, journal.transaction() as tx:
+        session, open_state, earlier, (records, same_id, tokens) = lock_and_read_open(
+            caller,
+            session,
+            idempotency_key,
+            dispatches.record_queries(caller, dispatched),
+            _turns_with(session, turn_id),
+            asking.turn_queries(),
+        )
         if earlier is not None:
             return accepted_before(session, earlier)
-        dispatches.record(caller, dispatched)
+        tx.last(dispatches.recorded(caller, dispatched, records))
         admit_into(open_state)
-        asking.take_turn()
+        asking.take_turn(tokens)
         spec = agents.for_turn(caller, session)
         live, calls = open_turn_and_calls(session, open_state)
         if live is not None and only_if_idle:
@@ -79,7 +88,7 @@ def start(
         if turn_id is None:
             turn_id = new_id("turn")
         else:
-            check_new_id(session, turn_id)
+            _check_new_id(turn_id, same_id)
         definition = session_settings.apply_overrides(session, spec, overrides)
         for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
@@ -90,11 +99,17 @@ def start(
     return started.accepted(tx, asking.rate_statuses)
 
 
-def check_new_id(session: Session, turn_id: str) -> None:
-    """NotPossible if a client may not use this id for its turn. The session is locked."""
+def _turns_with(session: Session, turn_id: str | None) -> list[Statement]:
+    if turn_id is None or unstorable(turn_id, ()):
+        return []
+    return [Statement("select 1 from sessions_app_turn where session_id = %s and public_id = %s", (session.pk, turn_id))]
+
+
+def _check_new_id(turn_id: str, same_id: Sequence[Rows]) -> None:
+    """NotPossible if a client may not use this id for its turn. ``same_id``: the rows of ``_turns_with``."""
     if not turn_id or len(turn_id) > LONGEST_TURN_ID or unstorable(turn_id, ()):
         raise NotPossible(f"a turn's id needs 1 to {LONGEST_TURN_ID} characters that can be stored")
-    if Turn.objects.filter(session=session, public_id=turn_id).exists():
+    if same_id[0]:
         raise NotPossible("this session already has a turn with this id")
 
 

@@ -21,7 +21,7 @@ from agents_app import exact_json
 from sessions_app.core import turns
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Limits
-from sessions_app.core.base.errors import InvalidInput, QuotaExceeded, SessionFull, TurnAlreadyRunning
+from sessions_app.core.base.errors import InvalidInput, NotAuthenticated, QuotaExceeded, SessionFull, TurnAlreadyRunning
 from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.records import stored_messages
 from sessions_app.core.records.idempotency import IdempotencyKey
@@ -34,6 +34,7 @@ from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 from tests.core import tools
 from tests.core.conftest import World, claim_one, turn_of, wait_for, wait_for_state
+from tests.core.on_loop import on_loop
 from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, gate, text, usage
@@ -531,3 +532,47 @@ def test_what_was_stored_before_anything_was_counted_is_counted_by_the_migration
         import_module(f"sessions_app.migrations.{name}").count(None, SimpleNamespace(connection=connection))
     assert [used(world, measure, of_key=of_key) for world, measure, of_key in worlds] == before
     assert used(alice, Measure.BYTES) == bytes_there(alice) > 0
+
+
+# --- calls on the event loop ---
+
+
+@pytest.mark.rule("A6", "A7")
+@pytest.mark.parametrize("whose", [limit_tenant, limit_key])
+@pytest.mark.parametrize(
+    "limits", [{"turns_at_once": 2}, {"turns_per_minute": 2}, {"turns_at_once": 2, "turns_per_minute": 2, "stored_bytes": 9999}]
+)
+def test_requests_of_one_loop_are_counted_together(alice: World, whose: Callable[..., None], limits: dict[str, int]) -> None:
+    sessions = [alice.session() for _ in range(6)]
+    whose(alice, **limits)
+    outcomes = on_loop(alice.caller.tenant, *[partial(alice.say, session, "hello") for session in sessions])
+    assert errors_of(outcomes) == ["QuotaExceeded"] * 4 + ["done"] * 2
+    assert Turn.objects.count() == 2
+
+
+@pytest.mark.rule("A6")
+def test_the_days_tokens_and_the_sessions_are_limited_on_a_loop(alice: World) -> None:
+    sessions = [alice.session() for _ in range(2)]
+    limit_tenant(alice, tokens_per_day=0, sessions=3)
+    outcomes = on_loop(alice.caller.tenant, *[partial(alice.say, session, "hello") for session in sessions])
+    assert errors_of(outcomes) == ["QuotaExceeded"] * 2
+    assert errors_of(on_loop(alice.caller.tenant, *[alice.session] * 3)) == ["QuotaExceeded"] * 2 + ["done"]
+
+
+@pytest.mark.parametrize("limits", [{"turns_at_once": 9}, {"turns_per_minute": 9}, {}])
+def test_a_revoked_key_starts_no_turn_on_a_loop_that_remembers_it(alice: World, limits: dict[str, int]) -> None:
+    issued = keys.issue(tenant_of(alice), name="other", scopes=["*"], expires_at=None, allowed_agents=None, actor="tests")
+    keys.set_limits(issued.key, Limits(**limits), actor="tests")
+    first, second = alice.session(), alice.session()
+
+    def start(session: Session) -> str:
+        return turns.start(keys.authenticate(issued.raw), session, content="hello").public_id
+
+    # The first use of a key is stored, and the second one is remembered.
+    keys.authenticate(issued.raw)
+    keys.authenticate(issued.raw)
+    assert errors_of(on_loop(alice.caller.tenant, partial(start, first))) == ["done"]
+    keys.mark_revoked(issued.key, actor="tests")
+    (outcome,) = on_loop(alice.caller.tenant, partial(start, second))
+    assert isinstance(outcome, NotAuthenticated)
+    assert not Turn.objects.filter(session=second).exists()

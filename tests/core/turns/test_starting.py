@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from sessions_app.core import turns
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.errors import InvalidInput, NotPossible, TurnAlreadyRunning
+from sessions_app.core.base.errors import DispatchedBefore, InvalidInput, NotPossible, TurnAlreadyRunning
 from sessions_app.core.base.user_messages import content_of
 from sessions_app.core.log import broadcast
 from sessions_app.core.records import session_changes
@@ -29,6 +31,7 @@ from tests.core.client_actions import (
 from tests.core.conftest import World, wait_for
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
+from tests.core.on_loop import on_loop
 from tests.fakes.model_server import ModelServer
 from tests.fakes.pictures import PIXEL
 from tests.fakes.steps import call, gate, text, usage
@@ -200,3 +203,22 @@ def test_a_session_that_belongs_to_another_tenant_takes_no_action(alice: World, 
     refused(lambda caller: session_changes.rename(caller, session, "x", dispatched=action()))
     refused(lambda caller: turns.cancel_turn(caller, session, "t", dispatched=action()))
     assert [kind for kind, _ in events(session)] == ["session_created"]
+
+
+def test_an_action_sent_again_starts_no_turn_on_a_loop(alice: World) -> None:
+    first, second = alice.session(), alice.session()
+    sent = [action("session/turnStarted") for _ in range(2)]
+    start = partial(turns.start, alice.caller, first, content="hello", only_if_idle=True)
+    on_loop(alice.caller.tenant, partial(start, turn_id="t1", dispatched=sent[0]))
+    # Also over the same connection it is no repetition, but another action.
+    (again, twice) = on_loop(
+        alice.caller.tenant,
+        partial(start, turn_id="t1", dispatched=replace(sent[0], connection="w2")),
+        partial(start, turn_id="t1", dispatched=sent[0]),
+    )
+    assert isinstance(again, DispatchedBefore)
+    assert isinstance(twice, TurnAlreadyRunning)
+    start = partial(turns.start, alice.caller, second, content="hello", turn_id="t2")
+    both = on_loop(alice.caller.tenant, *[partial(start, dispatched=replace(sent[1], connection=name)) for name in ("w1", "w2")])
+    assert sorted(type(each).__name__ for each in both) == ["Accepted", "DispatchedBefore"]
+    assert sorted(Turn.objects.values_list("public_id", flat=True)) == ["t1", "t2"]

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
 
 
+HOT = frozenset({"session/turnStarted"})
+"""Actions that are handled on the loop, because they need few round trips."""
+
+
 async def take(connection: Connection, params: Any) -> None:
     """The client notification ``dispatchAction``. Returns when the action has taken effect, was rejected or ignored."""
     sender = (connection.caller, connection.client, connection.id, connection.life)
-    await connection.in_database(handle, Dispatch(*sender, params["clientSeq"], params["action"]))
+    dispatch = Dispatch(*sender, params["clientSeq"], params["action"])
+    run = connection.on_loop if params["action"].get("type") in HOT else connection.in_database
+    await run(handle, dispatch)

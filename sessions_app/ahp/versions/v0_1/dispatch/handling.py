@@ -1,6 +1,6 @@
 """Handles one dispatched action, in the order of R81: find its resource, check rights and shape, apply it.
 
-Synchronous: called in threads.
+Synchronous: called in threads, and for hot actions on the loop.
 """
 
 from __future__ import annotations
@@ -41,25 +41,33 @@ def handle(dispatch: Dispatch) -> None:
     if uri != ROOT:
         try:
             session = addresses.find(dispatch.caller, uri)
-        except SessionNotFound:
+        except SessionNotFound as error:
+            database.before_error_answer(error)
             return
     dispatched = _dispatched(dispatch, session)
     try:
         _apply(dispatch, session, dispatched)
-    except DispatchedBefore:
-        return  # Sent again after a reconnect; the replay contained the echo.
-    except SessionNotFound:
-        return  # Deleted meanwhile: there are no subscribers to answer.
-    except NotReady:
-        raise
-    except (Refusal, DomainError) as error:
-        _refuse(dispatch.caller, dispatched, str(error) if isinstance(error, Refusal) else reasons.of(error))
     except Exception as error:
-        if database.is_away(error):
-            raise  # Not even a rejection can be stored now.
-        reference = f"err_{secrets.token_hex(6)}"
-        log.exception("dispatch_failed reference=%s", reference, exc_info=error)
-        _refuse(dispatch.caller, dispatched, f"the host failed; reference for its log: {reference}")
+        database.before_error_answer(error)
+        _answer(dispatch.caller, dispatched, error)
+
+
+def _answer(caller: Caller, dispatched: Dispatched, error: Exception) -> None:
+    match error:
+        case DispatchedBefore():
+            return  # Sent again after a reconnect; the replay contained the echo.
+        case SessionNotFound():
+            return  # Deleted meanwhile: there are no subscribers to answer.
+        case Refusal():
+            _refuse(caller, dispatched, str(error))
+        case DomainError() if not isinstance(error, NotReady):
+            _refuse(caller, dispatched, reasons.of(error))
+        case _ if database.is_away(error):
+            raise error  # Not even a rejection can be stored now.
+        case _:
+            reference = f"err_{secrets.token_hex(6)}"
+            log.error("dispatch_failed reference=%s", reference, exc_info=error)
+            _refuse(caller, dispatched, f"the host failed; reference for its log: {reference}")
 
 
 def _refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
