@@ -14,7 +14,6 @@ from django.db import connection, transaction
 
 from agenthost.postgres.base import LoopConnection
 from sessions_app.core.base import database, loop_calls, loop_connections, raw_sql
-from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.loop_calls import LoopCall
 from sessions_app.core.base.loop_connections import LoopPool
 from sessions_app.models import Tenant
@@ -156,35 +155,31 @@ async def test_without_a_free_connection_a_call_is_refused_in_time_and_others_ar
     holding = [asyncio.create_task(run(pool, hold)) for _ in range(2)]
     await holds.wait()
     # Half of the connections for one owner.
-    with pytest.raises(NotReady):
-        await run(pool, backend, timeout=0.05)
+    with pytest.raises(loop_calls.NeedsThread):
+        await run(pool, backend)
     assert await run(pool, backend, owner=BEN)
     may_end.set()
     await asyncio.gather(*holding)
     assert await run(pool, backend)
 
 
-async def test_a_request_without_a_free_connection_is_refused(pool: LoopPool, settings: Any) -> None:
-    settings.AGENTHOST_DATABASE_POOL_MAX = 8
-    holds, may_end = asyncio.Barrier(3), asyncio.Event()
+async def test_a_request_without_a_free_connection_is_answered_in_a_thread(pool: LoopPool) -> None:
+    holds, may_end = asyncio.Event(), asyncio.Event()
 
     def hold() -> None:
         backend()
-        loop_calls.wait_for(holds.wait())
+        holds.set()
         loop_calls.wait_for(may_end.wait())
 
-    def ask() -> Any:
-        try:
-            return backend()
-        except Exception as error:
-            database.before_error_answer(error)
-            return error
+    def ask() -> bool:
+        return backend() > 0 and loop_calls.current() is None
 
-    holding = [asyncio.create_task(database.serve_on_loop(ANN, 60, copy_context(), hold)) for _ in range(2)]
+    # One connection of the loop is all that one owner gets.
+    holding = asyncio.create_task(database.serve_on_loop(ANN, 60, copy_context(), hold))
     await holds.wait()
-    assert isinstance(await database.serve_on_loop(ANN, 0.05, copy_context(), ask), NotReady)
+    assert await database.serve_on_loop(ANN, 60, copy_context(), ask)
     may_end.set()
-    await asyncio.gather(*holding)
+    await holding
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
