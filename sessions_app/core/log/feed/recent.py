@@ -18,28 +18,43 @@ class Recent:
         self.since = since
         self._max_bytes = max_bytes
         self._announcements: deque[tuple[Announcement, int]] = deque()
+        self._items: dict[int, list[SessionItem]] = {}
+        """The items of ``_announcements`` by session, because a tenant may have many sessions and new readers."""
         self._bytes = 0
 
     def add(self, announcement: Announcement) -> None:
         if announcement.upto <= self.since:
             return
         size = sum(_ITEM_BYTES + sum(_EVENT_BYTES + len(event.data) for event in item.events) for item in announcement.items)
-        self._announcements.append((announcement, size))
-        self._bytes += size
+        self._append(announcement, size)
         while self._bytes > self._max_bytes:
             oldest, size = self._announcements.popleft()
             self._bytes -= size
             self.since = max(self.since, oldest.upto)
+            for item in oldest.items:
+                # The session's oldest item: both orders are that of arrival.
+                items = self._items[item.session]
+                items.pop(0)
+                if not items:
+                    del self._items[item.session]
 
     def forget(self, upto: int) -> None:
         """Events up to this number were read from the journal instead of announced: drop everything before them."""
         if upto > self.since:
             self.since = upto
-            self._announcements = deque(
-                (announcement, size) for announcement, size in self._announcements if announcement.upto > upto
-            )
-            self._bytes = sum(size for _, size in self._announcements)
+            kept = [(announcement, size) for announcement, size in self._announcements if announcement.upto > upto]
+            self._announcements.clear()
+            self._items.clear()
+            self._bytes = 0
+            for announcement, size in kept:
+                self._append(announcement, size)
 
     def of(self, session: int) -> list[SessionItem]:
         """All received items of the session after ``since``; the first may begin before it."""
-        return [item for announcement, _ in self._announcements for item in announcement.items if item.session == session]
+        return list(self._items.get(session, ()))
+
+    def _append(self, announcement: Announcement, size: int) -> None:
+        self._announcements.append((announcement, size))
+        self._bytes += size
+        for item in announcement.items:
+            self._items.setdefault(item.session, []).append(item)

@@ -54,3 +54,18 @@ def test_everything_behind_its_beginning_is_there_however_it_came(seed: int) -> 
         heard |= {event.seq for item in each.items for event in item.events}
         assert {seq for seq in heard if seq > recent.since} <= set(remembered(recent))
         assert sum(len(event.data) for item in recent.of(1) for event in item.events) <= 20_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_session_has_its_own_items_in_the_order_of_arrival(seed: int) -> None:
+    chance = random.Random(seed)
+    recent = Recent(0, max_bytes=6000)
+    heard: list[Announcement] = []
+    for upto in range(1, 100):
+        heard.append(announcement(upto - 1, upto, session=chance.randrange(4), size=chance.randrange(200)))
+        recent.add(heard[-1])
+        if not chance.randrange(10):
+            recent.forget(upto - 3)
+        for session in range(5):
+            kept = [seq for seq in range(1, upto + 1) if seq > recent.since and heard[seq - 1].items[0].session == session]
+            assert remembered(recent, session) == kept
