@@ -7,29 +7,31 @@ together more than the rest of a request.
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from contextvars import copy_context
-from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
-from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
 from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import set_script_prefix
+from django.urls import resolve
+from django.utils.log import log_response
 
 from agenthost import streaming
 from agenthost.guard import HEALTH_PATHS, Guard, Message, Receive, Scope, Send, is_protocol, key_of, rendered
 from agenthost.middleware import request_id
+from agenthost.protocol_request import ProtocolRequest
 from agenthost.websocket_guard import WebSocketGuard
 from agents_app.fair.slots import FairSlots
 from sessions_app.aap import problems
@@ -56,6 +58,13 @@ class HealthHandler(ASGIHandler):
         _without_middleware(self, self._get_response_async)
 
 
+@functools.lru_cache(maxsize=32)
+def _view_of(path: str) -> tuple[Callable[..., HttpResponseBase], list[str]]:
+    """The view for a path, and the names of its arguments."""
+    found = resolve(path)
+    return found.func, list(found.kwargs)
+
+
 class ProtocolHandler(BaseHandler):
     """Django's request cycle for protocol requests, whose views are synchronous, with one thread switch per request.
 
@@ -64,11 +73,9 @@ class ProtocolHandler(BaseHandler):
     ``request_finished`` are not sent here. ``database.serve`` releases the connection, as Django does on them.
     """
 
-    _get_response: Callable[[HttpRequest], HttpResponseBase]
-
     def __init__(self) -> None:
         super().__init__()
-        _without_middleware(self, self._get_response)
+        self._respond_to: Any = convert_exception_to_response(self._call_view)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
@@ -108,10 +115,26 @@ class ProtocolHandler(BaseHandler):
         return response
 
     def _respond(self, scope: Scope, body: bytes) -> HttpResponseBase:
-        set_script_prefix(get_script_prefix(cast(Any, scope)))
-        # The response keeps its request, so the body is freed here.
+        # The request may be kept longer, so the body is freed here.
         with io.BytesIO(body) as file:
-            return self.get_response(ASGIRequest(cast(Any, scope), file))
+            return self.get_response(ProtocolRequest(scope, file))
+
+    def get_response(self, request: HttpRequest) -> HttpResponseBase:
+        """As Django's, without middleware. Protocol views do not use ``reverse``, so it sets no URL configuration or prefix."""
+        response: HttpResponseBase = self._respond_to(request)
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            log_response("%s: %s", response.reason_phrase, request.path, response=cast(Any, response), request=request)
+        return response
+
+    def _call_view(self, request: HttpRequest) -> HttpResponseBase:
+        if (hot := _HOT.fullmatch(request.path_info)) is not None:
+            # Resolving the path would take as long as the rest of this handler.
+            sessions, session_id = hot.groups()
+            view, names = _view_of(sessions if session_id is None else f"{sessions}/id/turns")
+            return view(request, **dict.fromkeys(names, session_id))
+        view, arguments, named = self.resolve_request(request)
+        response: HttpResponseBase = view(request, *arguments, **named)
+        return response
 
 
 async def check_key(scope: Scope) -> Problem | None:
@@ -121,7 +144,7 @@ async def check_key(scope: Scope) -> Problem | None:
         return None
     try:
         tenant = await admission.tenant_of(key, scope["agenthost"]["address"], timeout)
-        scope["agenthost"].update(owner=tenant, key_is_good=partial(admission.is_good, key, tenant, timeout))
+        scope["agenthost"].update(owner=tenant, key_is_good=functools.partial(admission.is_good, key, tenant, timeout))
     except (DomainError, DatabaseError) as error:
         problem = problems.problem_of(error)
         if problem is None:
@@ -132,7 +155,8 @@ async def check_key(scope: Scope) -> Problem | None:
     return None
 
 
-_HOT = re.compile(r"/aap/v\d+/sessions(?:/[^/]+/turns)?")
+_HOT = re.compile(r"(/aap/v[1-9]/sessions)(?:/([^/]+)/turns)?")
+"""The paths whose ``POST`` creates a session or a turn."""
 _LARGEST_ON_LOOP = 65536
 """Parsing a larger body would delay other requests."""
 
@@ -172,10 +196,18 @@ def _start_of(response: HttpResponseBase) -> Message:
 
 
 async def _send(response: HttpResponseBase, send: Send) -> None:
-    await send(_start_of(response))
+    whole = cast(HttpResponse, response).content
+    start_message = _start_of(response)
+    if not response.has_header("Content-Length"):
+        # Without a length, the server would send the response in chunks.
+        start_message["headers"].append((b"content-length", b"%d" % len(whole)))
+    await send(start_message)
+    if len(whole) <= _PIECE:
+        await send({"type": "http.response.body", "body": whole, "more_body": False})
+        return
     # In pieces, because the server copies everything that it is given at once, and keeps it until it is read.
-    content = memoryview(cast(HttpResponse, response).content)
-    for start in range(0, max(1, len(content)), _PIECE):
+    content = memoryview(whole)
+    for start in range(0, len(content), _PIECE):
         end = start + _PIECE
         await send({"type": "http.response.body", "body": bytes(content[start:end]), "more_body": end < len(content)})
 

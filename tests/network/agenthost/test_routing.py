@@ -18,11 +18,13 @@ from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import RequestFactory
 from pytest_django import Settings
+from rest_framework.request import Request
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from agenthost import home_page, routing
 from agenthost.middleware import _static_response
+from sessions_app.aap import views
 from sessions_app.aap.views import Streamed
 from sessions_app.core.base import byte_budget, database, log_context
 from sessions_app.core.base.caller import Caller
@@ -56,6 +58,24 @@ def refuse(_raw: str) -> None:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key was good when it was last seen."""
     monkeypatch.setitem(admission._tenants, keys.digest_of(KEY), 7)
+
+
+@pytest.mark.rule("A1")
+@pytest.mark.usefixtures("known")
+def test_each_turn_is_for_the_session_of_its_path(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_view: views.Turns, _request: Request, session_id: str) -> HttpResponse:
+        return HttpResponse(session_id)
+
+    monkeypatch.setattr(keys, "authenticate", lambda _raw: Caller(tenant=7, key=1, key_prefix="", scopes=frozenset({"*"})))
+    monkeypatch.setattr(views.Turns, "post", started)
+    for name, meant in (("one", b"one"), ("two", b"two"), ("t%20w", b"t w")):
+        assert client.ask("POST", f"/aap/v3/sessions/{name}/turns", authorization=BEARER).body == meant
+    # These versions have no such path, and this name is two.
+    for path in ("/aap/v1/sessions/one/turns", "/aap/v9/sessions/one/turns", "/aap/v9/sessions", "/aap/v3/sessions/o%2Fn/turns"):
+        assert client.ask("POST", path, authorization=BEARER).status == 404
+    refused = client.ask("PUT", "/aap/v3/sessions/one/turns", authorization=BEARER)
+    assert (refused.status, refused.headers["allow"]) == (405, "POST")
+    assert client.ask("PUT", "/aap/v3/sessions", authorization=BEARER).headers["allow"] == "GET, HEAD, POST"
 
 
 @pytest.mark.rule("A1", "A6", "A122")
