@@ -8,9 +8,11 @@ because Django's own error responses and streams need them as well.
 from __future__ import annotations
 
 import asyncio
+import base64
+import functools
 import logging
+import random
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
 from http import HTTPStatus
@@ -22,6 +24,7 @@ from django.http.request import split_domain_port, validate_host
 from agenthost import cors
 from agenthost.cors import Headers
 from agenthost.edge import bodies, proxies
+from agenthost.observability import log_cheaply
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core.base import log_context
@@ -50,6 +53,8 @@ DISCONNECT = "agenthost.disconnect"
 
 A task that waits for ``http.disconnect`` would take more memory than the rest of an idle stream.
 """
+HAS_BODY = "agenthost.has_body"
+"""ASGI extension: returns whether ``receive`` returns at once, so that it needs no time limit."""
 DROP = "agenthost.drop"
 """ASGI extension: ends the connection at once, even if the client has not read the whole response."""
 LINGER_SECONDS = 5.0
@@ -58,6 +63,8 @@ PAGE_BODY_BYTES = 256 * 1024
 _UNAUTHENTICATED_DISCARD_BYTES = 1024 * 1024
 """How much of a body is read and discarded when its key is refused."""
 
+_LONGEST_HOST = 300
+"""A name has at most 253 characters, and a port six more."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _META_PATH = re.compile(r"/aap/v\d+/meta")
 
@@ -73,7 +80,8 @@ def request_id_of(scope: Scope) -> str:
 
 
 def new_request_id() -> str:
-    return f"req_{secrets.token_urlsafe(15)}"
+    # Not secret: ``secrets`` would ask the kernel each time. ``random`` begins anew in a forked process.
+    return f"req_{base64.urlsafe_b64encode(random.randbytes(15)).decode()}"  # noqa: S311
 
 
 def rendered(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
@@ -100,7 +108,9 @@ class Guard:
         request_id = request_id_of(scope)
         scope["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
         log_context.bind(request=request_id)
-        body = _Body(receive, settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES)
+        most = settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES
+        has_arrived = scope["extensions"][HAS_BODY]["call"] if HAS_BODY in scope.get("extensions", ()) else lambda: False
+        body = _Body(receive, most, has_arrived)
         answer = _Answer(send, _common_headers(scope, request_id), scope["method"], body.release)
         started = time.monotonic()
         try:
@@ -110,9 +120,8 @@ class Guard:
             body.release()
             if scope["path"] not in HEALTH_PATHS:
                 # Without the query string, which may contain a token.
-                access_log.info(
-                    "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, (time.monotonic() - started) * 1000
-                )
+                milliseconds = (time.monotonic() - started) * 1000
+                log_cheaply(access_log, "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, milliseconds)
 
     async def _answer(self, scope: Scope, request_id: str, answer: _Answer, body: _Body, *, admitted: bool) -> None:
         refusal = _refusal(scope) if admitted else problems.TOO_MANY_FROM_ADDRESS
@@ -159,11 +168,11 @@ class _Body:
     To refuse a body, it reports http.disconnect to the application, which makes any ASGI application stop reading.
     """
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive, most: int, has_arrived: Callable[[], bool]) -> None:
+        self._receive, self._has_arrived = receive, has_arrived
         self.most = most
         self._discard_limit = min(2 * most, _UNAUTHENTICATED_DISCARD_BYTES)
-        self._deadline = asyncio.get_running_loop().time() + settings.AGENTHOST_BODY_SECONDS
+        self._deadline = time.monotonic() + settings.AGENTHOST_BODY_SECONDS
         self._received = 0
         self._owner: Hashable = None
         self._counted = 0
@@ -176,8 +185,7 @@ class _Body:
         if self.complete:
             return await self._receive()
         try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
+            message = await (self._receive() if self._has_arrived() else self._receive_in_time())
         except TimeoutError:
             self.refusal = problems.TOO_SLOW
             return {"type": "http.disconnect"}
@@ -195,6 +203,10 @@ class _Body:
             self._counted += size
             return message
         return {"type": "http.disconnect"}
+
+    async def _receive_in_time(self) -> Message:
+        async with asyncio.timeout(self._deadline - time.monotonic()):
+            return await self._receive()
 
     def set_owner(self, owner: Hashable) -> None:
         """Count the body for this tenant. If it is refused, more of it is discarded, so that the client reads the response."""
@@ -313,7 +325,13 @@ def is_allowed_host(scope: Scope) -> bool:
     allowed = settings.ALLOWED_HOSTS
     if "*" in allowed:
         return True
-    domain, _port = split_domain_port(_one(scope, b"host") or "")
+    host = _one(scope, b"host") or ""
+    return len(host) <= _LONGEST_HOST and _is_allowed(host, tuple(allowed))
+
+
+@functools.lru_cache(maxsize=256)
+def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
+    domain, _port = split_domain_port(host)
     return bool(domain) and validate_host(domain, allowed)
 
 

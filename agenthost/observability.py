@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import time
 from datetime import UTC, datetime
+
+import orjson
 
 from sessions_app.core.base import log_context
 
@@ -35,6 +38,25 @@ def masked(text: str) -> str:
     return text
 
 
+# Each record would look these up. No line has the thread, and the process is known.
+logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+_pid = os.getpid()
+
+
+def _after_fork() -> None:
+    global _pid
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def log_cheaply(logger: logging.Logger, message: str, *arguments: object) -> None:
+    """``logger.info`` without looking for the place of the call in the code, for the line of each request."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.handle(logger.makeRecord(logger.name, logging.INFO, "", 0, message, arguments, None))
+
+
 class ContextFilter(logging.Filter):
     """Adds the ids of the current log context (request, session, turn) to the record."""
 
@@ -52,6 +74,7 @@ class MaskingFilter(logging.Filter):
         except (TypeError, ValueError):
             record.msg = masked(f"{record.msg} (the arguments do not match the format)")
         record.args = None
+        record.agenthost_masked = True
         return True
 
 
@@ -117,15 +140,19 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": masked(record.getMessage()),
-            "pid": record.process,
+            "message": record.msg if hasattr(record, "agenthost_masked") else masked(record.getMessage()),
+            "pid": _pid,
             **getattr(record, "agenthost_facts", {}),
         }
         if record.exc_info and record.exc_info != (None, None, None):
             fields["error"] = masked(self.formatException(record.exc_info))
         if record.stack_info:
             fields["stack"] = masked(record.stack_info)
-        return _JSON.encode(fields)
+        try:
+            return orjson.dumps(fields, default=str).decode()
+        except TypeError:
+            # A text that is not valid Unicode.
+            return _JSON.encode(fields)
 
 
 def report_fatal(message: str) -> None:

@@ -23,8 +23,9 @@ from uvicorn.server import ServerState
 
 from agenthost.edge import refusals
 from agenthost.edge.connections import Admission, Connections
+from agenthost.edge.cycle import Cycle
 from agenthost.edge.proxies import is_proxy
-from agenthost.guard import DISCONNECT, DROP, WAIT_FOR_READER, WEBSOCKET_PATHS
+from agenthost.guard import DISCONNECT, DROP, HAS_BODY, WAIT_FOR_READER, WEBSOCKET_PATHS
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core.base.small_events import SmallEvent
@@ -281,6 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
             WAIT_FOR_READER: {"call": self._wait_for_reader},
             DISCONNECT: {"call": self._call_on_disconnect},
             DROP: {"call": self._drop},
+            HAS_BODY: {"call": self._has_body},
         }
 
     def _wait_for_reader(self, key_is_good: KeyIsGood | None = None) -> None:
@@ -336,6 +338,9 @@ class HttpProtocol(HttpToolsProtocol):
         # A large body has paused reading, and only a read finds the end of the connection.
         self.flow.resume_reading()
 
+    def _has_body(self) -> bool:
+        return isinstance(self._running, Cycle) and self._running.has_body()
+
     def _drop(self) -> None:
         self.transport.abort()
 
@@ -350,7 +355,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_size += len(name) + len(value) + 4
         if len(self.headers) >= MOST_HEADERS:
             self._stop(refusals.too_many_headers(MOST_HEADERS))
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -360,8 +368,31 @@ class HttpProtocol(HttpToolsProtocol):
             self._stop(refusals.TOO_MANY_PIPELINED)
         self._stop_head_timer()
         self._in_head, self._in_body = False, True
-        super().on_headers_complete()
-        self.cycle.message_event = SmallEvent()
+        version, url = self.parser.get_http_version(), httptools.parse_url(self.url)
+        scope: Any = self.scope
+        path = url.path.decode("ascii")
+        scope.update(
+            http_version=version,
+            method=self.parser.get_method().decode("ascii"),
+            path=urllib.parse.unquote(path) if "%" in path else path,
+            raw_path=url.path,
+            query_string=url.query or b"",
+        )
+        earlier: RequestResponseCycle | None = self.cycle
+        self.cycle = Cycle(
+            scope,
+            self.transport,
+            self.flow,
+            self.server_state.default_headers,
+            self.on_response_complete,
+            expects_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+        )
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_body(self, body: bytes) -> None:
         self._body_of_piece += len(body)

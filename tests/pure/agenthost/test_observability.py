@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -111,3 +112,36 @@ def test_a_forked_process_adds_its_number(lines: tuple[logging.Logger, io.String
     before, after = map(json.loads, stream.getvalue().splitlines())
     assert "child" not in before
     assert after["child"] == "2"
+
+
+def test_a_line_with_text_that_is_not_unicode_is_still_written(lines: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = lines
+    logger.info("path %s", "/a\udcff")
+    assert json.loads(stream.getvalue().encode("utf-8", "surrogatepass"))["message"] == "path /a\udcff"
+
+
+def test_lines_have_the_pid_of_the_process_that_wrote_them(lines: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = lines
+    logger.info("here")
+    assert json.loads(stream.getvalue())["pid"] == os.getpid()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        record = logger.makeRecord("tests", logging.INFO, "", 0, "there", (), None)
+        os.write(writing, observability.JsonFormatter().format(record).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads(os.read(reading, 1000))["pid"] == child
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize(("level", "number"), [(logging.INFO, 1), (logging.WARNING, 0)])
+def test_the_line_of_a_request_is_masked_and_has_a_level(
+    lines: tuple[logging.Logger, io.StringIO], level: int, number: int
+) -> None:
+    logger, stream = lines
+    logger.setLevel(level)
+    observability.log_cheaply(logger, "%s %d", f"/{KEY}", 200)
+    found = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert found == [f"/{KEY[:11]}… 200"] * number

@@ -1,0 +1,101 @@
+"""The heads of responses, as bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from agenthost.edge.cycle import Cycle
+
+
+class Written:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def cycle(transport: Written, *, method: str = "GET", keep_alive: bool = True, expects_continue: bool = False) -> Cycle:
+    flow = FlowControl(cast(asyncio.Transport, transport))
+    date = [(b"date", b"today")]
+    return Cycle(
+        {"method": method},
+        cast(asyncio.Transport, transport),
+        flow,
+        date,
+        lambda: None,
+        expects_continue=expects_continue,
+        keep_alive=keep_alive,
+    )
+
+
+async def respond(headers: list[tuple[bytes, bytes]], body: bytes = b"ok", *, status: int = 200, **options: Any) -> Written:
+    transport = Written()
+    made = cycle(transport, **options)
+    await made.send({"type": "http.response.start", "status": status, "headers": headers})
+    await made.send({"type": "http.response.body", "body": body, "more_body": False})
+    return transport
+
+
+async def test_a_response_with_a_length() -> None:
+    written = await respond([(b"Content-Length", b"2"), (b"X-Some", b"a\tb")])
+    assert written.data == b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 2\r\nx-some: a\tb\r\n\r\nok"
+    assert not written.closed
+
+
+async def test_a_response_without_a_length_is_sent_in_chunks() -> None:
+    written = await respond([])
+    assert written.data == b"HTTP/1.1 200 OK\r\ndate: today\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(("status", "method"), [(204, "GET"), (304, "GET"), (200, "HEAD")])
+async def test_a_response_without_a_body_has_no_framing(status: int, method: str) -> None:
+    written = await respond([], b"", status=status, method=method)
+    assert written.data.partition(b"\r\n")[2] == b"date: today\r\n\r\n"
+
+
+async def test_the_last_response_of_a_connection_announces_that_it_closes() -> None:
+    written = await respond([(b"content-length", b"2")], keep_alive=False)
+    assert b"connection: close\r\n" in written.data
+    assert written.closed
+
+
+@pytest.mark.parametrize("value", [b"close", b"Keep-Alive, Close"])
+async def test_an_application_can_close_the_connection(value: bytes) -> None:
+    written = await respond([(b"content-length", b"2"), (b"Connection", value)])
+    assert written.data.lower().count(b"close") == 1
+    assert written.closed
+
+
+@pytest.mark.parametrize("header", [(b"x-a", b"1\r\nx-b: 2"), (b"x-a", b"1\x00"), (b"x-a: 1\r\nx-b", b"2"), (b"x a", b"1")])
+async def test_a_header_cannot_contain_another(header: tuple[bytes, bytes]) -> None:
+    transport = Written()
+    with pytest.raises(RuntimeError):
+        await cycle(transport).send({"type": "http.response.start", "status": 200, "headers": [header]})
+    assert transport.data == b""
+
+
+async def test_a_body_has_arrived_when_receive_would_return_at_once() -> None:
+    made = cycle(Written())
+    assert not made.has_body()
+    made.body += b"x"
+    made.message_event.set()
+    assert made.has_body()
+    await made.receive()
+    assert not made.has_body()
+
+
+async def test_a_body_that_waits_to_be_requested_has_not_arrived() -> None:
+    made = cycle(Written(), expects_continue=True)
+    made.message_event.set()
+    assert not made.has_body()
