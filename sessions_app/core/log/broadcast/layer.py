@@ -194,6 +194,9 @@ class ChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # channels ships no
         return Mailbox(self.capacity, self._max_bytes, lost=lost)
 
     async def _box_of(self, channel: str) -> Mailbox:
+        known = self._boxes.get(channel)
+        if known is not None and self._is_own(channel):
+            return known
         self.require_valid_channel_name(channel)
         with self._lock:
             box = self._boxes.get(channel)

@@ -10,8 +10,6 @@ from typing import Any
 
 import orjson
 
-from sessions_app.core.base import process_loop
-
 _A_TAKE = 256 * 1024
 """Bytes decoded at once; more would block the receiving loop for milliseconds."""
 
@@ -30,7 +28,8 @@ class Mailbox:
         self._payloads: deque[bytes | None] = deque([None] if lost else [])
         self._bytes = 0
         self._decoded: deque[dict[str, Any]] = deque()
-        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        # With the thread of the loop.
+        self._waiters: deque[tuple[asyncio.AbstractEventLoop, int, asyncio.Future[None]]] = deque()
         self._last_take = time.monotonic()
 
     def put(self, payload: bytes) -> bool:
@@ -59,7 +58,12 @@ class Mailbox:
             return 0.0 if self._waiters else time.monotonic() - self._last_take
 
     async def take(self) -> tuple[list[dict[str, Any]], bool]:
-        """Wait for messages and return all of them, up to a limit, and whether some were lost after them."""
+        """Wait for messages and return all of them, up to a limit, and whether some were lost after them.
+
+        Other tasks of the loop run at least once, even if messages are waiting.
+        """
+        if self._has_news():
+            await asyncio.sleep(0)
         while True:
             lost = False
             popped: list[bytes] = []
@@ -108,33 +112,34 @@ class Mailbox:
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
+        waiter = loop, threading.get_ident(), woken
         with self._lock:
             if self._has_news():
                 return
-            self._waiters.append((loop, woken))
+            self._waiters.append(waiter)
         try:
             await woken
-        finally:
+        except BaseException:
             with self._lock:
-                waits = (loop, woken) in self._waiters
-                if waits:
-                    self._waiters.remove((loop, woken))
-                news = self._has_news()
-            if not waits and news and woken.cancelled():
-                # This receiver was woken but cancelled before it could read: wake the next one.
+                was_woken = waiter not in self._waiters
+                if not was_woken:
+                    self._waiters.remove(waiter)
+            if was_woken and self._has_news():
+                # This receiver is cancelled before it could read: wake the next one.
                 self._wake()
+            raise
 
     def _wake(self) -> None:
         while True:
             with self._lock:
                 if not self._waiters:
                     return
-                loop, woken = self._waiters.popleft()
-            if process_loop.is_running_in(loop):
-                _set(woken)
-                return
+                loop, thread, woken = self._waiters.popleft()
             try:
-                loop.call_soon_threadsafe(_set, woken)
+                if thread == threading.get_ident():
+                    _set(woken)
+                else:
+                    loop.call_soon_threadsafe(_set, woken)
             except RuntimeError:
                 continue  # That loop is closed: its receiver is gone.
             return

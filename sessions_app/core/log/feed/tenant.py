@@ -165,8 +165,6 @@ class TenantFeed:
                     self._take(announcement)
                 if received.missed:
                     self.catch_up()
-                # If more messages are waiting, ``receive`` returns without letting other tasks run.
-                await asyncio.sleep(0)
 
     def _take(self, announcement: Announcement) -> None:
         order = self._order

@@ -67,6 +67,34 @@ async def test_a_receiver_that_gives_up_passes_its_turn_on() -> None:
     assert await asyncio.wait_for(second, 60) == ([{"n": 1}], False)
 
 
+def test_a_receiver_whose_loop_has_ended_is_passed_over() -> None:
+    box = Mailbox(10, 1000)
+    ended = asyncio.new_event_loop()
+    waiting = ended.create_task(box.take())
+    ended.run_until_complete(asyncio.sleep(0))
+    ended.close()
+    box.put(payload(1))
+    assert asyncio.run(asyncio.wait_for(box.take(), 60)) == ([{"n": 1}], False)
+    del waiting
+
+
+async def test_other_tasks_run_while_a_receiver_always_has_messages() -> None:
+    box = Mailbox(10, 1000)
+    stopped = False
+
+    async def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    stopping = asyncio.create_task(stop())
+    received = 0
+    while not stopped and received < 100:
+        box.put(payload(received))
+        received += len((await box.take())[0])
+    assert stopped
+    await stopping
+
+
 async def test_a_loop_waits_for_what_another_thread_puts() -> None:
     box = Mailbox(10_000, 1_000_000)
     received: list[int] = []
