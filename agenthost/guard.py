@@ -244,13 +244,13 @@ class _Answer:
         self.status = 0
         """0 until the response has started."""
 
-    async def __call__(self, message: Message) -> None:
+    def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._on_start()
             own = [(name, value) for name, value in message.get("headers", ()) if bytes(name).lower() not in self._names]
             message = {**message, "headers": [*own, *self._headers]}
-        await self._send(message)
+        return self._send(message)
 
     async def send_whole(
         self, status: int, headers: Headers, content: bytes, *, then: Callable[[], Awaitable[None]] | None = None

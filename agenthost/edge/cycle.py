@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -49,10 +49,10 @@ class Cycle(RequestResponseCycle):
         """Whether ``receive`` returns at once."""
         return self.message_event.is_set() and not self.waiting_for_100_continue
 
-    async def send(self, message: Any) -> None:
-        if self.response_started:
-            await super().send(message)
-            return
+    def send(self, message: Any) -> Coroutine[Any, Any, None]:
+        return super().send(message) if self.response_started else self._send_start(message)
+
+    async def _send_start(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if not self.disconnected:
