@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sessions_app.core.base import database, loop_connections, process_loop
-from sessions_app.core.log.journal import batches
 
 
 def on_loop(tenant: int, *calls: Callable[[], Any]) -> list[Any]:
@@ -26,6 +25,5 @@ def on_loop(tenant: int, *calls: Callable[[], Any]) -> list[Any]:
         finally:
             await process_loop.release()
             loop_connections.close_all()
-            batches.close()
 
     return asyncio.run(main())
