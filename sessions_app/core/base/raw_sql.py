@@ -122,7 +122,7 @@ def execute(statements: Sequence[Statement]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Statements that are sent together with a COMMIT and run after it. ``received`` gets the rows of each."""
+    """Statements that are sent together with a COMMIT and run after it; there may be none. ``received`` gets the rows of each."""
 
     statements: Sequence[Statement]
     received: Callable[[list[Rows]], object]
@@ -147,11 +147,12 @@ def execute_and_commit(statements: Sequence[Statement], following: Sequence[Foll
         for group in following:
             for statement in group.statements:
                 pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
-            pipeline.sync()
+            if group.statements:
+                pipeline.sync()
         answer = pipeline.rows()[len(statements) - 1]
     try:
         for group in following:
-            group.received(pipeline.rows())
+            group.received(pipeline.rows() if group.statements else [])
     except psycopg.Error:
         # At the end of its block, Django expects an open connection or one that was closed like this.
         connection.close()

@@ -125,7 +125,8 @@ class Worker:
         if drain is None:
             drain = min(_STOP_PATIENCE, grace)
         self._stopping.set()
-        if self._loop.is_running():
+        # Not is_running: right after the start, the loop may be about to run.
+        if self._thread.is_alive():
             try:
                 asyncio.run_coroutine_threadsafe(self._wind_down(grace, drain), self._loop).result(
                     grace + drain + 4 * _STOP_PATIENCE
@@ -134,7 +135,7 @@ class Worker:
                 log.error("worker_loop_hangs worker=%s: other workers will take over its runs", self.name)
         # Not earlier: leases are renewed while runs may still finish.
         self._leases.stop(_STOP_PATIENCE)
-        if self._loop.is_running():
+        if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(4 * _STOP_PATIENCE)
         try:
