@@ -23,7 +23,7 @@ NO_HOSTS = "agenthost.E007"
 @register
 def check_database(**_: Any) -> list[CheckMessage]:
     """SQLite is for the embedded server, which is one process."""
-    on_sqlite = settings.DATABASES["default"]["ENGINE"].endswith("sqlite3")
+    on_sqlite = settings.DATABASES["default"]["ENGINE"].endswith("sqlite")
     if not on_sqlite or settings.AGENTHOST_MODE == "embedded":
         return []
     return [

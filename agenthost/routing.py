@@ -162,9 +162,8 @@ _LARGEST_ON_LOOP = 65536
 
 
 def _is_hot(scope: Scope, body: bytes) -> bool:
-    """Whether the request creates a session or a turn: these are answered on the loop."""
-    is_hot = scope["method"] == "POST" and len(body) <= _LARGEST_ON_LOOP and _HOT.fullmatch(scope["path"]) is not None
-    return is_hot and database.has_loop_calls()
+    """Whether the request creates a session or a turn: these are answered on the loop, on SQLite in the write thread."""
+    return scope["method"] == "POST" and len(body) <= _LARGEST_ON_LOOP and _HOT.fullmatch(scope["path"]) is not None
 
 
 def _buffered_bytes(response: HttpResponseBase) -> int:

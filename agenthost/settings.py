@@ -191,8 +191,10 @@ def _postgres(database: env.Database) -> dict[str, Any]:
 
 def _sqlite(path: Path) -> dict[str, Any]:
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "agenthost.sqlite",
         "NAME": path,
+        # A thread keeps its connection: opening one costs as much as a small request.
+        "CONN_MAX_AGE": None,
         "OPTIONS": {
             # A deferred transaction that reads first and then writes fails at once, whatever the timeout, if
             # another one wrote in between. An IMMEDIATE transaction waits for its turn instead.

@@ -163,7 +163,7 @@ def django_db_modify_db_settings(
 
     suffix = os.environ.get("AGENTHOST_TEST_DATABASE_SUFFIX", "")
     for database in settings.DATABASES.values():
-        if database["ENGINE"].endswith("sqlite3"):
+        if database["ENGINE"].endswith("sqlite"):
             database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
         elif suffix:
             named = database.setdefault("TEST", {}).get("NAME") or f"test_{database['NAME']}"

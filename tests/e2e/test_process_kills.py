@@ -471,3 +471,37 @@ def test_kills_at_random_moments_lose_no_event_that_was_sent(mortal: Server, ali
         assert {block["toolCallId"] for block in calls if block["type"] == "tool_use"} == answered
         assert alice.post(f"/sessions/{turn.session}/turns", turn_body("still there?")).status_code == 200
     assert mortal.tools.executions("tide_table", harbour="crowd") <= 8
+
+
+@pytest.mark.rule("A78", "A84")
+@pytest.mark.embedded_too
+def test_kill_under_load_loses_nothing_that_was_answered(mortal: Server, alice: Client) -> None:
+    """Clients create sessions and run turns side by side until the server is killed."""
+    answered: list[tuple[str, str]] = []
+    enough = threading.Event()
+
+    def work(number: int) -> None:
+        with contextlib.closing(Client(mortal.origin(), mortal.keys.alice)) as client, contextlib.suppress(httpx.TransportError):
+            for each in range(10_000):
+                session, said = client.create(), f"remember {number}/{each}"
+                answered.append((session, ""))
+                assert client.turn(session, said).text == f"echo: {said}"
+                answered.append((session, said))
+                if len(answered) > 150:
+                    enough.set()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    assert enough.wait(120)
+    mortal.kill()
+    for thread in threads:
+        thread.join(60)
+    revive(mortal)
+    await_worker(mortal)
+    for session, said in answered:
+        history = alice.history(session)
+        if said:
+            assert [message["content"] for message in history] == [said, f"echo: {said}"]
+    # Nothing is left locked or half done.
+    assert alice.turn(alice.create(), "and now?").text == "echo: and now?"

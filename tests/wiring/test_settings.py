@@ -67,7 +67,7 @@ def loaded(directory: Path, **variables: str) -> dict[str, object]:
 
 def test_without_any_variable_it_is_embedded_on_sqlite(tmp_path: Path) -> None:
     found = loaded(tmp_path)
-    assert (found["mode"], found["engine"], found["layer"]) == ("embedded", "django.db.backends.sqlite3", None)
+    assert (found["mode"], found["engine"], found["layer"]) == ("embedded", "agenthost.sqlite", None)
     assert found["name"] == str(tmp_path / "var" / "agenthost.sqlite3")
     assert (found["cors"], found["hosts"], found["providers"]) == (["*"], ["*"], [])
 

@@ -21,10 +21,11 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from agents_app.fair.threads import FairPool
-from sessions_app.core.base import loop_calls, loop_connections
+from sessions_app.core.base import loop_calls, loop_connections, write_thread
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.loop_calls import LoopCall, NeedsThread, Repeat
 from sessions_app.core.base.loop_connections import LoopPool
+from sessions_app.core.base.write_thread import WriteThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,18 +151,22 @@ async def serve(
 
 @cache
 def has_loop_calls() -> bool:
-    """Whether ``serve_on_loop`` can be used: SQLite's functions would block the loop."""
-    return loop_connections.available()
+    """Whether ``serve_on_loop`` uses the loop: SQLite's functions would block it."""
+    return not write_thread.available()
 
 
 async def serve_on_loop(
     owner: Hashable, timeout: float | None, context: Context, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call ``fn``, which answers a request, on this loop in ``context``; in a thread if it has to wait for a lock or a
-    connection. Then ``timeout`` is as for ``serve``.
+    """Call ``fn``, which answers a request, in ``context``: on this loop, or in a thread if it has to wait for a lock or a
+    connection; on SQLite in the write thread.
+
+    Raises TimeoutError if no thread or slot was free within ``timeout`` seconds; ``fn`` was not called then.
     """
-    pool = _loop_pool()
     call = partial(fn, *args, **kwargs)
+    if not has_loop_calls():
+        return await _write_thread().run(owner, timeout, context, call)
+    pool = _loop_pool()
     on_loop = partial(_or_elsewhere, call)
     is_suspect = _is_kept_out(owner)
     if not is_suspect:
@@ -212,11 +217,27 @@ def _or_elsewhere(call: Callable[[], T]) -> T:
 
 
 async def run_on_loop(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``run``, on this loop if the database has connections for it."""
-    if has_loop_calls():
-        with suppress(NeedsThread):
-            return await _loop_pool().run(LoopCall(partial(fn, *args, **kwargs), fn, copy_context()))
+    """``run``, on this loop; on SQLite in the write thread. What ``fn`` has written is on disk then."""
+    call = partial(fn, *args, **kwargs)
+    if not has_loop_calls():
+        return await _write_thread().run(fn, None, copy_context(), call)
+    with suppress(NeedsThread):
+        return await _loop_pool().run(LoopCall(call, fn, copy_context()))
     return await run(fn, *args, **kwargs)
+
+
+_writing: WriteThread | None = None
+_writing_changes = threading.Lock()
+
+
+def _write_thread() -> WriteThread:
+    """Started on first use; after ``shut_down`` the next use starts another."""
+    global _writing
+    found = _writing
+    if found is None:
+        with _writing_changes:
+            found = _writing = _writing or WriteThread({UNKNOWN: max(1, write_thread.MOST // _UNKNOWN_SHARE)})
+    return found
 
 
 def _loop_pool() -> LoopPool:
@@ -232,6 +253,11 @@ def before_error_answer(error: Exception) -> None:
 
 def shut_down() -> None:
     """End the pools' threads and close their connections (in tests and at the end of a process)."""
+    global _writing
     loop_connections.close_all()
+    with _writing_changes:
+        writing, _writing = _writing, None
+    if writing is not None:
+        writing.close()
     for threads in (_calls, _own, _requests):
         threads.shut_down()

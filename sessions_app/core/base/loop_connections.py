@@ -1,7 +1,7 @@
 """Database connections for calls on the event loop (loop_calls.py): a pool per loop, and how Django finds its connection.
 
 A call takes a connection when it first uses the database, and keeps it to its end. Its statements wait only shortly for
-locks; a call that needs longer is made again in a thread. Postgres only; elsewhere ``available`` is False.
+locks; a call that needs longer is made again in a thread. Postgres only.
 """
 
 from __future__ import annotations
@@ -58,11 +58,6 @@ def substitute() -> Any:
     """What the running call uses instead of a connection, if it has something."""
     call = loop_calls.current()
     return None if call is None else call.local.get(SUBSTITUTE)
-
-
-def available() -> bool:
-    """Whether the database has connections for loops."""
-    return hasattr(_thread_wrapper(), "for_loop")
 
 
 def _thread_wrapper() -> Any:

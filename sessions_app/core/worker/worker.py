@@ -345,7 +345,7 @@ class Worker:
 
         def begin_in_loop(runs: Sequence[Claimed], loaded: dict[int, Loaded | Exception]) -> None:
             if loop_calls.current() is None:
-                # The claim runs in a thread.
+                # The claim runs in a thread, on SQLite in the write thread.
                 self._loop.call_soon_threadsafe(begin, runs, loaded)
             else:
                 # Before the claim returns, which may be at once: it begins the runs that were not begun.

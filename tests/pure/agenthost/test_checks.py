@@ -13,7 +13,7 @@ from agents_app.errors import AgentsFileError, FileFault
 
 
 def test_sqlite_is_refused_for_several_processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "django.db.backends.sqlite3")
+    monkeypatch.setitem(django_settings.DATABASES["default"], "ENGINE", "agenthost.sqlite")
     settings.AGENTHOST_MODE = "embedded"
     assert checks.check_database() == []
     settings.AGENTHOST_MODE = "production"

@@ -1,18 +1,17 @@
-"""The writer's store for SQLite: one thread, which stores units in short IMMEDIATE transactions.
+"""The writer's store for SQLite: stores units in the write thread (core/base/write_thread.py), with requests and claims.
 
 Its COMMIT waits for the disk, so no barrier is needed, and the outcome of a COMMIT is always known.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sqlite3
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from django.db import OperationalError, connection, transaction
 
+from sessions_app.core.base import database
 from sessions_app.core.base.raw_sql import execute
 from sessions_app.core.log.journal import sqlite
 from sessions_app.core.log.journal.store import (
@@ -44,27 +43,17 @@ class _NotCommitted(Exception):
     """Rolls back the transaction, because a part of it could not be stored."""
 
 
-def _connect() -> None:
-    connection.ensure_connection()
-
-
-def _disconnect() -> None:
-    connection.close()
-
-
 class SqliteStore:
-    """Units into SQLite, on a Django connection that belongs to this store's thread."""
+    """Units into SQLite, on the write thread's connection."""
 
     def __init__(self) -> None:
         self.era: int | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")
 
     async def open(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, _connect)
+        await database.run_on_loop(connection.ensure_connection)
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, _disconnect)
-        self._thread.shutdown()
+        """Nothing to do: requests use the thread too."""
 
     async def barrier(self) -> int | None:
         return None
@@ -76,7 +65,7 @@ class SqliteStore:
         return bool(written.results)
 
     async def attempt(self, units: Sequence[Unit], lay_out: LayOut, *, at_once: bool) -> Written:  # noqa: ARG002 - no counter is ever held
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, units, lay_out)
+        return await database.run_on_loop(self._attempt, units, lay_out)
 
     def _attempt(self, units: Sequence[Unit], lay_out: LayOut) -> Written:
         try:
