@@ -129,7 +129,7 @@ def set_child(number: int) -> None:
     _child["child"] = str(number)
 
 
-_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
+_JSON = json.JSONEncoder(default=str)
 
 
 class JsonFormatter(logging.Formatter):
