@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 
+import hiredis
 import kombu
 
 from agenthost.redis_connection import RedisConnection, pack
+
+log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1
 """How long Redis waits for a message. So often the queues are asked for again, and so soon a silent connection is noticed."""
@@ -33,14 +37,14 @@ class RedisReceiver:
     ) -> None:
         self._loop, self._received, self._lost_some = loop, received, lost_some
         self._keys: Callable[[], Sequence[str]] = tuple
-        self._started = self._stopped = False
+        self._started = self._stopped = self._is_failing = False
         self._connection = RedisConnection(
             "receiver",
             broker,
             patience=2 * WAIT_SECONDS + 1,
             opened=self._opened,
             answered=self._answered,
-            lost=lambda _: None,
+            lost=self._lost,
         )
 
     # From any thread
@@ -70,6 +74,13 @@ class RedisReceiver:
         if not self._connection.unanswered:
             self._closing = self._loop.create_task(self._connection.close())
 
+    def _lost(self, error: BaseException) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            # What Redis replies names no secret; other errors may quote addresses.
+            reason = str(error) if isinstance(error, hiredis.ReplyError) else type(error).__name__
+            log.warning("wake_ups_not_received error=%s: turns start with the worker's sweep", reason)
+
     def _opened(self) -> None:
         self._wait()
         self._lost_some()
@@ -85,6 +96,9 @@ class RedisReceiver:
             self._loop.call_later(WAIT_SECONDS, self._wait)
 
     def _answered(self, answer: list[bytes] | None) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            log.info("wake_ups_received_again")
         if answer is not None:
             key, text = answer
             self._received(key.decode(), text)

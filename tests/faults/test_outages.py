@@ -126,7 +126,7 @@ def test_workers_and_runs_survive_a_read_only_redis(cluster: Cluster, model: Mod
                 assert alice.turn(alice.create(), f"hello {number}").text == f"echo: hello {number}"
             refused = [worker.log for worker in server.workers]
             wait_for(
-                lambda: all("read only replica" in log.read_text() for log in refused),
+                lambda: all("wake_ups_not_received" in log.read_text() for log in refused),
                 "Redis has refused a command of each worker",
             )
             assert all(worker.alive for worker in server.workers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import subprocess
 import sys
@@ -26,6 +25,8 @@ os.write(1, b"ready\\n")
 sys.stdin.read()
 """
 _WAITS = "import os, sys; os.write(1, b'ready\\n'); sys.stdin.read()"
+
+_MAPS = "import mmap; own = mmap.mmap(-1, 16 << 20); own.write(b'x' * (16 << 20)); " + _WAITS
 
 
 @contextmanager
@@ -64,10 +65,8 @@ def test_a_file_that_another_program_has_loaded_too_counts_in_full() -> None:
 
 
 def test_shared_memory_counts_once() -> None:
-    before = processes.pss_mib([os.getpid()])
-    with mmap.mmap(-1, 16 << 20) as own:
-        own.write(b"x" * (16 << 20))
-        assert processes.pss_mib([os.getpid()]) == pytest.approx(before + 16, abs=3)
+    with running(_WAITS) as empty, running(_MAPS) as full:
+        assert processes.pss_mib([full]) == pytest.approx(processes.pss_mib([empty]) + 16, abs=3)
 
 
 def test_a_thread_that_waits_is_counted() -> None:
