@@ -9,7 +9,9 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +99,23 @@ def pytest_runtest_makereport(
             for log in sorted(server.directory.glob("*.log")):
                 report.sections.append((f"end of {server.shape}'s {log.name}", log.read_text(errors="replace")[-2500:]))
     return report
+
+
+_reported_threads: set[threading.Thread] = set()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fails the test that leaves a worker behind, which would run the turns of later tests and carry their connections."""
+    yield
+    left = [thread for thread in threading.enumerate() if thread.name == "runs" and thread not in _reported_threads]
+    for thread in left:
+        thread.join(5)
+    if left := [thread for thread in left if thread.is_alive()]:
+        _reported_threads.update(left)
+        frames = sys._current_frames()
+        stacks = ["".join(traceback.format_stack(frames[thread.ident])) for thread in left if thread.ident in frames]
+        pytest.fail("a worker still runs after this test:\n" + "\n".join(stacks))
 
 
 # --- nothing leaves this machine (and so no test can reach a real model) ---

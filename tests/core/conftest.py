@@ -44,6 +44,15 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
         time.sleep(0.01)
 
 
+def somebody_waits_for_a_lock() -> bool:
+    """Whether a connection to this database waits for a lock (on Postgres)."""
+    with connection.cursor() as cursor:
+        # A transaction would see the connections as they were when it first looked.
+        cursor.execute("select pg_stat_clear_snapshot()")
+        cursor.execute("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+        return bool(cursor.fetchone()[0])
+
+
 @dataclass
 class World:
     """One tenant's view of the server."""

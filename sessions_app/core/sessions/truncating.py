@@ -46,6 +46,8 @@ def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: 
         dispatches.record(caller, dispatched)
         kept = (0, 0) if turn is None else end_of(session, turn)
         if kept is not None:
+            # Otherwise its run could end it after the cut, which would take its message but not the turn.
+            turns.lock_live_turn(session)
             _cut(session, *kept)
             stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="cut", reason="error"))
             if stopped is not None:

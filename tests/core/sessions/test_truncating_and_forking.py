@@ -9,13 +9,13 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
-from sessions_app.core.records import options, stored_messages
+from sessions_app.core.records import history, options, stored_messages
 from sessions_app.core.sessions import deleting, entries, listing, state, truncating
 from sessions_app.core.sessions.creating import Fork
 from sessions_app.models import Compaction, Message, Session, Turn
 from tests.core import tools
 from tests.core.client_actions import SEED, ends, make, put, said, start, state_of, waiting_call
-from tests.core.conftest import World, wait_for
+from tests.core.conftest import World, somebody_waits_for_a_lock, wait_for
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - checked after each test
 from tests.core.threads import at_once, errors_of
@@ -146,6 +146,30 @@ def test_a_cut_and_a_start_at_the_same_moment_are_both_complete(alice: World, st
     assert ids(alice, session) in (["t1"], ["t1", "t3"])
     kept = Message.objects.filter(session=session, cut_at=None, role="user").count()
     assert kept == len(ids(alice, session))
+
+
+@pytest.mark.rule("R220")
+def test_a_turn_that_wants_to_end_during_a_cut_is_cut_whole(
+    alice: World, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer: nothing can come in between")
+    start_worker()
+    session = talked(alice, model, 1)
+    start(alice, session, model.script([text("answer 2"), gate("end")]), "t2")
+    ends(session, "t2", "running")
+    original = history.cut
+
+    def cut(*arguments: Any) -> None:
+        original(*arguments)
+        model.open_gate("end")
+        wait_for(lambda: somebody_waits_for_a_lock() or state_of(session, "t2") == "done", "the run's last commit point")
+
+    monkeypatch.setattr(history, "cut", cut)
+    truncating.truncate(alice.caller, session, "t1", dispatched=action())
+    assert state_of(session, "t2") == "cancelled"
+    assert ids(alice, session) == ["t1"]
+    assert answers(session) == ["answer 1"]
 
 
 # --- forking ---

@@ -30,7 +30,18 @@ from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import AgentDefinition, ClientPresence, Tenant, ToolCall, Turn, TurnState
 from tests.core import tools
-from tests.core.conftest import World, claim_one, insert_call, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
+from tests.core.conftest import (
+    World,
+    claim_one,
+    insert_call,
+    kinds,
+    lease_is_over,
+    locked,
+    somebody_waits_for_a_lock,
+    turn_of,
+    wait_for,
+    wait_for_state,
+)
 from tests.core.threads import at_once, errors_of, in_thread
 from tests.core.turns.test_turns import READ_LOG, full
 from tests.fakes.model_server import ModelServer
@@ -108,18 +119,12 @@ def test_a_message_that_waits_for_a_pausing_run_closes_the_calls_of_that_run(ali
         Turn.objects.filter(pk=paused.turn_id).update(state="waiting")
         insert_call(session, paused, "c", "read_log", runner="client")
         second = in_thread(lambda: accepted.append(alice.say(session, "second")))
-        wait_for(_somebody_waits_for_a_lock, "the second message waits for the turn's row")
+        wait_for(somebody_waits_for_a_lock, "the second message waits for the turn's row")
     second.join(90)
     assert len(accepted) == 1
     assert turn_of(paused).state == "cancelled"
     assert ToolCall.objects.get(session=session).state == "denied"
     assert [role for role, _ in full(session)] == ["user", "tool", "user"]
-
-
-def _somebody_waits_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
-        return bool(cursor.fetchone()[0])
 
 
 def test_two_answers_to_one_call_count_once(alice: World, start_worker: Callable[[], Worker], model: ModelServer) -> None:

@@ -33,7 +33,7 @@ from sessions_app.core.sessions.creating import SessionRequest
 from sessions_app.core.tenancy import access, keys
 from sessions_app.core.turns import revoking
 from sessions_app.models import ApiKey, Session, Tenant, Turn
-from tests.core.conftest import World, locked, wait_for
+from tests.core.conftest import World, locked, somebody_waits_for_a_lock, wait_for
 from tests.core.threads import at_once
 
 WAIT = 60.0
@@ -276,7 +276,7 @@ async def test_a_turn_in_a_locked_session_waits_alone(ann: Client, ben: Client) 
         waiting = asyncio.create_task(ann.say(a))
         answers = await asyncio.gather(ben.say(b), ann.say(other), ben.create())
         assert kinds_of(answers) == ["Accepted", "Accepted", "str"]
-        await until(is_waiting)
+        await until(somebody_waits_for_a_lock)
         assert not waiting.done()
     assert kinds_of([await waiting]) == ["Accepted"]
     assert await in_db(live_turns, a, other, b) == [1, 1, 1]
@@ -284,12 +284,6 @@ async def test_a_turn_in_a_locked_session_waits_alone(ann: Client, ben: Client) 
 
 async def until(condition: Callable[[], bool]) -> None:
     await in_db(wait_for, condition, "the condition")
-
-
-def is_waiting() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
-        return bool(cursor.fetchone()[0])
 
 
 async def test_a_locked_counter_delays_other_tenants_once(ann: Client, ben: Client, seen: Batches) -> None:
