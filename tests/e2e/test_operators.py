@@ -180,6 +180,7 @@ while journal.prune(now, now, 1000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A120")
 def test_a_position_whose_events_are_no_longer_kept_is_410(changing: Server, model: ModelServer) -> None:
     alice = changing.alice

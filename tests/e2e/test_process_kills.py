@@ -184,6 +184,7 @@ def test_kill_while_a_granted_tool_runs(mortal: Server, alice: Client, model: Mo
     turn.check_history()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A66", "A78")
 def test_kill_between_tool_results_and_the_next_model_output(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
@@ -203,6 +204,7 @@ def test_kill_between_tool_results_and_the_next_model_output(mortal: Server, ali
     turn.check_usable()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A85", "A78")
 def test_kill_during_a_later_step_keeps_the_earlier_steps(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
@@ -223,6 +225,7 @@ def test_kill_during_a_later_step_keeps_the_earlier_steps(mortal: Server, alice:
     turn.check_usable()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A78")
 def test_after_two_take_overs_the_turn_ends_with_error(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script([steps.gate("death 8")])
@@ -427,7 +430,6 @@ def test_with_the_default_lease_a_turn_is_taken_over_within_thirty_seconds(
 
 
 @pytest.mark.rule("A66", "A78", "A40")
-@pytest.mark.embedded_too
 def test_kills_at_random_moments_lose_no_event_that_was_sent(mortal: Server, alice: Client, model: ModelServer) -> None:
     """Many concurrent sessions, and one kill at a random moment."""
     prompt = model.script(

@@ -9,6 +9,7 @@ Within a call nothing else of the loop runs between two waits, as in a coroutine
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, TypeVar, cast
@@ -55,6 +56,8 @@ class LoopCall(greenlet, Generic[T]):
         """Statements that fail if something that the call assumed is not true."""
         self.is_refused = False
         """Whether its answer is an error."""
+        self.is_cancelled = False
+        """Whether one of its waits was cancelled: what its connection has sent and received is unknown."""
         self.local: dict[str, Any] = {}
 
     @property
@@ -119,12 +122,19 @@ def wait_for(awaitable: Awaitable[T]) -> T:
 
 async def run(call: LoopCall[T]) -> T:
     """Run the call to its end. Cancel the task only if the call may end at any of its waits."""
-    awaited = call.switch()
-    while not call.dead:
-        try:
-            value = await awaited
-        except BaseException as error:
-            awaited = call.throw(error)
-        else:
-            awaited = call.switch(value)
+    try:
+        awaited = call.switch()
+        while not call.dead:
+            try:
+                value = await awaited
+            except BaseException as error:
+                call.is_cancelled = call.is_cancelled or isinstance(error, asyncio.CancelledError)
+                awaited = call.throw(error)
+            else:
+                awaited = call.switch(value)
+    except (Exception, Repeat, NeedsThread) as error:
+        if call.is_cancelled:
+            # For example Django's, which cannot end the transaction of a connection that is waiting for an answer.
+            raise asyncio.CancelledError from error
+        raise
     return cast(T, awaited)

@@ -87,7 +87,7 @@ class LoopPool:
             return await loop_calls.run(call)
         finally:
             if (wrapper := call.local.pop(_WRAPPER, None)) is not None:
-                self._give_back(call.owner, wrapper)
+                self._give_back(call, wrapper)
 
     def take(self, call: LoopCall[Any]) -> Wrapper:
         """An idle connection, or a new one, which connects on first use."""
@@ -105,11 +105,11 @@ class LoopPool:
             self._slots.give_back(call.owner)
             raise
 
-    def _give_back(self, owner: Hashable, wrapper: Wrapper) -> None:
-        self._slots.give_back(owner)
+    def _give_back(self, call: LoopCall[Any], wrapper: Wrapper) -> None:
+        self._slots.give_back(call.owner)
         if wrapper.connection is None:
             return
-        if self._closed or wrapper.in_atomic_block or not wrapper.is_idle():
+        if self._closed or call.is_cancelled or wrapper.in_atomic_block or not wrapper.is_idle():
             wrapper.connection.close()
         else:
             self._idle.append(wrapper)

@@ -580,9 +580,10 @@ FOLDED_AT_ONCE = 5000
 # --- folding -------------------------------------------------------------------------------------
 
 _ADD = " on conflict (tenant_id, measure, day, key_id) do update set amount = sessions_app_usagetotal.amount + excluded.amount"
+# Materialized: a plan that repeats the inner query would take the limit's number of entries each time.
 _FOLD = f"""
-with gone as (delete from sessions_app_usageentry where id in
-    (select id from sessions_app_usageentry where {{of}} order by id limit %s for update skip locked)
+with oldest as materialized (select id from sessions_app_usageentry where {{of}} order by id limit %s for update skip locked),
+gone as (delete from sessions_app_usageentry where id in (select id from oldest)
   returning tenant_id, key_id, measure, day, amount)
 insert into sessions_app_usagetotal (tenant_id, key_id, measure, day, amount)
 select tenant_id, key_id, measure, day, sum(amount)::bigint from gone

@@ -15,7 +15,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,6 +47,7 @@ else:
 log = logging.getLogger(__name__)
 
 _STOP_PATIENCE = 5.0
+_CANCEL_SECONDS = 1.0
 _MOST_PER_CLAIM = 16
 """Limit of one claim: other workers should get turns too, and the first turn should not wait for many others to be read."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
@@ -180,9 +181,7 @@ class Worker:
         self._background = [supervision.task(work, name) for name, work in background.items()]
 
     async def _close(self) -> None:
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await _end(self._background)
         if self._writer is not None:
             await self._writer.close()
         self._pool.close()
@@ -517,3 +516,11 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_PATIENCE):
                     await asyncio.gather(*(PeriodicTask("hand-over", back).attempt() for back in backs))
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks until all have ended: code that was just waiting for two things may lose one cancellation."""
+    while running := [task for task in tasks if not task.done()]:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=_CANCEL_SECONDS)

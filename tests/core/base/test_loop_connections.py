@@ -144,6 +144,48 @@ async def test_a_call_that_is_cancelled_while_its_statement_runs_stores_nothing(
     assert await run(pool, Tenant.objects.count) == 0
 
 
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_call_that_is_cancelled_at_any_wait_ends_at_once_and_its_connection_is_not_used_again(
+    pool: LoopPool, monkeypatch: pytest.MonkeyPatch, connected: bool
+) -> None:
+    original = loop_calls.wait_for
+    waits_left = 0
+
+    def wait_for(awaitable: Any) -> Any:
+        nonlocal waits_left
+        waits_left -= 1
+        if waits_left == 0:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return original(awaitable)
+
+    def call() -> None:
+        with transaction.atomic(durable=True):
+            raw_sql.rows("select 1")
+            Tenant.objects.create(slug=f"tenant-{nth}")
+
+    nth, ended = 0, False
+    while not ended:
+        nth += 1
+        if connected:
+            await run(pool, backend)
+        else:
+            pool.close()
+            pool = LoopPool(4, {})
+        waits_left = nth
+        monkeypatch.setattr(loop_calls, "wait_for", wait_for)
+        task = asyncio.create_task(run(pool, call))
+        await asyncio.wait([task])
+        monkeypatch.setattr(loop_calls, "wait_for", original)
+        ended = waits_left > 0
+        assert task.cancelled() is not ended, f"at wait {nth}"
+        # Once the server has handled what was sent, the next transaction works.
+        assert await run(pool, lambda: Tenant.objects.filter(slug="none").count()) == 0
+    assert nth > 3
+    pool.close()
+
+
 async def test_without_a_free_connection_a_call_is_refused_in_time_and_others_are_served(pool: LoopPool) -> None:
     holds, may_end = asyncio.Barrier(3), asyncio.Event()
 

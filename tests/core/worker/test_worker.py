@@ -476,3 +476,22 @@ def test_a_locked_tenant_is_skipped_by_a_claim_on_the_loop_and_claimed_later(
         wait_for_state(his, "done")
         assert turn_of(hers).state == "queued"
     wait_for_state(hers, "done")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_duty_that_loses_its_first_cancellation_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+
+    async def stubborn(_: Worker) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lost.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Worker, "_check_when_in_doubt", stubborn)
+    one = Worker()
+    one.start()
+    one.stop(0)
+    assert lost.is_set()
+    assert not one._thread.is_alive()

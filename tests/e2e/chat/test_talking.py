@@ -145,6 +145,7 @@ def test_a_trusted_tool_asks_no_more_in_this_session(chat: Start, model: ModelSe
     terminal.send(second)
     assert "Allow" not in terminal.expect("second done")
     assert hall.tools.executions("tide_table", harbour="Lübeck") == 1
+    terminal.expect(PROMPT)
     tools = hall.alice.session(session_of(terminal))["agent"]["tools"]
     assert {"name": "tide_table", "trust": True} in tools
 
