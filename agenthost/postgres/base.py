@@ -138,7 +138,8 @@ class LoopDatabaseWrapper(DatabaseWrapper):
     pool = None
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> psycopg.Connection[Any]:
-        options = f"{conn_params.get('options', '')} -c lock_timeout={_LOCK_MILLISECONDS}".strip()
+        # Plans are kept: one made while the tables are nearly empty would scan them until they are analyzed.
+        options = f"{conn_params.get('options', '')} -c lock_timeout={_LOCK_MILLISECONDS} -c enable_seqscan=off".strip()
         connect = partial(LoopConnection.connect, **{**conn_params, "options": options, "autocommit": True})
         try:
             return loop_calls.wait_for(asyncio.to_thread(connect))

@@ -107,12 +107,13 @@ def _statements(units: Sequence[Unit]) -> Iterator[Statement]:
 
 
 class PostgresStore:
-    """Stores units in Postgres. Its connection uses generic plans, no JIT and a short lock timeout."""
+    """Stores units in Postgres. Its connection uses generic plans without scans, no JIT, and a short lock timeout."""
 
     def __init__(self) -> None:
         self.era: int | None = None
         self._parameters = own_connection.connection_parameters(
             "plan_cache_mode=force_generic_plan",
+            "enable_seqscan=off",
             "jit=off",
             f"lock_timeout={postgres.LOCK_TIMEOUT_MS}",
             "synchronous_commit=off",

@@ -191,7 +191,8 @@ def test_the_barrier_connects_again_when_its_connection_was_lost(world: World, o
                 " where datname = current_database() and query like %s and pid <> pg_backend_pid()",
                 ("select pg_logical_emit_message%",),
             )
-            assert cursor.fetchone() == (1,)
+            # Connections of earlier tests may be among them.
+            assert cursor.fetchone()[0] >= 1
     journal.barrier()
 
 
