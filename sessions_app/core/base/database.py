@@ -183,8 +183,9 @@ async def serve_on_loop(
     alone = LoopCall(on_loop, owner, context)
     try:
         answer = await pool.run(alone)
-    except NeedsThread:
-        if is_suspect:
+    except NeedsThread as needs:
+        # A call that found no connection says nothing about its owner: under load, one failed batch would keep it out for ever.
+        if is_suspect and needs.is_locked:
             _keep_out(owner)
         return await serve(owner, timeout, context, call)
     if is_suspect and alone.is_refused:
@@ -248,7 +249,7 @@ def before_error_answer(error: Exception) -> None:
     """In a call on the loop: repeat an optimistic call, and one that has to wait for a lock, instead of answering an error."""
     loop_calls.fail(error)
     if loop_calls.current() is not None and is_lock_refused(error):
-        raise NeedsThread from error
+        raise NeedsThread(is_locked=True) from error
 
 
 def shut_down() -> None:

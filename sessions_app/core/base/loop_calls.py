@@ -37,6 +37,10 @@ class NeedsThread(BaseException):
     Not an Exception, so that no handler of errors answers it. The call's transaction was rolled back.
     """
 
+    def __init__(self, *, is_locked: bool = False) -> None:
+        super().__init__()
+        self.is_locked = is_locked
+
 
 class LoopCall(greenlet, Generic[T]):
     """One call. ``local`` is its counterpart of a thread's local data.

@@ -12,7 +12,7 @@ from django.db import connection
 
 from sessions_app.core.base import raw_sql
 
-_BLOCK = 256
+_BLOCK = 1024
 _free: dict[str, deque[int]] = {}
 
 # A forked process would use its parent's numbers again.

@@ -224,6 +224,25 @@ async def test_a_request_without_a_free_connection_is_answered_in_a_thread(pool:
     await holding
 
 
+async def test_an_owner_is_not_kept_out_of_batches_for_longer_because_it_found_no_connection(
+    pool: LoopPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds, may_end = asyncio.Event(), asyncio.Event()
+
+    def hold() -> None:
+        backend()
+        holds.set()
+        loop_calls.wait_for(may_end.wait())
+
+    holding = asyncio.create_task(database.serve_on_loop(ANN, 60, copy_context(), hold))
+    await holds.wait()
+    monkeypatch.setattr(database, "_kept_out", {ANN: float("inf")})
+    assert await database.serve_on_loop(ANN, 60, copy_context(), backend)
+    assert database._kept_out == {ANN: float("inf")}
+    may_end.set()
+    await holding
+
+
 @pytest.mark.parametrize("is_idle", [True, False])
 async def test_a_connection_that_the_server_has_ended_is_replaced(pool: LoopPool, is_idle: bool) -> None:
     used = await run(pool, backend)
