@@ -1,10 +1,10 @@
-"""One request and its response: uvicorn's cycle, with a shorter way to write the head of a response."""
+"""One request and its response: uvicorn's cycle, with a shorter way to write the response."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -18,6 +18,8 @@ _NOT_IN_NAMES = bytes(range(33)) + b'\x7f()<>@,;:[]={}\\"'
 _NOT_IN_VALUES = bytes(set(range(32)) - {9}) + b"\x7f"
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _WITHOUT_BODY = (204, 304)
+_COPIED_BYTES = 65536
+"""Parts of a body up to this size are copied to be written together with what precedes them."""
 
 
 class Cycle(RequestResponseCycle):
@@ -44,19 +46,24 @@ class Cycle(RequestResponseCycle):
         self.response_started = self.response_complete = False
         self.chunked_encoding: bool | None = None
         self.expected_content_length = 0
+        self._head = b""
+        """The head of the response, as long as it may be written together with the first part of the body."""
 
     def has_body(self) -> bool:
         """Whether ``receive`` returns at once."""
         return self.message_event.is_set() and not self.waiting_for_100_continue
 
-    def send(self, message: Any) -> Coroutine[Any, Any, None]:
-        return super().send(message) if self.response_started else self._send_start(message)
-
-    async def _send_start(self, message: Any) -> None:
+    async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if not self.disconnected:
+        if self.disconnected:
+            return
+        if not self.response_started:
             self._start(message)
+        elif not self.response_complete:
+            self._continue(message)
+        else:
+            raise RuntimeError(f"Unexpected ASGI message '{message['type']}' sent, after response already completed.")
 
     def _start(self, message: Any) -> None:
         if message["type"] != "http.response.start":
@@ -87,7 +94,47 @@ class Cycle(RequestResponseCycle):
             self.chunked_encoding = True
             head.append(b"transfer-encoding: chunked\r\n")
         head.append(b"\r\n")
-        self.transport.write(b"".join(head))
+        self._head = b"".join(head)
+        # A body that is not ready yet must not delay it.
+        asyncio.get_running_loop().call_soon(self._write_head)
+
+    def _write_head(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self.transport.is_closing():
+            self.transport.write(head)
+
+    def _continue(self, message: Any) -> None:
+        if message["type"] != "http.response.body":
+            raise RuntimeError(f"Expected ASGI message 'http.response.body', but got '{message['type']}'.")
+        body, has_more = message.get("body", b""), message.get("more_body", False)
+        parts, self._head = [self._head], b""
+        if self.scope["method"] == "HEAD":
+            self.expected_content_length = 0
+        elif self.chunked_encoding:
+            if body:
+                parts += (b"%x\r\n" % len(body), body, b"\r\n")
+            if not has_more:
+                parts.append(b"0\r\n\r\n")
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0:
+                raise RuntimeError("Response content longer than Content-Length")
+            parts.append(body)
+        if len(body) > _COPIED_BYTES:
+            self.transport.writelines(parts)
+        elif written := b"".join(parts):
+            self.transport.write(written)
+        if not has_more:
+            self._complete()
+
+    def _complete(self) -> None:
+        if self.expected_content_length:
+            raise RuntimeError("Response content shorter than Content-Length")
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
 
 
 def _has_any(text: bytes, excluded: bytes) -> bool:

@@ -15,11 +15,21 @@ class Written:
     """A transport that keeps what is written."""
 
     def __init__(self) -> None:
-        self.data = b""
+        self.writes: list[bytes] = []
         self.closed = False
 
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.writes)
+
     def write(self, data: bytes) -> None:
-        self.data += data
+        self.writes.append(data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def close(self) -> None:
         self.closed = True
@@ -56,6 +66,33 @@ async def test_a_response_with_a_length() -> None:
 async def test_a_response_without_a_length_is_sent_in_chunks() -> None:
     written = await respond([])
     assert written.data == b"HTTP/1.1 200 OK\r\ndate: today\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("length", [0, 2, 1_000_000])
+async def test_a_head_and_its_body_are_written_together(length: int) -> None:
+    for headers in ([], [(b"content-length", b"%d" % length)]):
+        written = await respond(headers, b"x" * length)
+        assert len(written.writes) == 1
+        assert written.data.count(b"x") == length
+
+
+async def test_a_head_does_not_wait_for_a_body_that_comes_later() -> None:
+    transport = Written()
+    made = cycle(transport)
+    await made.send({"type": "http.response.start", "status": 200, "headers": []})
+    await asyncio.sleep(0)
+    assert transport.data.endswith(b"\r\n\r\n")
+    await made.send({"type": "http.response.body", "body": b"late", "more_body": True})
+    assert transport.writes[1:] == [b"4\r\nlate\r\n"]
+
+
+async def test_a_response_that_is_broken_off_before_its_body_sends_nothing() -> None:
+    transport = Written()
+    made = cycle(transport)
+    await made.send({"type": "http.response.start", "status": 200, "headers": []})
+    transport.close()
+    await asyncio.sleep(0)
+    assert transport.writes == []
 
 
 @pytest.mark.parametrize(("status", "method"), [(204, "GET"), (304, "GET"), (200, "HEAD")])
