@@ -1,40 +1,33 @@
 """Several processes of one role, forked from one parent that has loaded their code.
 
 The memory of code and configuration is shared until a process writes to it. The parent serves nothing. It has no thread,
-event loop or connection; it starts a child again that has ended, and ends when its children have. Each child opens its own
-connections and has a pipe from the parent: a byte tells it to stop, and the end of the pipe that the parent has gone.
+event loop or connection; after forking it is replaced by a small program that starts it anew when a child has ended, and ends
+when all children have (supervisor.py). Each child opens its own connections and has a pipe from the parent: a byte tells it to
+stop, and the end of the pipe that the parent has gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
-import select
 import signal
+import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from django.core.exceptions import ImproperlyConfigured
 
-from agenthost import observability
+from agenthost import observability, supervisor
+from agenthost.supervisor import Child, Parent
 from sessions_app.core.base import supervision
 
 log = logging.getLogger(__name__)
 
-STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-STABLE_SECONDS = 30.0
-"""A child that ran for so long is started again at once. One that ended earlier waits, twice as long each time."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-
-_STOP, _END = b"s", b"e"
-"""What a parent writes to its child: drain and exit; exit at once."""
+STOPPING_SIGNALS = supervisor.STOPPING_SIGNALS
 
 _number: int | None = None
 
@@ -44,166 +37,92 @@ def is_child() -> bool:
     return _number is not None
 
 
-def run(count: int, work: Callable[[], int], *, check: Callable[[], int], on_stop: Callable[[], object]) -> int:
-    """Run ``work`` in ``count`` children until a signal; returns the first exit code of a child that is not 0, else 0.
+def is_restart() -> bool:
+    """Whether this process is a parent that loads the code again, while children run."""
+    return supervisor.resumed is not None
 
-    ``check`` runs first, in a child of its own, because it opens connections; if its exit code is not 0, nothing is started.
-    ``on_stop`` is called in the parent when the children begin to stop.
+
+def inherited_listener() -> socket.socket | None:
+    """The listening socket of the running children; None if there are none."""
+    parent = supervisor.resumed
+    if parent is None or parent.listener < 0:
+        return None
+    # A copy: the parent's own stays open for a later start if this one fails.
+    return socket.socket(fileno=os.dup(parent.listener))
+
+
+def run(
+    program: Sequence[str],
+    count: int,
+    work: Callable[[], int],
+    *,
+    check: Callable[[], int],
+    listener: socket.socket | None = None,
+) -> int:
+    """Run ``work`` in ``count`` children until a signal; the process then ends with the first exit code that is not 0, else 0.
+
+    Returns only if ``check`` refuses the start, with its exit code. It runs first, in a child of its own, because it opens
+    connections. ``program`` is a module and the arguments of its ``main``, which is called to start children again and must
+    come to this function. The parent closes ``listener`` when the children begin to stop.
     """
     _refuse_threads()
     _freeze()
-    if refused := _checked(check):
-        return refused
-    return _Parent(count, work, on_stop).run()
-
-
-@dataclass
-class _Child:
-    number: int
-    pid: int = 0
-    pipe: int = -1
-    """The end that the parent writes to."""
-    started: float = 0.0
-    pause: float = 0.0
-    """Seconds before the last start; 0 for a child that was stable."""
-    due: float | None = 0.0
-    """When it is to be started; None while it runs."""
-
-
-@dataclass
-class _Parent:
-    count: int
-    work: Callable[[], int]
-    on_stop: Callable[[], object]
-    children: list[_Child] = field(default_factory=list)
-    signals: int = 0
-    exit_code: int = 0
-
-    def run(self) -> int:
-        self.children = [_Child(number) for number in range(1, self.count + 1)]
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        # Python handles a signal between two statements; the pipe ends a wait that began in between.
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in STOPPING_SIGNALS:
-            signal.signal(number, self._count_signal)
-        told = 0
-        while True:
-            self._collect()
-            while told < self.signals:
-                told += 1
-                self._tell(_STOP if told == 1 else _END)
-            if self.signals:
-                if all(child.due is not None for child in self.children):
-                    log.info("parent_ends exit_code=%d", self.exit_code)
-                    return self.exit_code
-            else:
-                self._start_due((reader, writer))
-            self._wait(reader)
-
-    def _count_signal(self, *_: object) -> None:
-        self.signals += 1
-
-    def _wait(self, reader: int) -> None:
-        due = [child.due for child in self.children if child.due is not None]
-        timeout = None if self.signals or not due else max(0.0, min(due) - time.monotonic())
-        select.select([reader], [], [], timeout)
-        while True:
-            try:
-                if not os.read(reader, 512):
-                    return
-            except BlockingIOError:
-                return
-
-    def _tell(self, order: bytes) -> None:
-        if order == _STOP:
-            self.on_stop()
-            log.info("parent_stops children=%d", sum(child.due is None for child in self.children))
-        for child in self.children:
-            if child.due is None:
-                # It may have ended just now.
-                with contextlib.suppress(BrokenPipeError):
-                    os.write(child.pipe, order)
-
-    def _start_due(self, own: tuple[int, int]) -> None:
-        for child in self.children:
-            if child.due is not None and child.due <= time.monotonic():
-                try:
-                    self._start(child, own)
-                except OSError as error:
-                    child.pause = _longer(child.pause)
-                    child.due = time.monotonic() + child.pause
-                    log.error("child_not_started child=%d seconds=%.1f: %s", child.number, child.pause, error.strerror)
-
-    def _start(self, child: _Child, own: tuple[int, int]) -> None:
-        orders, pipe = os.pipe()
+    parent = supervisor.resumed
+    if parent is None:
+        if refused := _checked(check):
+            return refused
+        parent = _new_parent(program, count, listener)
+    # The supervisor gets the signals that come from now on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPPING_SIGNALS, signal.SIGCHLD))
+    for child in parent.due():
         try:
-            pid = os.fork()
-        except OSError:
-            os.close(orders)
-            os.close(pipe)
-            raise
-        if pid == 0:
-            parents_ends = (*own, pipe, *(other.pipe for other in self.children if other.due is None))
-            _leave_after(lambda: self._serve(child.number, orders, parents_ends))
+            _start(parent, child, work)
+        except OSError as error:
+            child.postpone()
+            log.error("child_not_started child=%d seconds=%.1f: %s", child.number, child.pause, error.strerror)
+    if listener is not None:
+        listener.close()
+    return parent.supervise()
+
+
+def _new_parent(program: Sequence[str], count: int, listener: socket.socket | None) -> Parent:
+    signal_pipe = os.pipe()
+    for descriptor in signal_pipe:
+        os.set_blocking(descriptor, False)
+    options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
+    return Parent(
+        [Child(number) for number in range(1, count + 1)],
+        signal_pipe=signal_pipe,
+        listener=-1 if listener is None else os.dup(listener.fileno()),
+        interpreter=[sys.executable, *options],
+        program=program,
+        json_lines=observability.writes_json(),
+        level=logging.getLogger(supervisor.__name__).getEffectiveLevel(),
+    )
+
+
+def _start(parent: Parent, child: Child, work: Callable[[], int]) -> None:
+    orders, pipe = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
         os.close(orders)
-        child.pid, child.pipe, child.started, child.due = pid, pipe, time.monotonic(), None
-        log.info("child_started child=%d child_pid=%d", child.number, pid)
-
-    def _serve(self, number: int, orders: int, parents_ends: Sequence[int]) -> int:
-        """In the child."""
-        _become_child(number)
-        for descriptor in parents_ends:
-            os.close(descriptor)
-        threading.Thread(target=_obey, args=(orders,), name="parent-watch", daemon=True).start()
-        return self.work()
-
-    def _collect(self) -> None:
-        """Note the children that have ended. As the first process of a container the parent also gets unknown ones."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            for child in self.children:
-                if child.due is None and child.pid == pid:
-                    self._note_end(child, _exit_code(status))
-
-    def _note_end(self, child: _Child, code: int) -> None:
-        os.close(child.pipe)
-        now = time.monotonic()
-        if self.signals:
-            if self.signals == 1 and code == 128 + signal.SIGTERM:
-                # The order to stop has ended it while it started, before it could drain anything.
-                code = 0
-            self.exit_code = self.exit_code or code
-            child.due = now
-            return
-        stable = code == 0 or now - child.started >= STABLE_SECONDS
-        child.pause = 0.0 if stable else _longer(child.pause)
-        child.due = now + child.pause
-        log.log(
-            logging.INFO if code == 0 else logging.ERROR,
-            "child_ended child=%d child_pid=%d exit_code=%d: it is started again in %.1f s",
-            child.number,
-            child.pid,
-            code,
-            child.pause,
-        )
+        os.close(pipe)
+        raise
+    if pid == 0:
+        _leave_after(lambda: _serve(child.number, orders, (pipe, *parent.descriptors()), work))
+    os.close(orders)
+    child.start(pid, pipe)
+    log.info("child_started child=%d child_pid=%d", child.number, pid)
 
 
-def _longer(pause: float) -> float:
-    return min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
-
-
-def _exit_code(status: int) -> int:
-    """As shells report it: 128 and the signal's number for a process that a signal has ended."""
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+def _serve(number: int, orders: int, parents_ends: Sequence[int], work: Callable[[], int]) -> int:
+    """In the child."""
+    _become_child(number)
+    for descriptor in parents_ends:
+        os.close(descriptor)
+    threading.Thread(target=_obey, args=(orders,), name="parent-watch", daemon=True).start()
+    return work()
 
 
 def _refuse_threads() -> None:
@@ -230,7 +149,7 @@ def _checked(check: Callable[[], int]) -> int:
     pid = os.fork()
     if pid == 0:
         _leave_after(check)
-    return _exit_code(os.waitpid(pid, 0)[1])
+    return supervisor.exit_code(os.waitpid(pid, 0)[1])
 
 
 def _become_child(number: int) -> None:
@@ -239,6 +158,7 @@ def _become_child(number: int) -> None:
     signal.set_wakeup_fd(-1)
     for each in (*STOPPING_SIGNALS, signal.SIGCHLD):
         signal.signal(each, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     observability.set_child(number)
 
 
@@ -263,5 +183,5 @@ def _obey(orders: int) -> None:
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, signal.SIGTERM)
-    if order and os.read(orders, 1) == _END:
+    if order and os.read(orders, 1) == supervisor.END:
         supervision.leave(128 + signal.SIGTERM)

@@ -155,6 +155,11 @@ class JsonFormatter(logging.Formatter):
             return _JSON.encode(fields)
 
 
+def writes_json() -> bool:
+    """Whether log lines are JSON objects."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
 def report_fatal(message: str) -> None:
     """Write to stderr why the process does not start. Works before logging is configured."""
     sys.stderr.write(f"agenthost: {masked(message)}\n")

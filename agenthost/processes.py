@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -72,8 +73,7 @@ def web(count: int) -> int:
         memory.freeze()
         web_server.serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
-    # A listener that the parent kept open would take connections that nobody serves.
-    return _run(serve, count, check=startup_checks.check, on_stop=listener.close)
+    return _run("web", serve, count, check=startup_checks.check, listener=listener)
 
 
 def worker(count: int) -> int:
@@ -92,7 +92,7 @@ def worker(count: int) -> int:
         log.info("stopping: runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
         services.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS, settings.AGENTHOST_DRAIN_SECONDS)
 
-    return _run(work, count, check=startup_checks.check)
+    return _run("worker", work, count, check=startup_checks.check)
 
 
 def beat() -> None:
@@ -160,7 +160,8 @@ def main(arguments: Sequence[str]) -> int:
         ONE[role]()
         return 0
 
-    return _reported(run)
+    # The supervisor's loader reports errors of a restart.
+    return run() if forking.is_restart() else _reported(run)
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[str | None, int]:
@@ -173,7 +174,9 @@ def _parsed(arguments: Sequence[str]) -> tuple[str | None, int]:
     return None, 0
 
 
-def _run(work: Callable[[], object], count: int, *, check: Callable[[], object], on_stop: Callable[[], object] = bool) -> int:
+def _run(
+    role: str, work: Callable[[], object], count: int, *, check: Callable[[], object], listener: socket.socket | None = None
+) -> int:
     """Run ``work`` in this process, or in several that are forked from it. Returns the exit code."""
     if count == 1:
         work()
@@ -186,7 +189,8 @@ def _run(work: Callable[[], object], count: int, *, check: Callable[[], object],
 
         return _reported(run)
 
-    return forking.run(count, partial(reported, work), check=partial(reported, check), on_stop=on_stop)
+    program = ("agenthost.processes", role, "--processes", str(count))
+    return forking.run(program, count, partial(reported, work), check=partial(reported, check), listener=listener)
 
 
 def _reported(run: Callable[[], int]) -> int:

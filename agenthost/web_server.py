@@ -62,6 +62,8 @@ class WebServer(uvicorn.Server):
 
 def listen() -> socket.socket:
     """The listening socket; opened first, so that an address in use stops the process before anything else starts."""
+    if inherited := forking.inherited_listener():
+        return inherited
     host, port = settings.AGENTHOST_HOST, settings.AGENTHOST_PORT
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def until(found: Callable[[], Any], process: Process) -> Any:
 
 
 def lines(process: Process, logger: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
+    # Without the line that is being written.
+    complete = process.log.read_text().split("\n")[:-1]
+    found = [json.loads(line) for line in complete if line.startswith("{")]
     return [line for line in found if line["logger"] == logger]
 
 
@@ -65,7 +68,7 @@ def ask(server: Server) -> int:
 
 def has_ended(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return True
 
@@ -119,6 +122,39 @@ def test_a_killed_worker_comes_back_and_its_turn_goes_on(server: Server, model: 
     client = server.client(server.keys.alice)
     assert client.turn(client.create(), user(prompt), stream="delta").text == "not lost"
     assert not children(worker) & before
+
+
+def test_agents_that_cannot_be_loaded_leave_the_sibling_serving_until_they_are_repaired(server: Server) -> None:
+    """A child that is started again reads the code and the agents as they are now."""
+    web = server.webs[0]
+    before = children(web)
+    agents = server.directory / "agents.toml"
+    sound = agents.read_text()
+    agents.write_text("[[agents]]\nname = 1\n")
+    victim = min(before)
+    os.kill(victim, signal.SIGKILL)
+
+    def refusals() -> list[dict[str, Any]]:
+        return [line for line in lines(web, "agenthost.supervisor") if line["message"].startswith("child_not_started")]
+
+    until(lambda: len(refusals()) == 2, web)
+    assert {line["pid"] for line in refusals()} == {web.popen.pid}
+    assert "agents.toml" in refusals()[0]["message"]
+    assert [ask(server) for _ in range(20)] == [401] * 20
+    agents.write_text(sound)
+    assert len(children(web) & before) == 1
+    until(lambda: ask(server) == 401 and {line["pid"] for line in lines(web, "agenthost.access")} > before - {victim}, web)
+
+
+def test_the_parents_have_loaded_nothing_of_the_server(server: Server) -> None:
+    def read(pid: int, name: str) -> str:
+        return Path(f"/proc/{pid}/{name}").read_text()
+
+    for process in (server.webs[0], server.workers[0]):
+        pid = process.popen.pid
+        until(partial(lambda pid: "supervisor.py" in read(pid, "cmdline"), pid), process)
+        assert "site-packages" in read(min(children(process)), "maps")
+        assert "site-packages" not in read(pid, "maps")
 
 
 @pytest.mark.parametrize("whole_group", [False, True])
