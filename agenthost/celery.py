@@ -102,4 +102,5 @@ def load_publisher() -> None:
     """Load what Celery loads when the first task is published. Opens no connection."""
     app.finalize(auto=True)
     assert app.amqp.queues is not None
-    importlib.import_module("celery.app.task")
+    for name in ("celery.app.task", "celery.events.receiver"):
+        importlib.import_module(name)

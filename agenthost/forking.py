@@ -61,17 +61,15 @@ def run(
 ) -> int:
     """Run ``work`` in ``count`` children until a signal; the process then ends with the first exit code that is not 0, else 0.
 
-    Returns only if ``check`` refuses the start, with its exit code. It runs first, in a child of its own, because it opens
-    connections. ``program`` is a module and the arguments of its ``main``, which is called to start children again and must
-    come to this function. The parent closes ``listener`` when the children begin to stop.
+    Returns only if ``check`` refuses the start, with its exit code. It runs before each fork, and must close what it opens.
+    ``program`` is a module and the arguments of its ``main``, which is called to start children again and must come to this
+    function. The parent closes ``listener`` when the children begin to stop.
     """
     _refuse_threads()
+    if refused := check():
+        return refused
     _freeze()
-    parent = supervisor.resumed
-    if parent is None:
-        if refused := _checked(check):
-            return refused
-        parent = _new_parent(program, count, listener)
+    parent = supervisor.resumed or _new_parent(program, count, listener)
     # The supervisor gets the signals that come from now on.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPPING_SIGNALS, signal.SIGCHLD))
     for child in parent.due():
@@ -143,13 +141,6 @@ def _freeze() -> None:
     """Keep the garbage collector from writing to the objects that the children share."""
     gc.collect()
     gc.freeze()
-
-
-def _checked(check: Callable[[], int]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        _leave_after(check)
-    return supervisor.exit_code(os.waitpid(pid, 0)[1])
 
 
 def _become_child(number: int) -> None:

@@ -69,11 +69,12 @@ def web(count: int) -> int:
     listener = web_server.listen()
 
     def serve() -> None:
-        startup_checks.check()
+        if not forking.is_child():
+            startup_checks.check()
         memory.freeze()
         web_server.serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
-    return _run("web", serve, count, check=startup_checks.check, listener=listener)
+    return _run("web", serve, count, check=startup_checks.check_before_forking, listener=listener)
 
 
 def worker(count: int) -> int:
@@ -84,7 +85,8 @@ def worker(count: int) -> int:
 
     def work() -> None:
         stop = _stop_event()
-        startup_checks.check()
+        if not forking.is_child():
+            startup_checks.check()
         registry.look_ahead()
         services = worker_services.WorkerServices()
         services.start()
@@ -92,7 +94,7 @@ def worker(count: int) -> int:
         log.info("stopping: runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
         services.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS, settings.AGENTHOST_DRAIN_SECONDS)
 
-    return _run("worker", work, count, check=startup_checks.check)
+    return _run("worker", work, count, check=startup_checks.check_before_forking)
 
 
 def beat() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 
 from agenthost import database_diagnosis
 from sessions_app.core.records import database_checks
@@ -26,6 +29,13 @@ def check() -> None:
     _check_connection()
     _refuse(database_checks.faults())
     database_checks.make_marks()
+
+
+def check_before_forking() -> None:
+    """``check`` that leaves neither a connection nor a thread. What it loads and stores in memory is shared by the children."""
+    wrapper: Any = connection
+    with wrapper.unpooled() if connection.vendor == "postgresql" else nullcontext():
+        check()
 
 
 def _check_connection() -> None:

@@ -39,10 +39,15 @@ HEARTBEAT_SECONDS = 10.0
 
 
 _CELERY_PARTS = (
+    "agenthost.wake_consumer",
+    "billiard.pool",
+    "celery.app.control",
     "celery.concurrency.solo",
+    "celery.events.receiver",
     "celery.worker.autoscale",
     "celery.worker.components",
     "celery.worker.consumer",
+    "celery.worker.consumer.delayed_delivery",
     "celery.worker.control",
     "celery.worker.loops",
     "celery.worker.strategy",
@@ -52,6 +57,8 @@ _CELERY_PARTS = (
 def load() -> None:
     """Import what Celery imports when a consumer starts, so that forked processes share it. Opens no connection."""
     load_publisher()
+    # The process has made them, and in forked processes they would write to all pages with models.
+    os.environ["CELERY_SKIP_CHECKS"] = "1"
     app.loader.import_default_modules()
     for name in _CELERY_PARTS:
         importlib.import_module(name)

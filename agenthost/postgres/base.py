@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -96,9 +98,22 @@ def check(connection: psycopg.Connection[Any]) -> None:
 
 class DatabaseWrapper(base.DatabaseWrapper):
     _connection_pools: dict[str, Pool]
+    _is_unpooled = False
+
+    @contextmanager
+    def unpooled(self) -> Iterator[None]:
+        """Use a connection of its own, closed at the end. A pool has threads, and its process could not be forked any more."""
+        self._is_unpooled = True
+        try:
+            yield
+        finally:
+            self.close()
+            self._is_unpooled = False
 
     @property
     def pool(self) -> Pool | None:
+        if self._is_unpooled:
+            return None
         existing = self._connection_pools.get(self.alias)
         options = self.settings_dict["OPTIONS"].get("pool")
         if existing is not None or not options or self.settings_dict["NAME"] is None:
