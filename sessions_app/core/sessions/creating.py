@@ -189,7 +189,7 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
     starts_turn = first_turn is not None
     alone_with = (*quotas.COUNTED_WITH_SESSIONS, *((*quotas.COUNTED_WITH_TURNS, "tokens_per_day") if starts_turn else ()))
     with quotas.check(caller, alone_with, starts_turn=starts_turn) as asking, journal.transaction() as tx:
-        session_id, turn_id = new_id("sess"), new_id("turn")
+        session_id, turn_id = new_id("sess"), new_id("turn") if starts_turn else ""
         # The first statements of the transaction's end: an identical concurrent request waits there, before any lock.
         if first_turn is None:
             tx.last(idempotency.record(caller, idempotency_key, session=session_id))
