@@ -131,7 +131,6 @@ def test_kill_during_an_answer_keeps_its_text(mortal: Server, alice: Client, mod
 
 
 @pytest.mark.rule("A66", "A72", "A78")
-@pytest.mark.embedded_too
 def test_kill_while_a_tool_runs_does_not_run_it_again(mortal: Server, alice: Client, model: ModelServer) -> None:
     prompt = model.script(
         [

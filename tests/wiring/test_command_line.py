@@ -62,6 +62,7 @@ def test_a_closed_stdout_is_not_an_error(tmp_path: Path) -> None:
     assert done.returncode == 141
 
 
+@pytest.mark.slow
 def test_runserver_refuses_what_every_role_refuses(tmp_path: Path) -> None:
     assert manage(tmp_path, "migrate").returncode == 0
     done = manage(tmp_path, "runserver", "--noreload", AGENTHOST_SECRET_KEY="another")
