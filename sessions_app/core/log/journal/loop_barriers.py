@@ -169,7 +169,7 @@ class LoopBarriers:
 
     # The connection
 
-    def _lost(self, error: psycopg.Error) -> None:
+    def _lost(self, error: Exception) -> None:
         """Try again while callers wait. That is safe: if the database crashed in between, the era has changed."""
         self._disconnect()
         if not self._sent:
@@ -184,9 +184,11 @@ class LoopBarriers:
         await asyncio.sleep(pause)
         connection: AsyncConnection[Any] | None = None
         try:
-            connection = await AsyncConnection.connect(**self._parameters, autocommit=True)
-            await connection.execute(f"prepare {_NAME} as {BARRIER}")
-        except psycopg.Error as error:
+            # A database that accepts and never answers would hold up every later barrier too.
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                connection = await AsyncConnection.connect(**self._parameters, autocommit=True)
+                await connection.execute(f"prepare {_NAME} as {BARRIER}")
+        except (psycopg.Error, TimeoutError) as error:
             if connection is not None:
                 await connection.close()
             self._connecting = None
