@@ -126,6 +126,13 @@ class LoopBarriers:
     def _flush(self, pgconn: PGconn) -> None:
         if pgconn.flush():
             self._loop.add_writer(self._socket, self._flush_rest)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Have ``_receive`` called once the socket can be read. Anew for each call: uvloop stops watching a socket that has an
+        error, even if an answer has to be read before it."""
+        self._loop.remove_reader(self._socket)
+        self._loop.add_reader(self._socket, self._receive)
 
     def _flush_rest(self) -> None:
         if self._connection is None:
@@ -152,6 +159,7 @@ class LoopBarriers:
                 era = result.get_value(0, 1)
                 self._era = None if era is None else int(era)
             else:
+                self._watch()
                 return
         except psycopg.Error as error:
             self._lost(error)
@@ -196,7 +204,6 @@ class LoopBarriers:
         else:
             self._connecting = None
             self._connection, self._socket = connection, connection.pgconn.socket
-            self._loop.add_reader(self._socket, self._receive)
             self._send()
 
     def _disconnect(self) -> None:

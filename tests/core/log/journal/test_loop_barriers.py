@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import psycopg
 import pytest
@@ -127,6 +131,72 @@ def test_who_waits_when_the_connection_is_lost_is_answered_after_a_retry(loop: A
         return await asked
 
     assert loop.do(lose_it()) == now
+
+
+class _Breaking:
+    """Passes connections through to the database, and breaks the first one at the first bytes after ``breaks`` was set."""
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self._target = (parameters["host"], int(parameters["port"]))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.breaks, self.broken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with client, socket.create_connection(self._target) as server:
+                    self._through(client, server)
+
+    def _through(self, client: socket.socket, server: socket.socket) -> None:
+        while True:
+            for readable in select.select([client, server], [], [])[0]:
+                if readable is client and self.breaks.is_set() and not self.broken.is_set():
+                    # A notice without its end, as a backend may send one that dies; the barrier stays unread, which resets.
+                    client.sendall(b"N\0\0\0\x50")
+                    client.close()
+                    self.broken.set()
+                    return
+                data = readable.recv(65536)
+                if not data:
+                    return
+                (server if readable is client else client).sendall(data)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(WAIT)
+
+
+def test_a_connection_that_breaks_within_an_answer_is_replaced(loop: Adopted, world: World) -> None:
+    """uvloop says once that a socket has an error, although what had arrived before has to be read first."""
+    now = era(world)
+    parameters = own_connection.connection_parameters()
+    database = _Breaking(parameters)
+
+    async def broken() -> int | None:
+        made = LoopBarriers(loop.loop, {**parameters, "port": database.port})
+        try:
+            first = made.ask()
+            assert first is not None
+            assert await first == now
+            database.breaks.set()
+            second = made.ask()
+            assert second is not None
+            # The loop sees the notice and the reset at once.
+            assert database.broken.wait(WAIT)
+            return await asyncio.wait_for(second, WAIT)
+        finally:
+            await made.close()
+
+    try:
+        assert loop.do(broken()) == now
+    finally:
+        database.close()
 
 
 def test_after_a_crash_the_era_is_another(loop: Adopted, world: World) -> None:
