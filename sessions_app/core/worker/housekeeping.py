@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
@@ -72,12 +71,6 @@ def run(may_run: Callable[[], bool] = lambda: True) -> None:
             log.error("housekeeping_failed step=%r: %s", name, redaction.described(error))
 
 
-def _fold_usage() -> None:
-    until = time.monotonic() + _STEP_SECONDS
-    while time.monotonic() < until and quotas.fold(BATCH):
-        pass
-
-
 def _forget_token_days() -> None:
     quotas.delete_days(quotas.today() - _DAYS_OF_TOKENS)
 
@@ -110,7 +103,7 @@ def _remove_deleted() -> None:
 
 
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
-    ("usage", _fold_usage),
+    ("usage", partial(quotas.fold_backlog, BATCH, _STEP_SECONDS)),
     ("days of tokens", _forget_token_days),
     ("model use", _forget_model_use),
     ("events", _prune_events),
