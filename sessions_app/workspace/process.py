@@ -192,14 +192,14 @@ class BoxProcess:
             await Waiter(self._end).readable()
             # It has ended: this does not block.
             # It has ended: this does not block.
-            reported = self._bubblewrap.wait()  # noqa: ASYNC222
+            reported = self._bubblewrap.wait()
             if self._init is not None:
                 # Programs in the background may be left.
                 self._kill_all()
                 await Waiter(self._init).readable()
                 # Its parent, bubblewrap, is gone. Where this process inherits orphans (as process 1 of a container), it waits.
                 with contextlib.suppress(ChildProcessError):
-                    os.waitpid(self._init_pid, os.WNOHANG)
+                    os.waitpid(self._init_pid, os.WNOHANG)  # noqa: ASYNC222
             if self._cgroup is not None:
                 if self._cgroup.out_of_memory() and self._killed_for is None:
                     self._killed_for = "memory: the limit of the sandbox was reached and the kernel ended a program"
@@ -246,8 +246,8 @@ async def launched(
     """Starts `argv` in `box` and waits until it runs.
 
     `child` are the program's descriptors, which are closed here; `errors` reads from the third. Must run on a thread that lives
-    as long as the box: the kernel kills a box when the thread that started it ends. Raises NoSandbox if the box could not be made,
-    with what bubblewrap printed.
+    as long as the box: the kernel kills a box when the thread that started it ends. Raises NoSandbox if the box could not be
+    made, with what bubblewrap printed.
     """
     arguments_from, arguments_to = os.pipe()
     info_from, info_to = os.pipe()
