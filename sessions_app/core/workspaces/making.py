@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -162,15 +162,33 @@ def _is_directory(place: Place) -> bool:
 def join(caller: Caller, directory: WorkingDirectory) -> int:
     """The row of the workspace, for a session that is created in the current transaction."""
     if directory.workspace is not None:
-        rows = Workspace.objects.filter(pk=directory.workspace, tenant_id=caller.tenant, removed_at=None)
+        row = _keep(Workspace.objects.filter(pk=directory.workspace, tenant_id=caller.tenant))
     else:
-        made = _insert(caller.tenant, directory.root, private=False)
-        if made is not None:
-            return made.pk
-        rows = Workspace.objects.filter(tenant_id=caller.tenant, root=directory.root, removed_at=None)
-    # Housekeeping removes a workspace only if this has not changed since it found that no session is bound to it.
-    if not rows.update(used_at=Now()):
+        row = _insert(caller.tenant, directory.root, private=False)
+        if row is not None:
+            return row.pk
+        row = _keep(Workspace.objects.filter(tenant_id=caller.tenant, root=directory.root))
+    if row is None:
         raise PathOutside
-    row = rows.get()
     places.require_visible(caller, row)
     return row.pk
+
+
+def join_again(caller: Caller, workspace: int, directory: str) -> int | None:
+    """The workspace of a session that is forked in the current transaction; None if the directory is not in it."""
+    row = _keep(Workspace.objects.filter(pk=workspace, tenant_id=caller.tenant))
+    if row is None:
+        return None
+    root = paths.parse(row.root)
+    try:
+        path = paths.parse(directory)
+    except FileError:
+        # It is only shown, and the workspace is the session's own.
+        return None
+    return row.pk if path[: len(root)] == root else None
+
+
+def _keep(rows: QuerySet[Workspace]) -> Workspace | None:
+    """The row, which housekeeping does not remove now: it does so only if the row has not changed since it was found unused."""
+    rows = rows.filter(removed_at=None)
+    return rows.get() if rows.update(used_at=Now()) else None
