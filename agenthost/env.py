@@ -146,6 +146,14 @@ def path(name: str, default: Path | None = None) -> Path | None:
     return default if value is None else Path(value).expanduser().absolute()
 
 
+def absolute_path(text: str) -> Path:
+    """An absolute path without ``..``; ``ValueError`` if it is none."""
+    found = Path(text)
+    if not found.is_absolute() or ".." in found.parts:
+        raise ValueError("an absolute path without .. is needed")
+    return found
+
+
 def existing_file(name: str) -> Path | None:
     """The path of a file that exists."""
     file = path(name)

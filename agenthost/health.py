@@ -12,6 +12,7 @@ from django.db import Error as DatabaseUnusable
 from django.http import HttpRequest, JsonResponse
 
 from agents_app import registry
+from agents_app.mcp import programs
 from agents_app.mcp.catalogue import catalogue
 from sessions_app.core.base import database, draining
 from sessions_app.core.log import broadcast
@@ -74,6 +75,8 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     if servers:
         # Without names, because this page needs no key.
         facts["mcp"] = {"servers": servers, "down": down, "cut": registry.servers_cut()}
+        if catalogue.has_programs() and (commands := await _commands()) is not None:
+            facts["mcp"]["commands"] = commands
     if not reasons_found:
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(reasons_found), **facts}
@@ -82,6 +85,14 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     # Django would log a line for each probe; ``watch`` logs each change.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
+
+
+async def _commands() -> str | None:
+    """``on``, or why no MCP server can be started as a program; None if that is not known yet."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(programs.fault), TIMEOUT_SECONDS) or "on"
+    except TimeoutError:
+        return None
 
 
 async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]] = reasons) -> None:

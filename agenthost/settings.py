@@ -136,6 +136,14 @@ AGENTHOST_COPY_BYTES = env.integer("AGENTHOST_COPY_BYTES", 1024**3, least=1024)
 AGENTHOST_COPY_FILES = env.integer("AGENTHOST_COPY_FILES", 20_000, least=1)
 AGENTHOST_FILE_THREADS = env.integer("AGENTHOST_FILE_THREADS", 8, least=1, most=200)
 AGENTHOST_SANDBOX_UID = env.integer("AGENTHOST_SANDBOX_UID", 64_321, least=1, most=2**31 - 2)
+AGENTHOST_SANDBOX_ROOT = env.path("AGENTHOST_SANDBOX_ROOT")
+AGENTHOST_SANDBOX_NETWORK = env.boolean("AGENTHOST_SANDBOX_NETWORK", default=False)
+
+# MCP servers that are started as programs ------------------------------------------------------------
+AGENTHOST_MCP_COMMANDS = env.boolean("AGENTHOST_MCP_COMMANDS", default=AGENTHOST_MODE == "embedded")
+AGENTHOST_MCP_MOUNTS = tuple(env.parsed_items("AGENTHOST_MCP_MOUNTS", env.absolute_path, []))
+AGENTHOST_MCP_PROCESSES = env.integer("AGENTHOST_MCP_PROCESSES", 32, least=1, most=10_000)
+AGENTHOST_TENANT_MCP_PROCESSES = env.integer("AGENTHOST_TENANT_MCP_PROCESSES", 8, least=1, most=10_000)
 
 # Default quotas of tenants; None: no limit -----------------------------------------------------------
 AGENTHOST_QUOTAS: dict[str, int | None] = {

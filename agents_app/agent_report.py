@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from agents_app import options
 from agents_app.providers import KEY_VARIABLES
-from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
+from agents_app.spec import AgentSpec, OptionSpec, ProgramSpec, ToolSpec
 
 KEY_OPTIONAL = ("ollama", "vllm", "litellm", "bedrock")
 """Providers whose key is optional: on the operator's own machines, or with other credentials."""
@@ -24,8 +24,9 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
     for tool in agent.tools:
         yield "tool", _tool(tool)
     for server in agent.mcp:
-        # The path or query may contain a secret of the operator.
-        yield "mcp", f"{server.name} at {_host(server.url)}" + ("" if server.expose else ", not shown to clients")
+        # The path, query or arguments may contain a secret of the operator.
+        place = f"at {_host(server.url)}" if server.program is None else _program(server.program)
+        yield "mcp", f"{server.name} {place}" + ("" if server.expose else ", not shown to clients")
     if agent.client_tools:
         yield "tools", "clients may bring tools"
     if agent.images:
@@ -40,6 +41,13 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
 def _host(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _program(program: ProgramSpec) -> str:
+    notes = [f"one process per {program.per}"]
+    notes += [] if program.workspace == "none" else [f"may {program.workspace} the workspace"]
+    notes += ["with network"] if program.network else []
+    return f"by command {program.command[0]} ({', '.join(notes)})"
 
 
 _COMPACTED = {"drop": "left out", "summarise": "summarised"}
@@ -92,7 +100,7 @@ def _texts(agent: AgentSpec) -> Iterator[str]:
     yield from (agent.model, agent.instructions, agent.api_key or "", agent.base_url or "", *agent.headers.values())
     yield from (summary.model or "", summary.api_key or "", summary.base_url or "", *summary.headers.values())
     for server in agent.mcp:
-        yield from (server.url, *server.headers.values())
+        yield from (server.url, *server.headers.values(), *(server.program.env.values() if server.program is not None else ()))
     yield from _strings(agent.settings)
 
 

@@ -24,12 +24,16 @@ HistoryKind = Literal["compacted", "full"]
 StreamMode = Literal["delta", "message", "none"]
 ImageKind = Literal["http", "data"]
 CompactionKind = Literal["drop", "summarise"]
+ProgramOwner = Literal["session", "tenant"]
+ProgramWorkspace = Literal["none", "read", "write"]
 
 OPTION_TYPES: tuple[OptionType, ...] = get_args(OptionType)
 HISTORY_KINDS: tuple[HistoryKind, ...] = get_args(HistoryKind)
 STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 IMAGE_KINDS: tuple[ImageKind, ...] = get_args(ImageKind)
 COMPACTION_KINDS: tuple[CompactionKind, ...] = get_args(CompactionKind)
+PROGRAM_OWNERS: tuple[ProgramOwner, ...] = get_args(ProgramOwner)
+PROGRAM_WORKSPACES: tuple[ProgramWorkspace, ...] = get_args(ProgramWorkspace)
 
 FIRST_FORMAT = 1
 FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2}
@@ -72,20 +76,41 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """A program that is started as an MCP server and speaks over its input and output. Values of ``env`` are templates.
+
+    ``per``: who shares a process. ``workspace``: what it may do in the session's workspace, whose path replaces
+    ``{workspace}`` in ``command``. ``start_seconds``: for its start and handshake. ``idle_seconds``: without a call, until it
+    is ended.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    per: ProgramOwner = "session"
+    workspace: ProgramWorkspace = "none"
+    network: bool = False
+    memory_bytes: int = 1024**3
+    processes: int = 64
+    start_seconds: float = 30.0
+    idle_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class McpSpec:
-    """An MCP server whose tools the agent has. ``url`` and header values are templates.
+    """An MCP server whose tools the agent has: at ``url``, or started as ``program``. ``url`` and header values are templates.
 
     ``include`` and ``exclude``: patterns such as ``read_*`` for the server's own tool names. ``expose`` and
     ``timeout``: as for a tool.
     """
 
     name: str
-    url: str
+    url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     expose: bool = True
     timeout: float | None = None
+    program: ProgramSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +188,12 @@ def format_of(spec: AgentSpec) -> int:
     builtins = {tool.source for tool in spec.tools if tool.source.startswith("builtin:")}
     if spec.compaction == "summarise" or spec.model.partition(":")[0] not in _FIRST_PROVIDERS or builtins - _FIRST_BUILTINS:
         since.append(2)
+    if any(server.program is not None for server in spec.mcp):
+        since.append(_PROGRAMS_SINCE)
     return max(since, default=FIRST_FORMAT)
 
 
+_PROGRAMS_SINCE = 3
 _NOTHING_SAID = AgentSpec("", "")
 _FIRST_PROVIDERS = frozenset({"openai-chat", "demo"})
 _FIRST_BUILTINS = frozenset({"builtin:ask_user", "builtin:calculator", "builtin:current_time"})
@@ -186,6 +214,7 @@ def to_document(spec: AgentSpec) -> tuple[dict[str, Any], dict[str, str]]:
         _hide_access(spec.summary, document["summary"], "/summary", secrets)
     for number, server in enumerate(spec.mcp):
         _hide_headers(server.headers, document["mcp"][number], f"/mcp/{number}", secrets)
+        _hide_program(server.program, document["mcp"][number], f"/mcp/{number}/program", secrets)
     for number, option in enumerate(spec.options):
         if option.type == "secret":
             secrets[f"/options/{number}/default"] = option.default
@@ -204,6 +233,15 @@ def _hide_headers(headers: Mapping[str, str], document: dict[str, Any], path: st
     for name, value in headers.items():
         secrets[f"{path}/headers/{name}"] = value
         document["headers"][name] = None
+
+
+def _hide_program(program: ProgramSpec | None, server: dict[str, Any], path: str, secrets: dict[str, str]) -> None:
+    if program is None:
+        del server["program"]
+        return
+    for name, value in program.env.items():
+        secrets[f"{path}/env/{name}"] = value
+        server["program"]["env"][name] = None
 
 
 def from_document(document: Mapping[str, Any], secrets: Mapping[str, str]) -> AgentSpec:
@@ -234,7 +272,11 @@ def _headers(document: Mapping[str, Any], path: str, secrets: Mapping[str, str])
 
 def _mcp(document: Mapping[str, Any], path: str, secrets: Mapping[str, str]) -> McpSpec:
     patterns = {name: tuple(document[name]) for name in ("include", "exclude")}
-    return McpSpec(**{**document, **patterns, "headers": _headers(document, path, secrets)})
+    program = None
+    if (stored := document.get("program")) is not None:
+        env = {name: secrets[f"{path}/program/env/{name}"] for name in stored["env"]}
+        program = ProgramSpec(**{**stored, "command": tuple(stored["command"]), "env": env})
+    return McpSpec(**{**document, **patterns, "headers": _headers(document, path, secrets), "program": program})
 
 
 def _default(option: Mapping[str, Any], number: int, secrets: Mapping[str, str]) -> str:

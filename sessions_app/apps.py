@@ -1,6 +1,13 @@
 """The sessions application."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from django.apps import AppConfig
+
+if TYPE_CHECKING:
+    from agents_app.mcp.programs import Launcher
 
 
 class SessionsConfig(AppConfig):
@@ -9,6 +16,15 @@ class SessionsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from agents_app.mcp import programs
         from sessions_app.core.tenancy import account_audit
 
         account_audit.connect_signals()
+        programs.install(_launcher)
+
+
+def _launcher() -> Launcher:
+    # Loaded only where a program is started.
+    from sessions_app.core.programs.launcher import SandboxLauncher
+
+    return SandboxLauncher()

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from agents_app import options
-from agents_app.loader import checks, headers
+from agents_app.loader import checks, headers, programs
 from agents_app.loader.table import Table
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
-_OF_PROCESSES = ("command", "args", "env", "cwd")
+_OF_ADDRESSES = ("headers", "transport")
 _OWN_HEADERS = {"accept", "last-event-id", "mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id", "user-agent"}
 
 
@@ -32,15 +32,15 @@ def read(table: Table, offered: Sequence[OptionSpec]) -> tuple[McpSpec, ...]:
 
 def _server(entry: Table) -> McpSpec | None:
     name, url, transport = entry.text("name", required=True) or "", entry.text("url"), entry.text("transport")
-    for key in _OF_PROCESSES:
-        if entry.has(key):
-            # Read, so that it is not reported as an unknown key too.
-            entry.ask(key)
-            entry.fault(key, "MCP servers that are started as a process (stdio) are not supported yet: give an http(s) url")
-    if transport not in (None, "streamable-http", "http"):
+    program = programs.read(entry)
+    if program is None and transport not in (None, "streamable-http", "http"):
         entry.fault("transport", f"{transport} is not supported; use streamable-http")
-    if url is None and not entry.has("url") and not any(entry.has(key) for key in _OF_PROCESSES):
-        entry.fault("url", "is required")
+    if entry.has("command"):
+        for key in ("url", *_OF_ADDRESSES):
+            if entry.has(key):
+                entry.fault(key, "there is a command already")
+    elif url is None and not entry.has("url"):
+        entry.fault("url", "is required, or command")
     include, exclude = entry.texts("include"), entry.texts("exclude")
     given = headers.read(entry)
     for header in given:
@@ -48,18 +48,19 @@ def _server(entry: Table) -> McpSpec | None:
             entry.fault("headers", f"{header} is set by the server itself")
     server = McpSpec(
         name=name,
-        url=url or "",
+        url="" if program else url or "",
         headers=given,
         include=("*",) if include is None else include,
         exclude=exclude or (),
         expose=entry.flag("expose", default=True),
         timeout=entry.seconds("timeout"),
+        program=program,
     )
     entry.refuse_unknown()
     if name and not _NAME.fullmatch(name):
         entry.fault("name", "must have 1 to 32 characters of A-Z a-z 0-9 _ -")
         return None
-    return server if name and url else None
+    return server if name and (url or program) else None
 
 
 def _check_places(server: McpSpec, offered: Sequence[OptionSpec], entry: Table) -> None:
@@ -71,6 +72,9 @@ def _check_places(server: McpSpec, offered: Sequence[OptionSpec], entry: Table) 
                 entry.fault(key, f"there is no option {name} (for the plain text write {{{{{name}}}}})")
             elif option.type != "select" and key == "url":
                 entry.fault(key, f"the option {name} is a {option.type}; only select options are allowed here")
+    if server.program is not None:
+        programs.check_places(server.program, by_name, entry)
+        return
     alone = AgentSpec("", "", options=tuple(offered))
     addresses = list(checks.fillings(alone, server.url))
     if any(not checks.is_address(url) for url in addresses):

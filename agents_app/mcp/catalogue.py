@@ -1,13 +1,15 @@
 """Background cache of the tool lists of all MCP servers of this process's agents.
 
 A thread lists each server's tools using the options' defaults, and lists them again every few minutes, when the server
-announces a change, and some time after a failure. Readers never wait for a server, except briefly while one is asked for
-the first time. A server's last list stays known while it is down.
+announces a change, and some time after a failure. A server that is a program runs only until its tools are listed. Readers
+never wait for a server, except briefly while one is asked for the first time. A server's last list stays known while it is
+down.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -33,6 +35,10 @@ OWNER = "catalogue"
 """The owner of the catalogue's connections."""
 REFRESH_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
+PROGRAM_REFRESH_SECONDS, LONGEST_PROGRAM_PAUSE = 3600.0, 600.0
+"""A program is started for its list, and ended: that costs more than a request, and its list rarely changes."""
+MOST_PROGRAMS = 2
+"""Programs that are started for their lists at the same time."""
 FIRST_WAIT_SECONDS = 3.0
 _IMPORT_SECONDS = 10.0
 _SETTLE_SECONDS = 0.2
@@ -60,6 +66,8 @@ class Catalogue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
+        self._programs = asyncio.Semaphore(MOST_PROGRAMS)
+        """Used in the loop only."""
         self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -99,6 +107,10 @@ class Catalogue:
         entries = list(self._entries.values())
         return len(entries), sum(entry.fault is not None and entry.fault.kind != "refused" for entry in entries)
 
+    def has_programs(self) -> bool:
+        """Whether a watched server is started as a program."""
+        return any(entry.access.program is not None for entry in list(self._entries.values()))
+
     def cut(self, spec: AgentSpec) -> set[str]:
         """The names of the agent's servers that list more tools than the limits allow."""
         entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
@@ -110,6 +122,8 @@ class Catalogue:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
             self._entries = {}
+            # A semaphore belongs to the loop in which it was first waited for.
+            self._programs = asyncio.Semaphore(MOST_PROGRAMS)
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(10)
@@ -118,6 +132,7 @@ class Catalogue:
         if self._pid != os.getpid():
             # A forked process has none of its parent's threads.
             self._lock, self._pid, self._loop, self._entries = threading.Lock(), os.getpid(), None, {}
+            self._programs = asyncio.Semaphore(MOST_PROGRAMS)
         found = self._entries.get(access.key)
         if found is not None:
             return found
@@ -168,20 +183,30 @@ class Catalogue:
         entry.asked_at = time.monotonic()
         entry.asked.set()
         pause = FIRST_PAUSE
+        is_program = entry.access.program is not None
+        longest = LONGEST_PROGRAM_PAUSE if is_program else LONGEST_PAUSE
         while True:
             connection = Connection(entry.access)
             try:
-                await connection.open()
-                self._learn(entry, connection.tools, cut=connection.cut)
+                async with self._programs if is_program else contextlib.nullcontext():
+                    try:
+                        await connection.open()
+                        self._learn(entry, connection.tools, cut=connection.cut)
+                    finally:
+                        if is_program:
+                            await connection.close()
                 pause = FIRST_PAUSE
-                await self._stay(entry, connection)
+                if is_program:
+                    await asyncio.sleep(PROGRAM_REFRESH_SECONDS)
+                else:
+                    await self._stay(entry, connection)
             except Exception as error:
                 # The server is asked again after any error: otherwise its list would never change.
                 fault = error if isinstance(error, McpFault) else McpFault("failed", type(error).__name__)
                 self._failed(entry, fault)
                 # A server that refuses these credentials probably requires each session's own, so it is not asked again soon.
                 await asyncio.sleep(REFRESH_SECONDS if fault.kind == "refused" else pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, longest)
             finally:
                 await connection.close()
 

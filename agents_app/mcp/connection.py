@@ -7,13 +7,15 @@ transport ends the connection and all its calls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import mcp_types
+from mcp.client._transport import Transport
 from mcp.client.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
@@ -25,6 +27,7 @@ from agents_app.mcp import faults, http, listing
 from agents_app.mcp.access import Access
 from agents_app.mcp.faults import McpFault, Seen
 from agents_app.mcp.listing import Listed
+from agents_app.mcp.stdio import Stdio
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._fault: McpFault | None = None
         self._task: asyncio.Task[None] | None = None
+        self._program: Stdio | None = None
 
     @property
     def busy(self) -> bool:
@@ -76,6 +80,11 @@ class Connection:
     @property
     def over(self) -> bool:
         return self._task is not None and self._task.done()
+
+    @property
+    def fault(self) -> McpFault | None:
+        """Why the connection is over; None if it was closed."""
+        return self._fault
 
     @property
     def protocol(self) -> str:
@@ -87,7 +96,7 @@ class Connection:
         self._task = asyncio.create_task(self._run(), name=f"mcp {self.access.server}", context=contextvars.Context())
         self._task.add_done_callback(self._settle)
         try:
-            async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
+            async with asyncio.timeout(self._opening_seconds):
                 await asyncio.shield(self._ready)
         except TimeoutError:
             await self.close()
@@ -107,6 +116,16 @@ class Connection:
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_CLOSING_SECONDS)
+
+    @property
+    def _opening_seconds(self) -> float:
+        program = self.access.program
+        return self.access.connect + _HANDSHAKE_SECONDS if program is None else program.start_seconds
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call this when the connection is over."""
+        assert self._task is not None
+        self._task.add_done_callback(lambda _task: call())
 
     async def ended(self) -> None:
         """Returns when the connection is over."""
@@ -141,7 +160,7 @@ class Connection:
             raise self._fault or McpFault("closed", "the connection is closed")
         watching = http.watching.set(seen)
         try:
-            async with asyncio.timeout(self.access.connect + _HANDSHAKE_SECONDS):
+            async with asyncio.timeout(self._opening_seconds):
                 self.tools, self.cut = await _list(client, self.access.server)
         except MCPError as error:
             raise await self._fault_of(error, seen) from None
@@ -166,7 +185,8 @@ class Connection:
         seen = Seen()
         http.watching.set(seen)
         try:
-            if not (self._asks and await self._serve("legacy", seen)):
+            # No server that is started as a program is known to refuse the session handshake.
+            if not ((self._asks or self.access.program is not None) and await self._serve("legacy", seen)):
                 await self._serve("auto", seen)
         except asyncio.CancelledError:
             if not self._closing.is_set():
@@ -175,6 +195,8 @@ class Connection:
             self._fault = self._masked(faults.of(group, seen))
         except Exception as error:  # any error of the library ends this connection only
             self._fault = self._masked(faults.of(error, seen))
+        if self._program is not None and self._program.fault is not None:
+            self._fault = self._masked(self._program.fault)
 
     async def _serve(self, mode: str, seen: Seen) -> bool:
         """Serve the connection from the handshake to its end. False: the server does not support this handshake.
@@ -184,9 +206,11 @@ class Connection:
         """
         known = True
         try:
-            async with http.client(self.access) as http_client, self._opened(http_client, mode) as client:
+            async with self._transport() as transport, self._client_of(transport, mode) as client:
                 self.tools, self.cut = await _list(client, self.access.server)
                 self._client = client
+                if self._program is not None:
+                    self._program.ready = True
                 self._ready.set_result(None)
                 # Later faults are the connection's, not those of opening it.
                 seen.status, seen.too_large = 0, False
@@ -198,8 +222,16 @@ class Connection:
             known = False
         return known
 
-    def _opened(self, http_client: Any, mode: str) -> Client:
-        transport = streamable_http_client(self.access.url, http_client=http_client, max_sse_event_size=self.access.answer_bytes)
+    @contextlib.asynccontextmanager
+    async def _transport(self) -> AsyncIterator[Transport]:
+        if self.access.program is not None:
+            self._program = Stdio(self.access, self._closing.set)
+            yield self._program
+            return
+        async with http.client(self.access) as client:
+            yield streamable_http_client(self.access.url, http_client=client, max_sse_event_size=self.access.answer_bytes)
+
+    def _client_of(self, transport: Transport, mode: str) -> Client:
         return Client(
             transport,
             client_info=mcp_types.Implementation(name="agenthost", version=_VERSION),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agents_app import options, tool_lists
 from agents_app.mcp import listing
 from agents_app.mcp.access import Access, accesses
+from agents_app.mcp.catalogue import MOST_PROGRAMS
 from agents_app.mcp.faults import McpFault
 from agents_app.mcp.listing import Listed
 from agents_app.spec import AgentSpec, McpSpec
@@ -30,12 +32,13 @@ def look(specs: Iterable[AgentSpec]) -> list[Finding]:
 
 
 async def _look(specs: list[AgentSpec]) -> list[Finding]:
-    return [finding for findings in await asyncio.gather(*(_of_agent(spec) for spec in specs)) for finding in findings]
+    starts = asyncio.Semaphore(MOST_PROGRAMS)
+    return [finding for findings in await asyncio.gather(*(_of_agent(spec, starts) for spec in specs)) for finding in findings]
 
 
-async def _of_agent(spec: AgentSpec) -> list[Finding]:
+async def _of_agent(spec: AgentSpec, starts: asyncio.Semaphore) -> list[Finding]:
     by_name = accesses(spec, options.effective(spec, {}), "doctor")
-    asked = await asyncio.gather(*(_ask(by_name[server.name]) for server in spec.mcp))
+    asked = await asyncio.gather(*(_ask(by_name[server.name], starts) for server in spec.mcp))
     answers = list(zip(spec.mcp, asked, strict=True))
     lists = {server.name: answer.tools for server, answer in answers if isinstance(answer, _Answer)}
     names = {tool.source: tool.name for tool in listing.tools(spec, lists)}
@@ -54,24 +57,25 @@ class _Answer:
     cut: bool
 
 
-async def _ask(access: Access) -> _Answer | McpFault:
+async def _ask(access: Access, starts: asyncio.Semaphore) -> _Answer | McpFault:
     from agents_app.mcp.connection import Connection
 
-    connection = Connection(access)
-    try:
-        await connection.open()
-        return _Answer(connection.protocol, connection.tools, connection.cut)
-    except McpFault as fault:
-        return fault
-    finally:
-        await connection.close()
+    async with starts if access.program is not None else contextlib.nullcontext():
+        connection = Connection(access)
+        try:
+            await connection.open()
+            return _Answer(connection.protocol, connection.tools, connection.cut)
+        except McpFault as fault:
+            return fault
+        finally:
+            await connection.close()
 
 
 def _finding(
     spec: AgentSpec, server: McpSpec, access: Access, answer: _Answer | McpFault, names: dict[str, str], left_out: int
 ) -> Finding:
     if isinstance(answer, McpFault):
-        wanted = options.unset_secrets(spec, server.headers.values()) if answer.kind == "refused" else []
+        wanted = options.unset_secrets(spec, _values(server)) if answer.kind == "refused" else []
         if wanted:
             words = f"{access.host}: needs each session's own {', '.join(wanted)}; its tools show when a turn runs"
             return Finding(spec.name, server.name, words, usable=True)
@@ -90,6 +94,10 @@ def _finding(
         words += f"; it lists more than {listing.MOST_LISTED:,} tools or {listing.most_listed_bytes():,} bytes; not all are read"
     # A server without a matching tool is most likely a mistake in the patterns.
     return Finding(spec.name, server.name, words, usable=bool(shown) and not left_out and not answer.cut)
+
+
+def _values(server: McpSpec) -> list[str]:
+    return [*server.headers.values(), *(server.program.env.values() if server.program is not None else ())]
 
 
 def _called(tool: Listed, name: str | None) -> str:

@@ -11,7 +11,11 @@ from typing import Literal
 from agents_app.errors import AgentError
 from agents_app.runtime.unicode import storable
 
-Kind = Literal["unreachable", "timeout", "refused", "forgotten", "closed", "failed", "not_mcp", "too_large", "busy", "said"]
+Kind = Literal[
+    "unreachable", "timeout", "refused", "forgotten", "closed", "failed", "not_mcp", "too_large", "busy", "said",
+    # of programs alone
+    "unavailable", "ended", "down",
+]  # fmt: skip
 
 _LONGEST_WORDS = 1_000
 _NO_WORDS = "Server returned an error response"
@@ -28,11 +32,14 @@ _FOR_CLIENTS: dict[Kind, str] = {
     "too_large": "gave an answer that is too large",
     "busy": "has too many connections already",
     "said": "answered with an error",
+    "unavailable": "cannot be started on this server",
+    "ended": "has ended unexpectedly",
+    "down": "has failed too often and is not started at the moment",
 }
 
 
 class McpFault(AgentError):
-    """An MCP server cannot be used. ``detail`` is for the operator and contains no header value.
+    """An MCP server cannot be used. ``detail`` is for the operator and contains no value of a header or variable.
 
     A fault of the kind ``said`` has the server's own message, like a tool's failure.
     """

@@ -1,6 +1,7 @@
 """Connection pool of runs to MCP servers: one pool per event loop, one connection per conversation, server and headers.
 
-A server may keep state per connection and identifies its user by the headers, so conversations share no connection.
+A server may keep state per connection and identifies its user by the headers, so conversations share no connection. Only a
+program whose file has ``per = "tenant"`` is shared, by the conversations of one tenant.
 """
 
 from __future__ import annotations
@@ -8,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from agents_app import supervision
 from agents_app.errors import ToolFailed
-from agents_app.mcp import results
+from agents_app.mcp import programs, results
 from agents_app.mcp.access import Access
 from agents_app.mcp.faults import McpFault
 from agents_app.mcp.listing import Listed
+from agents_app.mcp.programs import CannotStart, Program
 from agents_app.runtime.messages import Content
 
 if TYPE_CHECKING:
@@ -29,6 +32,10 @@ MOST_CONNECTIONS = 256
 IDLE_SECONDS = 300.0
 LOOK_SECONDS = 15.0
 FAILED_LIST_SECONDS = 30.0
+MOST_FAILURES, FAILURE_SECONDS = 3, 600.0
+"""A program that has failed this often within this time is not started."""
+_OWN_FAILURES = ("unavailable", "busy", "down", "closed")
+"""Faults that are not the program's."""
 
 
 class Pool:
@@ -37,8 +44,11 @@ class Pool:
     def __init__(self) -> None:
         self._opened: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._starting: dict[str, Access] = {}
+        """The accesses of ``_opening``."""
         self._used: dict[str, float] = {}
         self._failed_lists: dict[str, tuple[float, McpFault]] = {}
+        self._failures: dict[str, deque[tuple[float, McpFault]]] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -107,16 +117,19 @@ class Pool:
         if found is None:
             opening = self._opening.get(access.key)
             if opening is None:
-                self._make_room()
+                self._refuse_if_down(access)
+                self._make_room(access)
                 opening = self._opening[access.key] = asyncio.create_task(self._open(access))
-                opening.add_done_callback(lambda task: self._opened_or_not(access.key, task))
+                self._starting[access.key] = access
+                opening.add_done_callback(lambda task: self._opened_or_not(access, task))
             # Several calls of a step wait for one handshake; cancelling one of them does not end it for the others.
             found = await asyncio.shield(opening)
         self._used[access.key] = time.monotonic()
         return found
 
-    def _opened_or_not(self, key: str, task: asyncio.Task[Connection]) -> None:
-        self._opening.pop(key, None)
+    def _opened_or_not(self, access: Access, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(access.key, None)
+        self._starting.pop(access.key, None)
         if not task.cancelled():
             # Retrieved, so that the loop does not report it: all waiting calls may have been cancelled.
             task.exception()
@@ -124,19 +137,64 @@ class Pool:
     async def _open(self, access: Access) -> Connection:
         from agents_app.mcp.connection import Connection
 
-        connection = Connection(access, asks=True)
-        await connection.open()
+        # A program's question does not name its call, so only a conversation that has it for itself is asked.
+        shared = access.program is not None and access.program.per == "tenant"
+        connection = Connection(access, asks=not shared)
+        try:
+            await connection.open()
+        except McpFault as fault:
+            self._count_failure(access, fault)
+            raise
         self._opened[access.key] = connection
         self._used[access.key] = time.monotonic()
+        if access.program is not None:
+            connection.when_over(lambda: self._count_failure(access, connection.fault))
         self._watch()
         return connection
 
-    def _make_room(self) -> None:
-        if len(self._opened) + len(self._opening) < MOST_CONNECTIONS:
+    def _count_failure(self, access: Access, fault: McpFault | None) -> None:
+        if access.program is None or fault is None or fault.kind in _OWN_FAILURES:
             return
-        idle = [key for key, connection in self._opened.items() if not connection.busy]
+        log.warning("mcp_program_failed server=%s: %s", access.server, fault.detail)
+        self._failures.setdefault(access.key, deque(maxlen=MOST_FAILURES)).append((time.monotonic(), fault))
+        self._watch()
+
+    def _refuse_if_down(self, access: Access) -> None:
+        failures = self._failures.get(access.key)
+        if failures is None or len(failures) < MOST_FAILURES:
+            return
+        left = failures[0][0] + FAILURE_SECONDS - time.monotonic()
+        if left > 0:
+            reason = failures[-1][1].detail
+            raise McpFault("down", f"it has failed {MOST_FAILURES} times; it may start again in {left:.0f} s. Last: {reason}")
+
+    def _make_room(self, access: Access) -> None:
+        """Close the least recently used idle connection if there are too many."""
+        if access.program is not None:
+            try:
+                launcher = programs.launcher()
+            except CannotStart as error:
+                raise McpFault("unavailable", str(error)) from None
+            tenant, most = access.program.tenant, launcher.most_of_tenant
+            full = f"{most} programs of MCP servers of this tenant are in use (AGENTHOST_TENANT_MCP_PROCESSES)"
+            self._make_room_among([each for each, program in self._programs() if program.tenant == tenant], most, full)
+            full = f"{launcher.most} programs of MCP servers are in use (AGENTHOST_MCP_PROCESSES)"
+            self._make_room_among([each for each, _ in self._programs()], launcher.most, full)
+        used = [*(each.access for each in self._opened.values()), *self._starting.values()]
+        self._make_room_among(used, MOST_CONNECTIONS, f"{MOST_CONNECTIONS} connections to MCP servers are in use")
+
+    def _programs(self) -> Iterator[tuple[Access, Program]]:
+        """All programs that run or start."""
+        for access in (*(each.access for each in self._opened.values()), *self._starting.values()):
+            if access.program is not None:
+                yield access, access.program
+
+    def _make_room_among(self, used: list[Access], most: int, full: str) -> None:
+        if len(used) < most:
+            return
+        idle = [each.key for each in used if each.key in self._opened and not self._opened[each.key].busy]
         if not idle:
-            raise McpFault("busy", f"{MOST_CONNECTIONS} connections to MCP servers are in use")
+            raise McpFault("busy", full)
         self._drop(min(idle, key=lambda key: self._used.get(key, 0.0)))
 
     def _forget(self, key: str) -> None:
@@ -161,18 +219,42 @@ class Pool:
 
     @property
     def _is_used(self) -> bool:
-        return bool(self._opened or self._failed_lists)
+        return bool(self._opened or self._failed_lists or self._failures)
 
     async def _sweep(self) -> None:
         while self._is_used:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
             for key, connection in list(self._opened.items()):
-                if connection.over or (not connection.busy and now - self._used.get(key, 0.0) > IDLE_SECONDS):
+                program = connection.access.program
+                idle_seconds = IDLE_SECONDS if program is None else program.idle_seconds
+                if connection.over or (not connection.busy and now - self._used.get(key, 0.0) > idle_seconds):
                     self._drop(key)
             for key, (since, _) in list(self._failed_lists.items()):
                 if now - since > FAILED_LIST_SECONDS:
                     del self._failed_lists[key]
+            for key, failures in list(self._failures.items()):
+                if now - failures[-1][0] > FAILURE_SECONDS:
+                    del self._failures[key]
+            await self._drop_deleted()
+
+    async def _drop_deleted(self) -> None:
+        """End the programs of sessions that do not exist any more."""
+        owners = {
+            key: each.access.program.session
+            for key, each in self._opened.items()
+            if each.access.program is not None and each.access.program.session
+        }
+        if not owners:
+            return
+        try:
+            gone = await programs.launcher().deleted(set(owners.values()))
+        except Exception as error:  # it is asked again soon; idle programs end without it
+            log.warning("mcp_programs_not_checked: %s", type(error).__name__)
+            return
+        for key, session in owners.items():
+            if session in gone:
+                self._drop(key)
 
 
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()

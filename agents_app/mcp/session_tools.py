@@ -27,13 +27,16 @@ class Discovered:
     own: frozenset[str]
 
 
-async def discover(spec: AgentSpec, stored_options: Mapping[str, str], owner: str, of_clients: Iterable[str]) -> Discovered:
+async def discover(
+    spec: AgentSpec, stored_options: Mapping[str, str], owner: str, of_clients: Iterable[str], tenant: int | None = None
+) -> Discovered:
     """Ask the servers without tools in ``spec``. Its instructions name those that do not answer.
 
     ``of_clients``: the names of clients' tools, which take precedence over discovered ones.
     """
     values = options.effective(spec, stored_options)
-    theirs, everybodys = accesses(spec, values, owner), accesses(spec, options.effective(spec, {}), owner)
+    theirs = accesses(spec, values, owner, tenant)
+    everybodys = accesses(spec, options.effective(spec, {}), owner, tenant)
     servers = listing.unlisted(spec)
     looked_at = accesses(spec, values, OWNER)
     # A server that has just not responded to the catalogue would delay each run in the same way.

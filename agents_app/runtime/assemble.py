@@ -26,12 +26,13 @@ def assemble(
     fair_key: Hashable,
     client_tools: Sequence[ToolSchema],
     owner: str = "",
+    tenant: int | None = None,
 ) -> Plan:
     """The plan of one run, without the choices of clients; ``ProviderError`` if this process cannot serve the model.
 
     ``enabled``: the exposed tools that the session turned on (unknown names are ignored). ``fair_key``: the owner whose
     share of ``pool``, and of the threads for long work, the run uses. ``owner``: the session, which has MCP connections
-    of its own.
+    of its own. ``tenant``: the session's.
     """
     values = options.effective(spec, stored_options)
     full_model = options.fill(spec.model, values)
@@ -45,7 +46,7 @@ def assemble(
     active += [tool for tool in spec.tools if not tool.expose]
     remote = [tool for tool in active if tool.source.startswith(listing.SOURCE)]
     own = ServerTools([tool for tool in active if not tool.source.startswith(listing.SOURCE)], pool, fair_key, spec.limits)
-    tools = WithServers(own, remote, accesses(spec, values, owner), spec.limits)
+    tools = WithServers(own, remote, accesses(spec, values, owner, tenant), spec.limits)
     return Plan(
         provider=provider,
         full_model=full_model,

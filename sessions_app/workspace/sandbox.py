@@ -91,6 +91,8 @@ class Box:
     directory with a system of its own (bash or sh, setsid); None is /usr and the like of this machine. `network` shares the
     network of this machine, loopback and metadata addresses included: only for operators who filter it themselves. `cgroups` is a
     cgroup v2 directory that is delegated to this process. `owner` is who runs it, and owns the tree, if this process is root.
+    `writable`: whether programs may change the tree. `mounts` are directories of the operator that programs can read, at the same
+    place; the tree must not have the first segment of one.
     """
 
     tree: Path
@@ -101,6 +103,8 @@ class Box:
     limits: Limits = field(default_factory=Limits)
     cgroups: Path | None = None
     owner: int = DEFAULT_OWNER
+    writable: bool = True
+    mounts: tuple[Path, ...] = ()
 
 
 def owner(uid: int = DEFAULT_OWNER) -> tuple[int, int] | None:
@@ -152,6 +156,13 @@ def _checked_place(box: Box) -> None:
     segments = box.mounted_at.split("/")[1:]
     if not box.mounted_at.startswith("/") or not all(segments) or {".", ".."} & set(segments) or segments[0] in RESERVED:
         raise ValueError(f"mounted_at: {box.mounted_at!r} is not a place for a workspace inside a box")
+    for mount in box.mounts:
+        first = mount.parts[1:2]
+        if not mount.is_absolute() or not first or {".", ".."} & set(mount.parts) or first[0] in {*RESERVED, "tmp", "var"}:
+            raise ValueError(f"mounts: {str(mount)!r} cannot be mounted in a box")
+        # A client that chose this place could replace what the operator mounts.
+        if first[0] == segments[0]:
+            raise ValueError(f"mounted_at: {box.mounted_at!r} hides {str(mount)!r}, which the operator mounts")
     if not box.cwd.startswith("/"):
         raise ValueError(f"cwd: {box.cwd!r} is not an absolute path")
 
@@ -220,7 +231,17 @@ def _arguments(box: Box, source: Path, environment: Mapping[str, str], stack: Ex
         yield from ("--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp", "--dir", HOME)  # noqa: S108
     if box.root is None and box.mounted_at.split("/")[1] != "var":
         yield from ("--dir", "/var", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
-    yield from ("--bind", str(source), box.mounted_at, "--remount-ro", "/dev", "--remount-ro", "/")
+    for mount in box.mounts:
+        yield from ("--ro-bind", str(mount), str(mount))
+    yield from (
+        "--bind" if box.writable else "--ro-bind",
+        str(source),
+        box.mounted_at,
+        "--remount-ro",
+        "/dev",
+        "--remount-ro",
+        "/",
+    )
     yield from ("--chdir", box.cwd, "--seccomp", file(seccomp.program()))
 
 

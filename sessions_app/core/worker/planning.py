@@ -49,7 +49,7 @@ def make(
     enabled = loaded.settings.enabled | loaded.own_tools
     client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
     return replace(
-        assemble(spec, loaded.options, enabled, pool, fair_key, client_schemas, loaded.session_public_id),
+        assemble(spec, loaded.options, enabled, pool, fair_key, client_schemas, loaded.session_public_id, fair_key),
         why_free=choices.why_free,
         client_tools=_owners(spec, choices),
         provider_failed=provider_failed,

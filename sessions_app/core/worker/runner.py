@@ -151,7 +151,8 @@ class Run:
     async def _find_tools(self) -> None:
         loaded = self._loaded
         client_tools = [tool["name"] for tool in loaded.settings.client_tools]
-        found = await session_tools.discover(loaded.spec, loaded.options, loaded.session_public_id, client_tools)
+        owner, tenant = loaded.session_public_id, self.claimed.tenant
+        found = await session_tools.discover(loaded.spec, loaded.options, owner, client_tools, tenant)
         loaded.spec, loaded.own_tools = found.spec, found.own
         self._plan = planning.make(loaded, self._choices, self._pool, self.claimed.tenant, self._provider_failed)
 

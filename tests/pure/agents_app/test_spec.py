@@ -78,6 +78,7 @@ def test_what_an_agent_does_not_use_is_not_in_its_document_so_that_the_release_b
         (spec.AgentSpec("a", "anthropic:m"), 2),
         (spec.AgentSpec("a", "openai-chat:m", compaction="summarise"), 2),
         (spec.AgentSpec("a", "openai-chat:m", mcp=(spec.McpSpec("files", "https://mcp.example.com"),)), 2),
+        (spec.AgentSpec("a", "openai-chat:m", mcp=(spec.McpSpec("files", program=spec.ProgramSpec(("x",))),)), 3),
         (spec.AgentSpec("a", "openai-chat:m", summary=spec.SummarySpec("openai-chat:small")), 2),
         (spec.AgentSpec("a", "openai-chat:m", prices={"m": spec.Price(1.0, 2.0)}), 2),
         (spec.AgentSpec("a", "openai-chat:m", python="crew:agent"), 2),
@@ -86,3 +87,18 @@ def test_what_an_agent_does_not_use_is_not_in_its_document_so_that_the_release_b
 )
 def test_a_definition_is_of_the_oldest_format_that_can_say_it(agent: spec.AgentSpec, number: int) -> None:
     assert spec.format_of(agent) == number
+
+
+def test_the_variables_of_programs_are_secrets_of_the_definition() -> None:
+    program = spec.ProgramSpec(("x", "y"), env={"TOKEN": "hush-1", "B": "hush-{t}"}, workspace="read", network=True)
+    agent = spec.AgentSpec(
+        "a", "openai-chat:m", mcp=(spec.McpSpec("files", program=program), spec.McpSpec("web", "https://x/mcp"))
+    )
+    document, secrets = spec.to_document(agent)
+    written = exact_json.dumps(document)
+    assert secrets == {"/mcp/0/program/env/TOKEN": "hush-1", "/mcp/0/program/env/B": "hush-{t}"}
+    assert "hush" not in written
+    assert "hush" not in repr(agent)
+    # The release before knows no programs, and reads servers with an address as ever.
+    assert "program" not in document["mcp"][1]
+    assert spec.from_document(exact_json.loads(written), secrets) == agent
