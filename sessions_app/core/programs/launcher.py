@@ -23,7 +23,7 @@ from sessions_app.workspace.limits import GIB, MIB, Limits
 from sessions_app.workspace.process import PipedProcess, start_piped
 from sessions_app.workspace.sandbox import HOME, Box, NoSandbox
 
-PRIVATE_AT = "/work"
+PRIVATE_AT = "/private"
 """Where a program that gets no workspace sees its own directory."""
 _PRIVATE_BYTES, _PRIVATE_FILES = 256 * MIB, 50_000
 OFF = "programs are off on this server (AGENTHOST_MCP_COMMANDS)"
