@@ -26,6 +26,8 @@ from sessions_app.workspace.sandbox import HOME, Box, NoSandbox
 PRIVATE_AT = "/private"
 """Where a program that gets no workspace sees its own directory."""
 _PRIVATE_BYTES, _PRIVATE_FILES = 256 * MIB, 50_000
+_LOOKED_INTO = ("tmp", "var", "node_modules")
+"""First segments of paths from which programs load code or settings without being told to."""
 OFF = "programs are off on this server (AGENTHOST_MCP_COMMANDS)"
 _NO_NETWORK = "it needs the network, which sandboxes do not have on this server (AGENTHOST_SANDBOX_NETWORK)"
 _NO_WORKSPACES = "it needs a workspace, and this server has none (AGENTHOST_WORKSPACES_DIR)"
@@ -163,7 +165,7 @@ def _refuse_to_hide(place: str, program: Program, root: Path | None) -> None:
     """
     first = place.split("/")[1]
     named = re.compile(rf"/{re.escape(first)}(?![\w.-])")
-    hidden = first in {"tmp", "var", *(mount.parts[1] for mount in settings.AGENTHOST_MCP_MOUNTS)}
+    hidden = first in {*_LOOKED_INTO, *(mount.parts[1] for mount in settings.AGENTHOST_MCP_MOUNTS)}
     if (
         hidden
         or (root is not None and (root / first).exists())
