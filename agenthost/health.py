@@ -89,10 +89,18 @@ async def ready(_request: HttpRequest) -> JsonResponse:
 
 async def _commands() -> str | None:
     """``on``, or why no MCP server can be started as a program; None if that is not known yet."""
+    loop = asyncio.get_running_loop()
+    check = _command_checks.get(loop)
+    if check is None or check.done():
+        check = _command_checks[loop] = asyncio.ensure_future(asyncio.to_thread(programs.fault))
     try:
-        return await asyncio.wait_for(asyncio.to_thread(programs.fault), TIMEOUT_SECONDS) or "on"
+        return await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS) or "on"
     except TimeoutError:
         return None
+
+
+_command_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[str | None]] = WeakKeyDictionary()
+"""Shared by all requests that arrive meanwhile, as above."""
 
 
 async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]] = reasons) -> None:

@@ -44,6 +44,10 @@ MOST_MESSAGES, MOST_BYTES = 500, 32 * 1024 * 1024
 _YIELD_EVERY = 20
 _MOST_MEMBERS, _MOST_LEVELS = 150_000, 100
 _TOO_LARGE = types.ErrorData(code=types.INTERNAL_ERROR, message="the answer exceeds the byte limit")
+_CODES = {
+    126: ": the sandbox sees the command, and cannot execute it",
+    127: ": the sandbox does not see the command (AGENTHOST_MCP_MOUNTS, AGENTHOST_SANDBOX_ROOT)",
+}
 _ERROR_LINE_BYTES, _LOGGED_CHARACTERS = 64 * 1024, 1_000
 _LOGGED_LINES, _LOGGED_SECONDS = 20, 10.0
 # The id of an answer whose middle is not kept: both usual orders of members.
@@ -198,7 +202,10 @@ class Stdio:
             return McpFault("ended", "it closed its output")
         if running.killed_for is not None:
             return McpFault("ended", f"it was killed: {running.killed_for}")
-        return McpFault("ended", "it was killed by a signal" if code is None else f"it ended with exit code {code}")
+        if code is None:
+            return McpFault("ended", "it was killed by a signal")
+        why = _CODES.get(code, "") if not self.ready else ""
+        return McpFault("ended", f"it ended with exit code {code}{why}")
 
     # --- its input ---
 

@@ -15,7 +15,7 @@ from sessions_app.core.base import database
 from sessions_app.core.base.errors import DomainError
 from sessions_app.core.programs import private
 from sessions_app.core.programs.private import PrivateDirectory
-from sessions_app.core.workspaces import directories, threads, volume
+from sessions_app.core.workspaces import directories, threads
 from sessions_app.core.workspaces.places import Place
 from sessions_app.models import Session
 from sessions_app.workspace import sandbox
@@ -54,7 +54,9 @@ class SandboxLauncher:
         for mount in settings.AGENTHOST_MCP_MOUNTS:
             if not mount.is_dir():
                 return f"AGENTHOST_MCP_MOUNTS: {mount} is no directory"
-        return sandbox.check(root=settings.AGENTHOST_SANDBOX_ROOT, uid=settings.AGENTHOST_SANDBOX_UID)
+        with self._lock:
+            # It is remembered; of several first callers one tries.
+            return sandbox.check(root=settings.AGENTHOST_SANDBOX_ROOT, uid=settings.AGENTHOST_SANDBOX_UID)
 
     async def start(self, program: Program) -> RunningProgram:
         if (why := await asyncio.to_thread(self._first_fault, program)) is not None:
@@ -74,8 +76,8 @@ class SandboxLauncher:
             return why
         if program.network and not settings.AGENTHOST_SANDBOX_NETWORK:
             return _NO_NETWORK
-        if program.workspace != "none" and (settings.AGENTHOST_WORKSPACES_DIR is None or volume.fault() is not None):
-            return _NO_WORKSPACES if settings.AGENTHOST_WORKSPACES_DIR is None else volume.fault()
+        if program.workspace != "none" and settings.AGENTHOST_WORKSPACES_DIR is None:
+            return _NO_WORKSPACES
         with self._lock:
             looked, self._looked = self._looked, True
         if not looked:

@@ -17,7 +17,7 @@ from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ProgramSpec
 from sessions_app.core.records import stored_messages
 from sessions_app.core.sessions import creating, deleting
 from sessions_app.core.tenancy import access
-from sessions_app.core.workspaces import making, volume
+from sessions_app.core.workspaces import making, places, volume
 from sessions_app.models import AgentDefinition, Session, Turn, Workspace
 from sessions_app.workspace import sandbox
 from tests.core.conftest import World, wait_for, wait_for_state
@@ -117,10 +117,8 @@ def test_a_program_shares_the_sessions_workspace_if_its_file_says_so(
     # Runtimes load code from the directory in which they start.
     assert json.loads(seen)["directory"] == json.loads(seen)["environment"]["HOME"] == "/tmp/home"
     assert written == "written"
-    place = Workspace.objects.get(tenant_id=one.tenant_id)
-    assert (
-        Path(volume.settings.AGENTHOST_WORKSPACES_DIR) / str(one.tenant_id) / place.public_id / "tree" / "note"
-    ).read_text() == "from one"
+    row = Workspace.objects.get(tenant_id=one.tenant_id)
+    assert (places.directory_of(row.tenant_id, row.public_id) / "tree" / "note").read_text() == "from one"
     assert run(alice, model, two, ("read", {"path": "/project/a/note"})) == ["from one"]
     (missing,) = run(bob, model, other, ("read", {"path": "/project/a/note"}))
     assert "No such file" in missing

@@ -269,7 +269,7 @@ async def test_a_program_that_does_not_begin_is_a_clear_error(
 
 async def test_a_command_that_does_not_exist_is_a_clear_error(caplog: pytest.LogCaptureFixture) -> None:
     assert await failure("count", command=("no-such-program",)) == "the MCP server harbour has ended unexpectedly"
-    assert "it ended with exit code 127" in caplog.text
+    assert "it ended with exit code 127: the sandbox does not see the command (AGENTHOST_MCP_MOUNTS" in caplog.text
 
 
 async def test_a_program_that_takes_too_much_memory_is_killed_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
