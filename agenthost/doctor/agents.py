@@ -10,6 +10,7 @@ from agenthost.doctor.findings import Finding, fail, ok, warning
 from agents_app import agent_report, model_check, providers, registry
 from agents_app.errors import AgentError, AgentsFileError
 from agents_app.mcp import doctor as mcp_doctor
+from agents_app.mcp import programs
 from agents_app.spec import AgentSpec
 from sessions_app.core.base import command_hint
 
@@ -56,6 +57,9 @@ def check_mcp_servers(specs: list[AgentSpec], *, connect: bool) -> Iterator[Find
     named = [f"{spec.name}/{server.name}" for spec in specs for server in spec.mcp]
     if not named:
         return
+    if any(server.program is not None for spec in specs for server in spec.mcp) and (why := programs.fault()) is not None:
+        fix = "See docs/mcp.md, servers that are started as programs."
+        yield warning("mcp", f"no MCP server is started as a program: {why}.", fix)
     if not connect:
         yield ok("mcp", f"{len(named)} servers, not contacted (use --connect): {', '.join(named[:_MOST_NAMES])}")
         return

@@ -48,6 +48,7 @@ _CODES = {
     126: ": the sandbox sees the command, and cannot execute it",
     127: ": the sandbox does not see the command (AGENTHOST_MCP_MOUNTS, AGENTHOST_SANDBOX_ROOT)",
 }
+_NOT_JSON = types.ErrorData(code=types.INVALID_PARAMS, message="the arguments cannot be sent as JSON")
 _ERROR_LINE_BYTES, _LOGGED_CHARACTERS = 64 * 1024, 1_000
 _LOGGED_LINES, _LOGGED_SECONDS = 20, 10.0
 # The id of an answer whose middle is not kept: both usual orders of members.
@@ -214,7 +215,13 @@ class Stdio:
             message = each.message
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 self._questions.discard(message.id)
-            data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            try:
+                data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            except ValueError:
+                # Arguments of a model may have text that is not valid Unicode.
+                if isinstance(message, types.JSONRPCRequest):
+                    await self._deliver(types.JSONRPCError(jsonrpc="2.0", id=message.id, error=_NOT_JSON))
+                continue
             try:
                 async with asyncio.timeout(WRITE_SECONDS):
                     await running.write(data)

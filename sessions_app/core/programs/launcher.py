@@ -124,10 +124,19 @@ async def _started(program: Program, box: Box, remove: Callable[[], None]) -> Ru
 
 
 async def _made() -> PrivateDirectory:
+    making = asyncio.ensure_future(asyncio.to_thread(PrivateDirectory))
     try:
-        return await asyncio.to_thread(PrivateDirectory)
+        return await asyncio.shield(making)
     except OSError as error:
         raise CannotStart(f"no private directory could be made for it: {error.strerror}") from None
+    except asyncio.CancelledError:
+        making.add_done_callback(_remove_unused)
+        raise
+
+
+def _remove_unused(made: asyncio.Future[PrivateDirectory]) -> None:
+    if not made.cancelled() and made.exception() is None:
+        made.get_loop().run_in_executor(None, made.result().remove)
 
 
 def _own_box(program: Program, tree: Path) -> Box:

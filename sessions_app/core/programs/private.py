@@ -23,7 +23,7 @@ from sessions_app.workspace.tree import Tree
 PREFIX = "agenthost-program-"
 _LEFT_SECONDS = 60.0
 """A directory is made before it is locked; so a new one is not taken for one of a dead process."""
-_REMOVING_SECONDS = 30.0
+_REMOVING_SECONDS = 10.0
 
 
 class PrivateDirectory:

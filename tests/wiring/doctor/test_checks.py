@@ -24,7 +24,7 @@ from agenthost.doctor import agents, database, machine, processes, redis
 from agenthost.doctor.all_checks import check_settings, run_all
 from agenthost.doctor.findings import Finding, line
 from agents_app import registry
-from agents_app.spec import AgentSpec, McpSpec, OptionSpec
+from agents_app.spec import AgentSpec, McpSpec, ProgramSpec, OptionSpec
 from ops.services import Redis, free_port
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.worker import housekeeping
@@ -329,6 +329,14 @@ def test_nothing_is_contacted_without_connect(model: ModelServer) -> None:
     (server,) = agents.check_mcp_servers([spec], connect=False)
     assert "not contacted" in server.detail
     assert model.requests == []
+
+
+def test_programs_that_cannot_be_started_are_a_warning_that_says_why(settings: Any) -> None:
+    settings.AGENTHOST_MCP_COMMANDS = False
+    spec = AgentSpec("a", "demo:", mcp=(McpSpec("harbour", program=ProgramSpec(("x",))),))
+    found, named = agents.check_mcp_servers([spec], connect=False)
+    assert "no MCP server is started as a program: programs are off on this server (AGENTHOST_MCP_COMMANDS)" in found.detail
+    assert "a/harbour" in named.detail
 
 
 def test_mcp_servers_are_contacted_and_unreachable_ones_are_faults() -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from io import StringIO
@@ -24,6 +25,7 @@ from agents_app.mcp import pool as module
 from agents_app.mcp import programs, stdio
 from agents_app.mcp.access import access
 from agents_app.mcp.catalogue import catalogue
+from agents_app.mcp.connection import Connection
 from agents_app.mcp.listing import source
 from agents_app.mcp.pool import pool
 from agents_app.mcp.toolset import WithServers
@@ -31,7 +33,7 @@ from agents_app.runtime.interface import Ask, FormAnswer, Limits
 from agents_app.runtime.messages import Content
 from agents_app.spec import AgentSpec, McpSpec, ProgramSpec, ToolSpec
 from agents_app.tools.toolset import ServerTools
-from sessions_app.core.programs import private
+from sessions_app.core.programs import launcher, private
 from sessions_app.workspace import sandbox
 from tests.fakes.mcp_program import COMMAND, TOOLS
 
@@ -328,12 +330,22 @@ async def test_a_program_that_prints_rubbish_is_ended_and_nothing_else_is_distur
     assert max(gaps) < 1
 
 
-async def test_a_program_that_never_stops_talking_is_slowed_down_and_nothing_else_is_disturbed() -> None:
+async def test_a_program_that_never_stops_talking_is_slowed_down_and_nothing_else_is_disturbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = 0
+
+    async def listen(_self: Connection, _message: Any) -> None:
+        nonlocal heard
+        heard += 1
+
+    monkeypatch.setattr(Connection, "_on_message", listen)
     async with heartbeat() as gaps:
         talking = asyncio.create_task(failure("chatter", timeout=2))
         assert await call("count", owner="another") == "1"
         assert await talking == "timed out after 2 s"
     assert max(gaps) < 1
+    assert 0 < heard <= 3 * stdio.MOST_MESSAGES
 
 
 async def test_an_answer_that_is_too_large_fails_its_call_and_the_program_stays() -> None:
@@ -386,6 +398,37 @@ async def heartbeat() -> AsyncIterator[list[float]]:
         yield gaps
     finally:
         task.cancel()
+
+
+async def test_arguments_that_are_no_json_fail_their_call_alone() -> None:
+    assert await call("count") == "1"
+    said = await failure("count", {"x": "\ud800"})
+    assert said == "the MCP server harbour answered with an error: the arguments cannot be sent as JSON (-32602)"
+    assert await call("count") == "2"
+
+
+async def test_a_start_that_is_given_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    making, may_make = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(private.PrivateDirectory):
+        def __init__(self) -> None:
+            loop.call_soon_threadsafe(making.set)
+            may_make.wait(30)
+            super().__init__()
+
+    monkeypatch.setattr(launcher, "PrivateDirectory", Slow)
+    before = left_directories()
+    given_up = asyncio.create_task(call("count"))
+    await making.wait()
+    given_up.cancel()
+    await pool().close()
+    for opening in list(pool()._opening.values()):
+        opening.cancel()
+    await asyncio.wait({given_up})
+    await eventually(lambda: not pool()._opening)
+    may_make.set()
+    await eventually(lambda: left_directories() <= before)
 
 
 # --- its questions ---
