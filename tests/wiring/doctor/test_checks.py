@@ -24,7 +24,7 @@ from agenthost.doctor import agents, database, machine, processes, redis
 from agenthost.doctor.all_checks import check_settings, run_all
 from agenthost.doctor.findings import Finding, line
 from agents_app import registry
-from agents_app.spec import AgentSpec, McpSpec, ProgramSpec, OptionSpec
+from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ProgramSpec
 from ops.services import Redis, free_port
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.worker import housekeeping
