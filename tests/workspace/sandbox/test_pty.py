@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +21,9 @@ from sessions_app.workspace.pty import PtyProcess, start
 from sessions_app.workspace.sandbox import Box, NoSandbox
 from sessions_app.workspace.shell import shell
 from sessions_app.workspace.shell_output import CommandEnded, CommandsAvailable, CommandStarted, Cwd, Data, Output, ShellOutput
-from tests.workspace.sandbox.conftest import Run
+from sessions_app.workspace.watchdog import use_of
+from tests.paths import ROOT
+from tests.workspace.sandbox.conftest import Run, init_of
 
 
 async def until(process: PtyProcess, wanted: bytes, seen: bytes = b"") -> bytes:
@@ -113,11 +118,10 @@ def test_output_before_the_end_is_read_to_its_last_byte(run: Run, box: Box) -> N
     run(scenario())
 
 
-def test_a_program_that_nobody_reads_waits_and_then_loses_nothing(run: Run, box: Box) -> None:
-    megabytes = 20
-
+@pytest.mark.parametrize("megabytes", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_program_that_nobody_reads_waits_and_then_loses_nothing(run: Run, box: Box, megabytes: int) -> None:
     async def scenario() -> None:
-        # 20 MB, with a number at the begin of each line.
+        # Lines of 11 bytes, each with its number.
         process = await start(box, ["/bin/sh", "-c", f"seq -f %09.0f {megabytes * 100_000}"], {})
         first = await process.read()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -140,11 +144,9 @@ def test_a_program_that_nobody_reads_waits_and_then_loses_nothing(run: Run, box:
 
 async def idle(process: PtyProcess) -> float:
     """Waits until the box uses no CPU between two looks; returns what it has used, in seconds."""
-    from sessions_app.workspace.watchdog import use_of
-
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    processes = f"/proc/{init_of(process.pid)}/root/proc"
     used = -1.0
-    while (now := use_of(f"/proc/{int(children)}/root/proc").cpu_seconds) > used:
+    while (now := use_of(processes).cpu_seconds) > used:
         used = now
         await asyncio.sleep(0.05)
     return used
@@ -172,15 +174,14 @@ def test_kill_ends_everything_in_the_box(run: Run, box: Box) -> None:
         program = "trap '' HUP TERM; setsid sleep 1000 & (sleep 1000 &) ; echo ready; sleep 1000"
         process = await start(box, ["/bin/bash", "-c", program], {})
         await until(process, b"ready")
-        init = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
-        members = [f"/proc/{init}/root/proc/{name}" for name in os.listdir(f"/proc/{init}/root/proc") if name.isdigit()]  # noqa: PTH208
-        assert len(members) >= 4
+        init = init_of(process.pid)
+        assert use_of(f"/proc/{init}/root/proc").processes >= 4
         process.kill()
         process.kill()
         assert await process.wait() is None
         # The machine's init waits for it, unless this process inherits orphans.
         assert state_of(init) in (None, "Z")
-        assert not Path(f"/proc/{process.pid}").exists(), "a zombie is left"
+        assert state_of(process.pid) is None, "a zombie is left"
         assert await rest(process) == b""
         await process.close()
 
@@ -328,20 +329,16 @@ def test_a_box_ends_with_its_server(box: Box, tmp_path: Path) -> None:
     script.write_text(
         "import asyncio, sys\n"
         "from pathlib import Path\n"
+        "from tests.workspace.sandbox.conftest import init_of\n"
         "from sessions_app.workspace.pty import start\n"
         "from sessions_app.workspace.sandbox import Box\n"
         "async def main():\n"
-        f"    process = await start(Box(Path({str(box.tree)!r}), '/projects/one', '/projects/one'), ['/bin/sleep', '1000'], {{}})\n"
-        "    children = Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text()\n"
-        "    print(int(children), flush=True)\n"
+        f"    box = Box(Path({str(box.tree)!r}), '/projects/one', '/projects/one')\n"
+        "    process = await start(box, ['/bin/sleep', '1000'], {})\n"
+        "    print(init_of(process.pid), flush=True)\n"
         "    await process.wait()\n"
         "asyncio.run(main())\n"
     )
-    import subprocess
-    import sys
-
-    from tests.paths import ROOT
-
     with subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
     ) as server:
@@ -349,8 +346,6 @@ def test_a_box_ends_with_its_server(box: Box, tmp_path: Path) -> None:
         init = os.pidfd_open(int(server.stdout.readline()))
         server.send_signal(signal.SIGKILL)
     try:
-        import select
-
         assert select.select([init], [], [], 20)[0], "the box is still there"
     finally:
         os.close(init)
