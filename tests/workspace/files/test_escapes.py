@@ -382,6 +382,23 @@ def test_a_directory_exchanged_for_a_link_leads_nowhere(
 
 
 @pytest.mark.parametrize("thorough", THOROUGH)
+def test_a_directory_exchanged_for_a_link_while_all_above_is_read_is_not_followed(
+    tree: Tree, inside: Path, outside: Path, swapping: Swapping, thorough: bool
+) -> None:
+    (inside / "top" / "dir").mkdir(parents=True)
+    (inside / "top" / "dir" / "secret").write_bytes(b"inside")
+    (inside / "top" / "evil").symlink_to(outside)
+    calls: list[Callable[[], object]] = [
+        lambda: [path for path, _ in tree.walk(("top",)) if "folder" in path],
+        lambda: tree.copy(("top",), ("whole",)),
+        lambda: [path for path, _ in tree.walk(("whole",)) if "folder" in path],
+        lambda: tree.read(("top", "dir", "secret"), most=100),
+    ]
+    _under_attack(calls, {b"inside", None}, swapping, inside / "top" / "dir", inside / "top" / "evil", _attempts(thorough))
+    no_secret_in(inside)
+
+
+@pytest.mark.parametrize("thorough", THOROUGH)
 def test_a_file_exchanged_for_a_link_leads_nowhere(
     tree: Tree, inside: Path, outside: Path, swapping: Swapping, thorough: bool
 ) -> None:
