@@ -82,7 +82,12 @@ class Watched:
     @property
     def processes(self) -> str:
         """The /proc of the box: it has exactly its processes."""
-        return f"/proc/{self.init}/root/proc"
+        return f"{seen_from_outside(self.init)}/proc"
+
+
+def seen_from_outside(init: int) -> str:
+    """The root directory of the box whose init has this pid."""
+    return f"/proc/{init}/root"
 
 
 def use_of(processes: str) -> Use:
@@ -146,7 +151,7 @@ def excess(watched: Watched, now: float) -> str | None:
         return f"memory: {amount(held)} used by {use.processes:,} processes; the limit is {amount(limits.memory_bytes)}"
     if watched.box.mounted_at != "/tmp":  # noqa: S108
         with contextlib.suppress(OSError):
-            temporary = os.statvfs(f"/proc/{watched.init}/root/tmp")
+            temporary = os.statvfs(f"{seen_from_outside(watched.init)}/tmp")
             if (files := temporary.f_files - temporary.f_ffree) > limits.temporary_files:
                 return f"temporary files: {files:,} in /tmp; the limit is {limits.temporary_files:,}"
     return None
