@@ -22,10 +22,14 @@ from sessions_app.core.base.pipeline import Pipeline, Rows
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with ``%s`` parameters, the same text for both databases."""
+    """SQL with ``%s`` parameters, the same text for both databases.
+
+    ``is_check``: a query that raises if the statements behind it must not be executed; on Postgres it may be joined with them.
+    """
 
     sql: str
     params: Sequence[Any] = ()
+    is_check: bool = False
 
 
 BATCH = "batch"

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,14 @@ import psycopg
 import pytest
 from django.db import connections
 
+from sessions_app.core import turns
 from sessions_app.core.base import database
 from sessions_app.core.log import broadcast
 from sessions_app.core.log.journal import barriers
 from sessions_app.core.log.journal.types import Announcement
+from sessions_app.core.tenancy import access, keys
 from sessions_app.core.worker.worker import Worker
+from sessions_app.models import Tenant
 from tests.core.conftest import WAIT, World, wait_for
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import gate, text
@@ -51,7 +53,7 @@ ACCEPT = Sent(7, 3)
 """On the loop, as a request is accepted. The barrier's answer is the third that is waited for."""
 BEGIN = Sent(9, 5)
 """The claim, what the run reads, and its first text."""
-END = Sent(4, 2)
+END = Sent(3, 2)
 
 
 class Wire:
@@ -147,12 +149,19 @@ def test_statements_of_a_turn_of_one_token(
     settings.AGENTHOST_SWEEP_SECONDS = settings.AGENTHOST_RENEW_SECONDS = 3600.0
     settings.AGENTHOST_LEASE_SECONDS = 10_000.0
     session, worker = alice.session(), start_worker()
+    tenant = Tenant.objects.get(pk=alice.caller.tenant)
+    key = keys.issue(tenant, name="web", scopes=["*"], expires_at=None, allowed_agents=None, actor="tests").raw
 
     def turn(number: int) -> Phases:
         name = f"end {number}"
         model.close_gate(name)
         wire.sent()
-        say = partial(alice.say, session, model.script([text("hi"), gate(name)]))
+        content = model.script([text("hi"), gate(name)])
+
+        def say() -> turns.Accepted:
+            caller = keys.authenticate(key)
+            return turns.start(caller, access.session(caller, session.public_id), content=content)
+
         # As a web's loop does it, here on the only loop of this process.
         accepting = database.serve_on_loop(alice.caller.tenant, None, copy_context(), say)
         asyncio.run_coroutine_threadsafe(accepting, worker.loop).result(WAIT)

@@ -210,8 +210,7 @@ class _Batch:
             if not staying:
                 transaction.set_rollback(True)
                 return
-            checks = [[check] for check in dict.fromkeys(check for each in staying for check in each.assumptions)]
-            statements = [*checks, *(each.statements for each in staying)]
+            statements = _with_checks(staying)
             rows = [row for each in staying for row in each.rows]
             committed = Following([], partial(self._committed, staying))
             try:
@@ -261,6 +260,17 @@ class _Batch:
         for each in self._members:
             each.fail(NotReady() if self._is_committed or self._is_unknown else Repeat(batch_failed=True))
         self._let_next_start()
+
+
+def _with_checks(members: Sequence[Member]) -> list[list[Statement]]:
+    """Each member's statements behind the checks of what it assumed. A check that several have in common is run once."""
+    checked: set[Statement] = set()
+    found = []
+    for each in members:
+        new = [check for check in dict.fromkeys(each.assumptions) if check not in checked]
+        checked.update(new)
+        found.append([*new, *each.statements])
+    return found
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()

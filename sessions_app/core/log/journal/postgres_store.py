@@ -99,9 +99,14 @@ class _Attempt:
         self.sent = False
 
 
-def _statements(units: Sequence[Unit]) -> Iterator[Statement]:
+def _statements(units: Sequence[Unit], check: Statement | None = None) -> Iterator[Statement]:
+    """The units' statements in order. ``check`` is joined with the first ones."""
+    checks = [] if check is None else [check]
     for index, unit in enumerate(units):
-        yield from joined(unit.statements)
+        if not unit.is_commit_point:
+            continue
+        yield from joined([*checks, *unit.statements])
+        checks = []
         if unit.unless_answered:
             yield Statement(_UNLESS_ANSWERED, (index, unit.turn))
 
@@ -189,8 +194,7 @@ class PostgresStore:
         attempt.sent = True
         # Outside a transaction block, a group of a pipeline is one transaction.
         pipeline = Pipeline(connection)
-        pipeline.add(_CHECK_TURNS, values)
-        for statement in _statements(units):
+        for statement in _statements(units, Statement(_CHECK_TURNS, values, is_check=True)):
             pipeline.add(statement.sql, statement.params)
         pipeline.add(postgres.APPEND, append.parameters())
         pipeline.sync()
