@@ -77,8 +77,19 @@ class _Prepared:
         return b"ah%d" % self._last
 
 
+@dataclass(slots=True)
+class _Group:
+    """Statements that are answered together. ``is_synced``: their transaction ends with them."""
+
+    statements: list[tuple[str, list[bytes | None]]] = field(default_factory=list)
+    is_synced: bool = True
+
+
 class Pipeline:
     """Statements that are sent together. ``add`` them, ``sync`` at the end of each group, then take each group's ``rows``.
+
+    ``flush`` ends a group too, but not its transaction: the server sends the answers, and the next group continues it. So
+    these answers can be read while the transaction's end waits for the disk.
 
     An error fails the rest of its group. A transaction that the connection wants is begun before the first statement. Nothing
     is sent before the first ``rows``, so a parameter that cannot be sent leaves the connection as it was.
@@ -90,9 +101,10 @@ class Pipeline:
         if prepared is None:
             prepared = conn.__dict__[_PREPARED] = _Prepared()
         self._prepared = prepared
-        self._added: list[list[tuple[str, list[bytes | None]]]] = [[]]
-        self._groups: list[list[tuple[str, bool]]] | None = None
-        """The statements of each group that was sent, and whether each is only prepared; None before."""
+        self._added: list[_Group] = [_Group()]
+        self._groups: list[tuple[list[tuple[str, bool]], bool]] | None = None
+        """Of each group that was sent: its statements and whether each is only prepared; whether it ends a transaction. None
+        before."""
         if self._pgconn.status != psycopg.pq.ConnStatus.OK:
             raise psycopg.OperationalError("the connection is lost")
         self._begins = not conn.autocommit and self._pgconn.transaction_status == TransactionStatus.IDLE
@@ -100,21 +112,29 @@ class Pipeline:
             self.add(_BEGIN)
 
     def add(self, sql: str, params: Sequence[Any] = ()) -> None:
-        self._added[-1].append((sql, [_text(each) for each in params]))
+        self._added[-1].statements.append((sql, [_text(each) for each in params]))
 
     def sync(self) -> None:
         """End a group: its statements are executed even if nothing follows."""
-        self._added.append([])
+        self._added.append(_Group())
 
-    def _send(self) -> list[list[tuple[str, bool]]]:
+    def flush(self) -> None:
+        """End a group, but not its transaction, which ends with the next ``sync``."""
+        self._added[-1].is_synced = False
+        self._added.append(_Group())
+
+    def _send(self) -> list[tuple[list[tuple[str, bool]], bool]]:
         self._pgconn.enter_pipeline_mode()
         groups = []
         for added in self._added[:-1]:
             group: list[tuple[str, bool]] = []
-            for sql, params in added:
+            for sql, params in added.statements:
                 self._send_one(sql, params, group)
-            self._pgconn.pipeline_sync()
-            groups.append(group)
+            if added.is_synced:
+                self._pgconn.pipeline_sync()
+            else:
+                self._pgconn.send_flush_request()
+            groups.append((group, added.is_synced))
         return groups
 
     def _send_one(self, sql: str, params: list[bytes | None], group: list[tuple[str, bool]]) -> None:
@@ -152,9 +172,9 @@ class Pipeline:
     def _read(self) -> Reading[list[Rows]]:
         if self._groups is None:
             self._groups = self._send()
-        found, failed = yield from self._answers(self._groups.pop(0))
+        found, failed = yield from self._answers(*self._groups.pop(0))
         while failed is not None and self._groups:
-            yield from self._answers(self._groups.pop(0))
+            yield from self._answers(*self._groups.pop(0))
         if not self._groups:
             self._pgconn.exit_pipeline_mode()
         if failed is not None:
@@ -162,7 +182,7 @@ class Pipeline:
         begins, self._begins = self._begins, False
         return found[1:] if begins else found
 
-    def _answers(self, group: list[tuple[str, bool]]) -> Reading[tuple[list[Rows], psycopg.Error | None]]:
+    def _answers(self, group: list[tuple[str, bool]], is_synced: bool) -> Reading[tuple[list[Rows], psycopg.Error | None]]:
         found: list[Rows] = []
         failed: psycopg.Error | None = None
         for sql, is_preparation in group:
@@ -179,8 +199,13 @@ class Pipeline:
                         self._prepared.names.clear()
             elif not is_preparation:
                 found.append(self._loaded(result))
-        end = yield from self._result()
-        if end is None or end.status != ExecStatus.PIPELINE_SYNC:
+        end = (yield from self._result()) if is_synced else None
+        if end is not None and end.status in _FAILED:
+            # The end of the transaction failed, as where a deferred constraint is violated.
+            failed = failed or error_from_result(end, encoding="utf-8")
+            yield from self._result()
+            end = yield from self._result()
+        if is_synced and (end is None or end.status != ExecStatus.PIPELINE_SYNC):
             raise _lost(failed)
         return found, failed
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from django.db import connection
 
 from sessions_app.core.base import loop_connections
 from sessions_app.core.base.pipeline import Pipeline, Rows
+from sessions_app.core.base.stacked_queries import Types, stacked, unstacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,14 @@ class Statement:
     """SQL with ``%s`` parameters, the same text for both databases.
 
     ``is_check``: a query that raises if the statements behind it must not be executed; on Postgres it may be joined with them.
+    ``types``: the Postgres types of a query's columns. Queries that have them may be stacked (stacked_queries.py): the order
+    of their rows is not kept.
     """
 
     sql: str
     params: Sequence[Any] = ()
     is_check: bool = False
+    types: Types = ()
 
 
 BATCH = "batch"
@@ -97,12 +102,14 @@ def row(sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
 
 
 def rows_of_each(statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
-    """Run the statements in order and return the rows of each; on Postgres in one round trip."""
+    """Run the statements in order and return the rows of each; on Postgres in one round trip, stacked if they can be."""
     if connection.vendor != "postgresql":
         return [rows(statement.sql, statement.params) for statement in statements]
     if (batch := loop_connections.substitute()) is not None:
         found: list[Rows] = batch.read(statements)
         return found
+    if (stack := Stack.of(statements)) is not None:
+        return stack.rows(_on_postgres([stack.statement])[0])
     return _on_postgres(statements)
 
 
@@ -125,11 +132,34 @@ def execute(statements: Sequence[Statement]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Stack:
+    """Queries as one statement, and the rows of each from its rows. Postgres only."""
+
+    statement: Statement
+    _queries: Sequence[tuple[str, Types]]
+
+    @staticmethod
+    def of(statements: Sequence[Statement]) -> Stack | None:
+        """None if they cannot be stacked, or there is nothing to gain."""
+        if len(statements) < 2 or not all(each.types for each in statements):
+            return None
+        queries = [(rendered(each.sql, "postgresql"), each.types) for each in statements]
+        return Stack(Statement(stacked(queries), tuple(chain.from_iterable(each.params for each in statements))), queries)
+
+    def rows(self, rows: Rows) -> list[Rows]:
+        return unstacked(self._queries, rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Following:
-    """Statements that are sent together with a COMMIT and run after it; there may be none. ``received`` gets the rows of each."""
+    """Statements that are sent together with a COMMIT and run after it; there may be none. ``received`` gets the rows of each.
+
+    ``ended``: if given, ``received`` gets the rows before their transaction ends, and this is called when it has ended.
+    """
 
     statements: Sequence[Statement]
     received: Callable[[list[Rows]], object]
+    ended: Callable[[], object] | None = None
 
 
 def execute_and_commit(statements: Sequence[Statement], following: Sequence[Following] = ()) -> Rows:
@@ -151,12 +181,17 @@ def execute_and_commit(statements: Sequence[Statement], following: Sequence[Foll
         for group in following:
             for statement in group.statements:
                 pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
+            if group.ended is not None:
+                pipeline.flush()
             if group.statements:
                 pipeline.sync()
         answer = pipeline.rows()[len(statements) - 1]
     try:
         for group in following:
             group.received(pipeline.rows() if group.statements else [])
+            if group.ended is not None:
+                pipeline.rows()
+                group.ended()
     except psycopg.Error:
         # At the end of its block, Django expects an open connection or one that was closed like this.
         connection.close()

@@ -7,7 +7,7 @@ durability wait for a barrier afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -15,7 +15,8 @@ import psycopg
 from django.db import DatabaseError, connection, transaction
 
 from sessions_app.core.base import loop_calls, raw_sql
-from sessions_app.core.base.raw_sql import Following, Statement
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Following, Stack, Statement
 from sessions_app.core.log.journal.errors import NoEra
 from sessions_app.core.log.journal.joined_statements import joined
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row, Status
@@ -212,11 +213,31 @@ class Append:
         return Appended(lines, {}, {}, None)
 
 
-BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
+BARRIER = f"select pg_logical_emit_message(true, 'j', '')::text, {ERA}"
 """A transaction that is on disk when it has ended, and with it everything that was committed before. Returns the era."""
 
 
 _ERA_SEEN = "_agenthost_era_seen"
+
+
+def _with_barrier(following: Sequence[Following], passed: Callable[[int | None], object]) -> list[Following]:
+    """``following``, and a barrier: in the transaction of the last queries if these can be stacked, else alone.
+
+    Their rows are received before the barrier is passed.
+    """
+    *before, last = following
+    barrier = Statement(BARRIER, types=("text", "bigint"))
+    stack = Stack.of([*last.statements, barrier]) if last.statements and last.ended is None else None
+    if stack is None:
+        return [*following, Following([barrier], lambda found: passed(found[0][0][1]))]
+    eras: list[int | None] = []
+
+    def received(found: list[Rows]) -> None:
+        *rows, of_barrier = stack.rows(found[0])
+        eras.append(of_barrier[0][1])
+        last.received(rows)
+
+    return [*before, Following([stack.statement], received, lambda: passed(eras[0]))]
 
 
 def finish(
@@ -236,7 +257,7 @@ def finish(
     before = [statement for each in statements if each for statement in joined(each)]
     last = Statement(_last_append(waiting=waiting), append.parameters())
     eras: list[int | None] = []
-    groups = [] if following is None else [*following, Following([Statement(BARRIER)], lambda found: eras.append(found[0][0][1]))]
+    groups = [] if following is None else _with_barrier(following, eras.append)
     conn = connection.connection
     try:
         appended = append.appended(raw_sql.execute_and_commit([*before, last], groups))
