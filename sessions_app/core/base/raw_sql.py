@@ -49,6 +49,7 @@ _PLACEHOLDERS = {
         "for_change": "for no key update",
         "for_change_of_turn": "for no key update of t skip locked",
         "octets": "octet_length",
+        "as_json": "to_json",
         "octets_type": "text",
         "among": "= any(%s::bigint[])",
         "among_texts": "= any(%s::text[])",
@@ -64,6 +65,7 @@ _PLACEHOLDERS = {
         "for_change": "",
         "for_change_of_turn": "",
         "octets": "length",
+        "as_json": "json_quote",
         "octets_type": "blob",
         "among": "in (select value from json_each(%s))",
         "among_texts": "in (select value from json_each(%s))",
@@ -86,7 +88,8 @@ def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows. The statement may contain placeholders that differ between the databases.
 
     ``{now}``, ``{moment}`` (now plus a number of seconds), ``{for_change}`` (lock the row), ``{among}`` (in a list of numbers),
-    ``{among_texts}`` (in a list of texts), ``{octets}(cast(… as {octets_type}))`` (length in bytes).
+    ``{among_texts}`` (in a list of texts), ``{octets}(cast(… as {octets_type}))`` (length in bytes),
+    ``cast({as_json}(…) as text)`` (a text as JSON).
     """
     if connection.vendor == "postgresql":
         return _on_postgres([Statement(sql, params)])[0]
@@ -178,14 +181,34 @@ def execute_and_commit(statements: Sequence[Statement], following: Sequence[Foll
             # Django's own COMMIT then does nothing.
             pipeline.add("commit")
         pipeline.sync()
-        for group in following:
-            for statement in group.statements:
-                pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
-            if group.ended is not None:
-                pipeline.flush()
-            if group.statements:
-                pipeline.sync()
+        _add_following(pipeline, following)
         answer = pipeline.rows()[len(statements) - 1]
+    _receive(pipeline, following)
+    return answer
+
+
+def execute_following(following: Sequence[Following]) -> None:
+    """Postgres only: what follows a COMMIT that is done already. It is not called if the connection is lost."""
+    try:
+        pipeline = Pipeline(connection.connection)
+    except psycopg.Error:
+        connection.close()
+        return
+    _add_following(pipeline, following)
+    _receive(pipeline, following)
+
+
+def _add_following(pipeline: Pipeline, following: Sequence[Following]) -> None:
+    for group in following:
+        for statement in group.statements:
+            pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
+        if group.ended is not None:
+            pipeline.flush()
+        if group.statements:
+            pipeline.sync()
+
+
+def _receive(pipeline: Pipeline, following: Sequence[Following]) -> None:
     try:
         for group in following:
             group.received(pipeline.rows() if group.statements else [])
@@ -195,7 +218,6 @@ def execute_and_commit(statements: Sequence[Statement], following: Sequence[Foll
     except psycopg.Error:
         # At the end of its block, Django expects an open connection or one that was closed like this.
         connection.close()
-    return answer
 
 
 def is_answered() -> bool:

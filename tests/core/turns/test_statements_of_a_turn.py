@@ -51,7 +51,7 @@ class Phases:
 
 ACCEPT = Sent(7, 3)
 """On the loop, as a request is accepted. The barrier's answer is the third that is waited for."""
-BEGIN = Sent(6, 4)
+BEGIN = Sent(3, 3)
 """The claim, what the run reads, and its first text."""
 END = Sent(3, 2)
 
