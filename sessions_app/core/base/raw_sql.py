@@ -7,7 +7,8 @@ it is planned each time. Parameters are ``%s``; statements run on Django's conne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -15,9 +16,9 @@ from itertools import chain
 from typing import Any
 
 import psycopg
-from django.db import connection
+from django.db import connection, transaction
 
-from sessions_app.core.base import loop_connections
+from sessions_app.core.base import loop_calls, loop_connections
 from sessions_app.core.base.pipeline import Pipeline, Rows
 from sessions_app.core.base.stacked_queries import Types, stacked, unstacked
 
@@ -134,6 +135,42 @@ def execute(statements: Sequence[Statement]) -> None:
             cursor.execute(rendered(statement.sql, connection.vendor), adapted(statement.params))
 
 
+_IMPLICIT = "implicit_transaction"
+
+
+def _implicit_transaction() -> Pipeline | None:
+    """The pipeline of the running call's implicit transaction."""
+    call = loop_calls.current()
+    return None if call is None else call.local.get(_IMPLICIT)
+
+
+@contextmanager
+def implicit_transaction() -> Iterator[None]:
+    """On the loop: a transaction without BEGIN and COMMIT, for this module's functions only, ended by ``execute_and_commit``.
+
+    What is sent to Postgres without a sync in between is one transaction; it may send the answers before the sync. A server
+    that waits there does not count as idle in a transaction, so a process that hangs could hold its locks for ever. A
+    limit for whole transactions replaces that of idle ones; where the server is too old for it, BEGIN is sent.
+    """
+    call = loop_calls.current()
+    assert call is not None
+    wrapper: Any = connection
+    wrapper.ensure_connection()
+    if not wrapper.limits_transactions:
+        with transaction.atomic(durable=True):
+            yield
+        return
+    with wrapper.wrap_database_errors:
+        pipeline = call.local[_IMPLICIT] = Pipeline(wrapper.connection)
+    try:
+        yield
+    finally:
+        del call.local[_IMPLICIT]
+        if pipeline.is_open and pipeline.is_answered:
+            with suppress(psycopg.Error):
+                pipeline.roll_back()
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """Queries as one statement, and the rows of each from its rows. Postgres only."""
@@ -171,13 +208,12 @@ def execute_and_commit(statements: Sequence[Statement], following: Sequence[Foll
     Returns the rows of the last statement. If one fails, nothing is committed. Inside an outer transaction, COMMIT is left
     to that one. What follows is not called if the connection is lost after COMMIT.
     """
-    outermost = len(connection.atomic_blocks) == 1
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        pipeline = Pipeline(connection.connection)
+        pipeline = _implicit_transaction() or Pipeline(connection.connection)
         for statement in statements:
             pipeline.add(rendered(statement.sql, "postgresql"), statement.params)
-        if outermost:
+        if len(connection.atomic_blocks) == 1:
             # Django's own COMMIT then does nothing.
             pipeline.add("commit")
         pipeline.sync()
@@ -223,6 +259,8 @@ def _receive(pipeline: Pipeline, following: Sequence[Following]) -> None:
 def is_answered() -> bool:
     """On a loop: whether the server has answered all statements that were sent; False if the connection is lost."""
     wrapper: Any = connection
+    if (pipeline := _implicit_transaction()) is not None:
+        return pipeline.is_answered
     return wrapper.connection is not None and bool(wrapper.is_answered())
 
 
@@ -234,10 +272,14 @@ def rows_in_batch(statements: Sequence[Statement]) -> list[Rows]:
 def _on_postgres(statements: Sequence[Statement], vendor: str = "postgresql") -> list[Rows]:
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        pipeline = Pipeline(connection.connection)
+        implicit = _implicit_transaction()
+        pipeline = implicit or Pipeline(connection.connection)
         for statement in statements:
             pipeline.add(rendered(statement.sql, vendor), statement.params)
-        pipeline.sync()
+        if implicit is None:
+            pipeline.sync()
+        else:
+            pipeline.flush()
         return pipeline.rows()
 
 

@@ -49,10 +49,10 @@ class Phases:
     end: Sent
 
 
-ACCEPT = Sent(7, 3)
+ACCEPT = Sent(5, 3)
 """On the loop, as a request is accepted. The barrier's answer is the third that is waited for."""
-BEGIN = Sent(3, 3)
-"""The claim, what the run reads, and its first text."""
+BEGIN = Sent(3, 4)
+"""The claim; what the run reads, then the barrier; and the first text."""
 END = Sent(3, 2)
 
 
@@ -85,7 +85,9 @@ class Wire:
         kinds = [parts[2] for parts in lines]
         queries = kinds.count("Query")
         return Sent(
-            kinds.count("Execute") + queries, kinds.count("Sync") + queries, "\n".join(" ".join(parts[2:]) for parts in lines)
+            kinds.count("Execute") + queries,
+            kinds.count("Sync") + kinds.count("Flush") + queries,
+            "\n".join(" ".join(parts[2:]) for parts in lines),
         )
 
 

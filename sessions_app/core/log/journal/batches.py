@@ -22,8 +22,6 @@ from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import transaction
-
 from sessions_app.core.base import loop_calls, loop_connections, raw_sql
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.loop_calls import LoopCall, NeedsThread, Repeat
@@ -196,7 +194,7 @@ class _Batches:
 
 
 class _Batch:
-    """One batch, from BEGIN to the barrier, as a call of its own."""
+    """One batch, from its transaction's first statement to the barrier, as a call of its own."""
 
     def __init__(self, take: Callable[[], list[Member]], start_next: Callable[[], None]) -> None:
         self._take, self._start_next = take, start_next
@@ -205,10 +203,9 @@ class _Batch:
 
     def run(self) -> None:
         self._members = self._take()
-        with transaction.atomic(durable=True):
+        with raw_sql.implicit_transaction():
             staying = self._decided()
             if not staying:
-                transaction.set_rollback(True)
                 return
             statements = _with_checks(staying)
             rows = [row for each in staying for row in each.rows]
