@@ -66,7 +66,7 @@ _READ_PER_TENANT = 200
 
 
 class Loader(Protocol):
-    """Reads what claimed runs need, in the round trip of their claim."""
+    """Reads what claimed runs need, with their claim's barrier."""
 
     def queries(self, runs: Mapping[Claimed, int]) -> Sequence[Statement]:
         """``runs`` have the bytes of their sessions."""

@@ -84,7 +84,7 @@ def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 
 
 class LoadWithClaim:
-    """Loads the runs with the shortest histories in the round trip of their claim (``turns.claim``).
+    """Loads the runs with the shortest histories together with their claim's barrier (``turns.claim``).
 
     The other runs are loaded when they start, in their tenants' shares of threads. Loaded here, one tenant's long histories
     would delay all runs of this claim and the next claim. ``begin`` gets all runs; those that are missing in its second

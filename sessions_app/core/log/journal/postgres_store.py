@@ -1,9 +1,9 @@
 """The writer's store for Postgres: its own connection in the worker's loop, statements in pipelines.
 
-A flush of deltas is one statement. A flush with commit points is one round trip as well: a statement that locks the turns
-and raises unless all units can be stored, the units' own statements, and the append, which raises if it cannot store
-everything. They are one implicit transaction. If the first one raises, the flush is repeated in two round trips: the first
-locks the turns and reports which units can be stored, the second stores those.
+A flush of deltas is one statement. A flush with commit points is one round trip as well: the units' own statements, of
+which the first one also locks the turns and raises unless all units can be stored, and the append, which raises if it
+cannot store everything. They are one implicit transaction. If the first one raises, the flush is repeated in two round
+trips: the first locks the turns and reports which units can be stored, the second stores those.
 
 After a lost connection the outcome of an attempt is unknown. The store first terminates the old backend, so that it cannot
 do anything later, and then queries what was stored.
@@ -48,7 +48,7 @@ order by id for update skip locked
 """
 
 _NOT_ALL = "turns"
-# The same in one round trip with what follows: raises if a unit's turn is locked, no longer its run's, or ends with attention.
+# The same in one statement with what follows: raises if a unit's turn is locked, no longer its run's, or ends with attention.
 _CHECK_TURNS = f"""
 with w as (select * from unnest(%s::bigint[], %s::int[], %s::boolean[]) as w(turn, fence, ends)),
  l as materialized (select id, fence, state, attention from sessions_app_turn where id = any(%s::bigint[])
