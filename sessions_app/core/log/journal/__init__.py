@@ -24,6 +24,7 @@ from sessions_app.core.log.journal.reading import (
 )
 from sessions_app.core.log.journal.transactions import (
     Transaction,
+    append_for_each,
     create_counter,
     create_tail,
     lock_counter,
@@ -42,6 +43,7 @@ __all__ = [
     "Transaction",
     "Writer",
     "WriterClosed",
+    "append_for_each",
     "barrier",
     "barrier_async",
     "close",
