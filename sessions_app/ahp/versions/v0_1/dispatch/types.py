@@ -8,7 +8,7 @@ from typing import Any
 
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.models import Session
+from sessions_app.models import Session, Terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,16 @@ class ValidAction:
 
     caller: Caller
     session: Session
+    action: Mapping[str, Any] = field(repr=False)
+    dispatched: Dispatched = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidTerminalAction:
+    """The same for a terminal that exists."""
+
+    caller: Caller
+    terminal: Terminal
     action: Mapping[str, Any] = field(repr=False)
     dispatched: Dispatched = field(repr=False)
 
