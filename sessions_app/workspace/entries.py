@@ -49,10 +49,10 @@ def kind_of(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def entry_of(name: str, status: os.stat_result, target: Kind | None = None) -> Entry:
+def entry_of(name: bytes, status: os.stat_result, target: Kind | None = None) -> Entry:
     kind = kind_of(status.st_mode)
     return Entry(
-        name=name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+        name=name.decode("utf-8", "replace"),
         kind=kind,
         size=status.st_size if kind == "file" else 0,
         modified=status.st_mtime_ns // 1_000_000,

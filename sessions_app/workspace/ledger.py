@@ -34,44 +34,43 @@ class Unlimited:
 class Reservation:
     """What one operation reserves. It asks the ledger for more than it needs at once, so that it asks seldom.
 
-    At the end of the block the unused rest is given back; everything, if the block failed.
+    ``credit``: what the operation frees at its end. It is used first, so that a file can be replaced when the quota is full.
+    At the end of the block the unused rest is given back; if the block failed, everything that was taken.
     """
 
-    def __init__(self, ledger: Ledger, *, stepwise: bool = True) -> None:
-        self._ledger, self._stepwise = ledger, stepwise
-        self._taken = [0, 0]
-        self.used = [0, 0]
+    def __init__(self, ledger: Ledger, *, credit: tuple[int, int] = (0, 0)) -> None:
+        self._ledger = ledger
+        self._credit = credit
+        self._taken = (0, 0)
+        self._used = (0, 0)
 
-    def use(self, size: int, files: int) -> None:
+    def use(self, size: int, files: int = 0) -> None:
         """Reserve ``size`` bytes and ``files`` files for what is written next. Raises ``NoRoom``."""
-        more_bytes = max(0, self.used[0] + size - self._taken[0])
-        more_files = max(0, self.used[1] + files - self._taken[1])
-        if more_bytes or more_files:
-            self._take(more_bytes, more_files)
-        self.used[0] += size
-        self.used[1] += files
+        used = (self._used[0] + size, self._used[1] + files)
+        missing = [max(0, used[kind] - self._taken[kind] - self._credit[kind]) for kind in (0, 1)]
+        if any(missing):
+            self._take(missing[0], missing[1])
+        self._used = used
 
     def _take(self, size: int, files: int) -> None:
-        if self._stepwise:
+        # A single write asks for what it needs; only those that follow ask for more.
+        if any(self._taken):
             ahead = (max(size, _STEP_BYTES) if size else 0, max(files, _STEP_FILES) if files else 0)
             try:
                 self._ledger.take(*ahead)
             except NoRoom:
                 pass
             else:
-                self._add(*ahead)
+                self._taken = (self._taken[0] + ahead[0], self._taken[1] + ahead[1])
                 return
         self._ledger.take(size, files)
-        self._add(size, files)
-
-    def _add(self, size: int, files: int) -> None:
-        self._taken[0] += size
-        self._taken[1] += files
+        self._taken = (self._taken[0] + size, self._taken[1] + files)
 
     def __enter__(self) -> Reservation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        rest = list(self._taken) if kind is not None else [self._taken[0] - self.used[0], self._taken[1] - self.used[1]]
-        if any(rest):
-            self._ledger.give(*rest)
+        done = kind is None
+        size, files = (self._taken[of] + (self._credit[of] - self._used[of] if done else 0) for of in (0, 1))
+        if size or files:
+            self._ledger.give(size, files)
