@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-ROLES = ("web", "worker", "beat", "migrate", "embedded")
+ROLES = ("web", "worker", "terminals", "beat", "migrate", "embedded")
 KNOWN = {"ARG", "FROM", "WORKDIR", "COPY", "ADD", "RUN", "ENV", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
 # The folder is checked with the embedded settings, whatever the caller's environment has.
 NOT_INHERITED = ("AGENTHOST_", "DATABASE_", "REDIS_", "CELERY_", "DJANGO_", "PYTHON")

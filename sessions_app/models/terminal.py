@@ -74,7 +74,7 @@ class TerminalScreen(models.Model):
     """
 
     terminal = models.OneToOneField(Terminal, on_delete=models.CASCADE, primary_key=True, related_name="+")
-    parts = models.TextField(default="[]", help_text="JSON list, in the order of the output.")
+    content = models.TextField(default="[]", help_text="JSON list, in the order of the output.")
     detects = models.BooleanField(default=False, help_text="Whether the shell reports its commands.")
     seq = models.BigIntegerField(default=0)
 

@@ -28,7 +28,7 @@ def store(terminal: int) -> int:
     # A stored screen includes only what cannot be lost, because its events are not read again.
     journal.barrier()
     if seq > before:
-        TerminalScreen.objects.filter(pk=terminal, seq=before).update(parts=screen.text(), detects=screen.detects, seq=seq)
+        TerminalScreen.objects.filter(pk=terminal, seq=before).update(content=screen.text(), detects=screen.detects, seq=seq)
     return seq
 
 

@@ -8,17 +8,19 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
+from sessions_app.core import workspaces
 from sessions_app.core.base import journal_keys
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.errors import Fault, InvalidInput, NotPossible, SessionNotFound, TerminalTaken
+from sessions_app.core.base.errors import Fault, InvalidInput, NotPossible, TerminalTaken
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import access as sessions
-from sessions_app.core.terminals import access, availability, listing, places
+from sessions_app.core.terminals import access, availability, listing
 from sessions_app.core.terminals.types import DEFAULT_COLS, DEFAULT_ROWS, LONGEST_TITLE, MOST_CELLS, Claim
+from sessions_app.core.workspaces import Place
 from sessions_app.models import LONGEST_URI, Session, Terminal, TerminalScreen, TerminalState
 
 WAKE = "terminals"
@@ -38,13 +40,13 @@ class Wanted:
 
 
 def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
-    """Create a terminal for the client; its shell starts soon after."""
+    """Create a terminal for the client; its shell starts soon after. Uses the disk: called in ``workspaces.threads.run``."""
     _check(wanted, client)
     availability.require()
     session = None if wanted.claim.session is None else addresses.find(caller, wanted.claim.session)
     if access.is_taken(caller.tenant, wanted.uri) or addresses.is_taken(caller, wanted.uri):
         raise TerminalTaken
-    place = places.find(caller, session, wanted.cwd)
+    place = workspaces.of_terminal(caller, wanted.cwd, session)
     try:
         with journal.transaction() as tx:
             if session is not None:
@@ -79,9 +81,7 @@ def size_faults(cols: int | None, rows: int | None) -> list[Fault]:
     ]
 
 
-def _insert(
-    tx: journal.Transaction, caller: Caller, wanted: Wanted, session: Session | None, place: places.Place
-) -> Terminal:
+def _insert(tx: journal.Transaction, caller: Caller, wanted: Wanted, session: Session | None, place: Place) -> Terminal:
     # Counted under the counter's lock: of two at once, the second sees the first.
     journal.lock_counter(caller.tenant)
     _check_limits(caller.tenant, session)
@@ -95,7 +95,7 @@ def _insert(
         line=caller.line,
         workspace=place.workspace,
         title=wanted.title or "",
-        cwd=place.cwd,
+        cwd=place.uri,
         cols=wanted.cols or DEFAULT_COLS,
         rows=wanted.rows or DEFAULT_ROWS,
         state=TerminalState.REQUESTED,
@@ -117,11 +117,3 @@ def _check_limits(tenant: int, session: Session | None) -> None:
     most = settings.AGENTHOST_SESSION_TERMINALS
     if session is not None and rows.filter(claim_session=session.pk).count() >= most:
         raise NotPossible(f"this session has {most} terminals, which is the limit (AGENTHOST_SESSION_TERMINALS); dispose of some")
-
-
-def session_of(caller: Caller, claim: Claim) -> Session | None:
-    """The session of a claim; SessionNotFound if there is none for the caller."""
-    return None if claim.session is None else addresses.find(caller, claim.session)
-
-
-__all__ = ["WAKE", "SessionNotFound", "Wanted", "create", "session_of", "size_faults"]

@@ -71,7 +71,6 @@ class LiveTerminal:
         self.active_at = time.monotonic()
         self._writer, self._rates = writer, rates
         self._process: pty.PtyProcess | None = None
-        self._place: boxes.Place | None = None
         self._ended_by = ""
         """A last line, if the server ends the terminal."""
         self._killed = False
@@ -108,9 +107,11 @@ class LiveTerminal:
         finally:
             if self._process is not None:
                 await asyncio.shield(self._process.close())
-        await self._until_stored(lambda: database.run_for(
-            self.claimed.tenant, ending.exited, self.claimed.terminal, self.claimed.fence, code, message=message
-        ))
+        await self._until_stored(
+            lambda: database.run_for(
+                self.claimed.tenant, ending.exited, self.claimed.terminal, self.claimed.fence, code, message=message
+            )
+        )
         await self._until_stored(lambda: database.run(checkpoints.store, self.claimed.terminal))
 
     # --- start and end ---
@@ -120,7 +121,6 @@ class LiveTerminal:
         claimed = self.claimed
         try:
             started = await database.run_for(claimed.tenant, boxes.prepare, claimed)
-            self._place = started.place
             self._output = ShellOutput(started.shell.nonce, prefix=f"{claimed.public_id[-8:]}-")
             self._process = await pty.start(
                 started.box, started.shell.argv, started.environment, cols=claimed.cols, rows=claimed.rows
@@ -330,6 +330,3 @@ class LiveTerminal:
 
 def _last_number(key: int) -> int:
     return journal.tail(key).seq
-
-
-

@@ -45,7 +45,7 @@ def read(caller: Caller, terminal: Terminal) -> TerminalView:
 def read_screen(terminal: int) -> tuple[Screen, int]:
     """What a terminal shows after its last event, and that event's number, in the caller's snapshot."""
     stored = TerminalScreen.objects.get(pk=terminal)
-    screen = Screen.read(stored.parts, settings.AGENTHOST_TERMINAL_SCROLLBACK, detects=stored.detects)
+    screen = Screen.read(stored.content, settings.AGENTHOST_TERMINAL_SCROLLBACK, detects=stored.detects)
     seq = stored.seq
     for event in journal.events_of(journal_keys.of_terminal(terminal), seq):
         screen.apply(event.kind, event.data)

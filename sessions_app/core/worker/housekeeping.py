@@ -20,6 +20,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention
 from sessions_app.models import Session
 
@@ -109,6 +110,14 @@ def _remove_deleted() -> None:
         log.info("sessions_removed count=%s", removed)
 
 
+def _keep_terminals() -> None:
+    this_round = Round(_STEP_SECONDS)
+    removed = terminals.keep_house(this_round)
+    this_round.report("terminals")
+    if removed:
+        log.info("terminals_removed count=%s", removed)
+
+
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("usage", _fold_usage),
     ("days of tokens", _forget_token_days),
@@ -116,6 +125,8 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("events", _prune_events),
     ("deleted sessions", _remove_deleted),
     ("workers", partial(live_workers.delete_dead, _DEAD_AFTER)),
+    ("terminal services", partial(terminals.delete_dead, _DEAD_AFTER)),
+    ("terminals", _keep_terminals),
     ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
     ("idempotency", idempotency.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),

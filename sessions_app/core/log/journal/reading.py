@@ -208,7 +208,9 @@ def open_step(session: int) -> list[Event]:
 
 def events_of(key: int, after: int) -> list[Event]:
     """All events under this number after a position. For terminals, whose later events are limited by their checkpoints."""
-    rows = _all("select seq, session_id, kind, data, fence from event where session_id = %s and seq > %s order by seq", (key, after))
+    rows = _all(
+        "select seq, session_id, kind, data, fence from event where session_id = %s and seq > %s order by seq", (key, after)
+    )
     return [Event(*row) for row in rows]
 
 

@@ -11,6 +11,7 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import content
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.terminals import access, creating, disposing
+from sessions_app.core.workspaces import threads
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -30,7 +31,8 @@ async def create(connection: Connection, params: Any) -> None:
         cols=params.get("cols"),
         rows=params.get("rows"),
     )
-    await connection.in_database(creating.create, connection.caller, wanted, connection.client)
+    caller = connection.caller
+    await threads.run(caller.tenant, creating.create, caller, wanted, connection.client)
 
 
 async def dispose(connection: Connection, params: Any) -> None:

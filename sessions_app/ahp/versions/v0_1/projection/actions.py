@@ -75,9 +75,7 @@ def _streamed_envelope(event: Event, uri: str, make: Callable[[Payload], Made | 
     return orjson.dumps({"action": _action(event.kind, uri, made), "serverSeq": event.seq}).decode()
 
 
-def root_envelope(
-    event: Event, key_agents: Collection[str] | None, sessions: int | None = None, line: int = 0
-) -> str | None:
+def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: int | None = None, line: int = 0) -> str | None:
     action: dict[str, Any]
     if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
         count = exact_json.loads(event.data)["count"] if key_agents is None else sessions

@@ -31,7 +31,9 @@ def info_of(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome_of(command: Mapping[str, Any]) -> dict[str, Any]:
-    return {member: command[name] for member, name in (("exitCode", "code"), ("durationMs", "ms")) if command.get(name) is not None}
+    return {
+        member: command[name] for member, name in (("exitCode", "code"), ("durationMs", "ms")) if command.get(name) is not None
+    }
 
 
 def state_of(view: TerminalView) -> dict[str, Any]:
