@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,15 @@ import pytest
 
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
+from sessions_app.core.base import database, journal_keys
+from sessions_app.core.log import journal
+from sessions_app.core.records import live_workers
+from sessions_app.core.tenancy import keys
+from sessions_app.core.terminals import checkpoints, services
 from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
+from sessions_app.models import Terminal
+from tests.e2e.ahp_steps import rejection_reason
 from tests.e2e.ahp_watcher import Watcher
 from tests.sample_tenants import SampleTenants
 
@@ -51,6 +59,13 @@ async def client(host: str, service: Service, sample: SampleTenants) -> AsyncIte
     await client.close()
 
 
+async def opened(host: str, key: str, client_id: str, *subscriptions: str) -> Watcher:
+    client = Watcher(host, key, client_id)
+    await client.open()
+    await client.initialize(*subscriptions)
+    return client
+
+
 async def create(client: Watcher, uri: str = URI, **params: Any) -> None:
     claim = {"kind": "client", "clientId": "me"}
     assert await client.request("createTerminal", {"terminal": uri, "claim": claim, **params}) is None
@@ -86,3 +101,325 @@ async def test_a_shell_takes_input_and_exits_with_a_code(client: Watcher) -> Non
     assert await exits(client) == 3
     await client.check(URI)
     await client.check(ROOT)
+
+
+@pytest.mark.rule("R304", "R90")
+async def test_the_program_sees_a_new_size(client: Watcher) -> None:
+    await create(client)
+    await say(client, "trap 'stty size' WINCH; echo ready$((1))\n")
+    await shows(client, "ready1")
+    await client.dispatch({"type": "terminal/resized", "terminal": URI, "cols": 132, "rows": 43})
+    await shows(client, "43 132")
+    state = client.state(URI)
+    assert (state["cols"], state["rows"]) == (132, 43)
+    for cols, rows in ((0, 24), (80, 1001)):
+        reason = await rejection_reason(client, {"type": "terminal/resized", "terminal": URI, "cols": cols, "rows": rows})
+        assert "from 1 to 1000" in reason
+    await client.check(URI)
+
+
+@pytest.mark.rule("R300", "R301", "R60", "R62")
+async def test_terminals_that_cannot_be_created(client: Watcher, settings: Any) -> None:
+    await create(client)
+    await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
+    mine = {"kind": "client", "clientId": "me"}
+    refused: list[tuple[dict[str, Any], int]] = [
+        ({"terminal": URI, "claim": mine}, -32010),
+        ({"terminal": "echo:/s", "claim": mine}, -32010),
+        ({"terminal": "nothing", "claim": mine}, -32602),
+        ({"terminal": ROOT, "claim": mine}, -32602),
+        ({"terminal": "term:/2", "claim": {"kind": "client", "clientId": "another"}}, -32602),
+        ({"terminal": "term:/2", "claim": {"kind": "session", "session": "echo:/none"}}, -32001),
+        ({"terminal": "term:/2", "claim": mine, "cwd": "file:///etc"}, -32009),
+        ({"terminal": "term:/2", "claim": mine, "cwd": "file:///workspace/none"}, -32008),
+        ({"terminal": "term:/2", "claim": mine, "cwd": "https://example.org/"}, -32602),
+        ({"terminal": "term:/2", "claim": mine, "cols": 0}, -32602),
+        ({"terminal": "term:/2", "claim": mine, "name": "n" * 501}, -32602),
+    ]
+    for params, code in refused:
+        with pytest.raises(RPCError) as failed:
+            await client.request("createTerminal", params)
+        assert failed.value.code == code, (params, failed.value)
+    with pytest.raises(RPCError) as failed:
+        await client.request("createSession", {"session": URI, "provider": "echo"})
+    assert failed.value.code == -32003
+    with pytest.raises(RPCError) as failed:
+        await client.request("subscribe", {"resource": "term:/2"})
+    assert failed.value.code == -32008
+    settings.AGENTHOST_TENANT_TERMINALS = 1
+    with pytest.raises(RPCError, match="AGENTHOST_TENANT_TERMINALS"):
+        await client.request("createTerminal", {"terminal": "term:/2", "claim": mine})
+    assert [each["resource"] for each in client.state(ROOT)["terminals"]] == [URI]
+
+
+@pytest.mark.rule("R300")
+async def test_the_reason_why_there_are_no_terminals_is_named(
+    host: str, workspaces: None, sample: SampleTenants, settings: Any
+) -> None:
+    client = await opened(host, sample.alice.key, "me")
+    params = {"terminal": URI, "claim": {"kind": "client", "clientId": "me"}}
+    with pytest.raises(RPCError, match="no terminal service is running"):
+        await client.request("createTerminal", params)
+    await database.run(services.renew, "broken", "bubblewrap is not installed")
+    with pytest.raises(RPCError, match="bubblewrap is not installed"):
+        await client.request("createTerminal", params)
+    settings.AGENTHOST_TERMINALS = False
+    with pytest.raises(RPCError, match="AGENTHOST_TERMINALS"):
+        await client.request("createTerminal", params)
+    await client.close()
+
+
+@pytest.mark.rule("R305", "R306", "R68", "R71")
+async def test_a_claim_goes_to_whom_its_holder_gives_it(client: Watcher, host: str, sample: SampleTenants) -> None:
+    await create(client)
+    other = await opened(host, sample.alice.key, "other", ROOT, URI)
+    await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
+
+    def claimed(**claim: Any) -> dict[str, Any]:
+        return {"type": "terminal/claimed", "terminal": URI, "claim": claim}
+
+    assert "another client has" in await rejection_reason(other, claimed(kind="client", clientId="other"))
+    assert "no session" in await rejection_reason(client, claimed(kind="session", session="echo:/none"))
+    for claim in (claimed(kind="client", clientId="me"), claimed(kind="client", clientId="other")):
+        assert "rejectionReason" not in await client.echo(await client.dispatch(claim))
+    assert "another client has" in await rejection_reason(client, claimed(kind="client", clientId="me"))
+    for_call = claimed(kind="session", session="echo:/s", turnId="t", toolCallId="c")
+    assert "rejectionReason" not in await other.echo(await other.dispatch(for_call))
+    assert "a session has" in await rejection_reason(other, claimed(kind="client", clientId="other"))
+    released = claimed(kind="session", session="echo:/s")
+    assert "rejectionReason" not in await client.echo(await client.dispatch(released))
+    assert "a session has" in await rejection_reason(client, released)
+    await other.until(lambda: other.state(ROOT)["terminals"][0]["claim"] == released["claim"])
+    for each in (client, other):
+        await each.check(URI)
+        await each.check(ROOT)
+    await other.close()
+
+
+@pytest.mark.rule("R306")
+async def test_of_two_claims_at_once_the_first_wins(client: Watcher, host: str, sample: SampleTenants) -> None:
+    await create(client)
+    second = await opened(host, sample.alice.key, "me", ROOT)
+    said = {"type": "terminal/claimed", "terminal": URI, "claim": {"kind": "client", "clientId": "a"}}
+    other = {**said, "claim": {"kind": "client", "clientId": "b"}}
+    echoes = await asyncio.gather(
+        *(one.echo(seq) for one, seq in ((client, await client.dispatch(said)), (second, await second.dispatch(other))))
+        if await second.subscribe(URI)
+        else ()
+    )
+    assert sorted("rejectionReason" in echo for echo in echoes) == [False, True]
+    await second.close()
+
+
+@pytest.mark.rule("R310", "R81", "R82")
+async def test_titles_and_clearing(client: Watcher) -> None:
+    await create(client)
+    await say(client, "echo before$((1))\n")
+    await shows(client, "before1")
+    await client.echo(await client.dispatch({"type": "terminal/cleared", "terminal": URI}))
+    assert "before1" not in text_of(client)
+    await client.echo(await client.dispatch({"type": "terminal/titleChanged", "terminal": URI, "title": "mine"}))
+    await client.until(lambda: client.state(ROOT)["terminals"][0]["title"] == "mine")
+    await client.check(URI)
+    assert "only the host" in await rejection_reason(client, {"type": "terminal/data", "terminal": URI, "data": "x"})
+    assert await rejection_reason(client, {"type": "terminal/input", "terminal": URI})
+    # Of an unknown terminal: ignored without an echo, so the next answer comes first.
+    unknown = await client.dispatch({"type": "terminal/cleared", "terminal": "term:/none"})
+    await client.echo(await client.dispatch({"type": "terminal/cleared", "terminal": URI}))
+    assert client._echo_of(unknown) is None
+
+
+@pytest.mark.rule("R308", "R90")
+async def test_a_dead_shell_takes_no_input_and_stays_readable(client: Watcher) -> None:
+    await create(client)
+    await say(client, "echo last$((1)); kill -9 $$\n")
+    await client.until(lambda: any(each["action"]["type"] == "terminal/exited" for each in client.seen), 20)
+    exited = next(each["action"] for each in client.seen if each["action"]["type"] == "terminal/exited")
+    assert "exitCode" not in exited
+    assert "last1" in text_of(client)
+    assert "has exited" in await rejection_reason(client, {"type": "terminal/input", "terminal": URI, "data": "x"})
+    assert "exitCode" not in client.state(ROOT)["terminals"][0]
+    await client.check(URI)
+
+
+@pytest.mark.rule("R309", "R72", "R307")
+async def test_disposing_ends_the_program_and_the_subscription(client: Watcher, service: Service) -> None:
+    await create(client)
+    await say(client, "sleep 1000\n")
+    await shows(client, "sleep 1000\r\n")
+    assert await client.request("disposeTerminal", {"terminal": URI}) is None
+    await client.until(lambda: client.state(ROOT)["terminals"] == [])
+    await client.until(lambda: not service._live)
+    with pytest.raises(RPCError) as failed:
+        await client.request("disposeTerminal", {"terminal": URI})
+    assert failed.value.code == -32008
+    # The URI is free again, and a client that reconnects gets a snapshot instead of the other terminal's actions.
+    before = client.seen[-1]["serverSeq"]
+    await create(client)
+    await shows(client, "$ ")
+    assert client.mirrors[URI].seq > before
+
+
+@pytest.mark.rule("R307")
+async def test_a_session_takes_its_terminals_with_it(client: Watcher, service: Service) -> None:
+    await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
+    held = {"terminal": "term:/held", "claim": {"kind": "session", "session": "echo:/s"}}
+    await client.request("createTerminal", held)
+    await create(client)
+    await client.request("disposeSession", {"session": "echo:/s"})
+    await client.until(lambda: [each["resource"] for each in client.state(ROOT)["terminals"]] == [URI])
+    await client.until(lambda: len(service._live) == 1)
+    await say(client, "echo alive$((1))\n")
+    await shows(client, "alive1")
+
+
+@pytest.mark.rule("R311", "R385")
+async def test_two_viewers_of_much_output_stay_equal_and_a_snapshot_is_a_suffix(
+    client: Watcher, host: str, sample: SampleTenants, settings: Any
+) -> None:
+    settings.AGENTHOST_TERMINAL_SCROLLBACK = 20_000
+    await create(client)
+    other = await opened(host, sample.alice.key, "other", URI)
+    await say(client, "for i in $(seq 1 20000); do echo line $i; done; echo done$((1))\n")
+    await shows(client, "done1")
+    await other.until(lambda: "done1" in text_of(other), 20)
+    assert text_of(client).count("line ") >= 20_000
+    lines = [line for line in text_of(client).split("\r\n") if line.startswith("line ") and "$" not in line]
+    assert lines == [f"line {n}" for n in range(1, 20_001)]
+    assert text_of(other) in text_of(client)
+    late = await opened(host, sample.alice.key, "late", URI)
+    stored = text_of(late)
+    assert 15_000 < len(stored) <= 20_100
+    assert text_of(client).endswith(stored)
+    for each in (other, late):
+        await each.close()
+
+
+@pytest.mark.rule("R65", "R280", "R283")
+async def test_reconnecting_replays_output_and_gets_a_snapshot_where_it_is_gone(client: Watcher, service: Service) -> None:
+    await create(client)
+    await say(client, "echo one$((1))\n")
+    await shows(client, "one1")
+    client.cut()
+    assert await client.reconnect() == "replay"
+    await say(client, "echo two$((2))\n")
+    await shows(client, "two2")
+    await client.check(URI)
+    client.cut()
+    row = await database.run(Terminal.objects.get)
+    seq = await database.run(checkpoints.store, row.pk)
+    await database.run(
+        lambda: journal.prune_covered(journal_keys.of_terminal(row.pk), seq, datetime.now(UTC) + timedelta(1), 10_000)
+    )
+    client.last_seen = 1
+    await client.reconnect()
+    assert "one1" in text_of(client)
+    assert "two2" in text_of(client)
+    await client.check(URI)
+
+
+@pytest.mark.rule("R380", "R381", "R382")
+async def test_tenants_have_terminals_of_their_own(client: Watcher, host: str, sample: SampleTenants) -> None:
+    await create(client)
+    await say(client, "echo secret$((1)); pwd\n")
+    await shows(client, "secret1")
+    bob = await opened(host, sample.bob.key, "me", ROOT)
+    assert bob.state(ROOT)["terminals"] == []
+    for method, params in (("subscribe", {"resource": URI}), ("disposeTerminal", {"terminal": URI})):
+        with pytest.raises(RPCError) as failed:
+            await bob.request(method, params)
+        assert failed.value.code == -32008
+    await create(bob)
+    await say(bob, "echo mine$((2))\n")
+    await shows(bob, "mine2")
+    assert "secret" not in text_of(bob)
+    assert "mine" not in text_of(client)
+    await bob.request("disposeTerminal", {"terminal": URI})
+    await say(client, "echo still$((3))\n")
+    await shows(client, "still3")
+    await bob.close()
+
+
+@pytest.mark.rule("R9", "R381")
+async def test_limited_keys_see_their_sessions_and_their_own_terminals(client: Watcher, host: str, sample: SampleTenants) -> None:
+    issued = await database.run(
+        lambda: keys.issue(
+            sample.alice.tenant, name="n", scopes=["*"], expires_at=None, allowed_agents=["echo"], actor="the tests", address=""
+        )
+    )
+    await create(client)
+    for agent in ("echo", "reply"):
+        await client.request("createSession", {"session": f"{agent}:/s", "provider": agent})
+    limited = await opened(host, issued.raw, "limited", ROOT)
+    assert limited.state(ROOT)["terminals"] == []
+
+    async def refused(method: str, params: dict[str, Any]) -> int:
+        with pytest.raises(RPCError) as failed:
+            await limited.request(method, params)
+        return failed.value.code
+
+    assert await refused("subscribe", {"resource": URI}) == -32008
+    assert await refused("disposeTerminal", {"terminal": URI}) == -32008
+    to_session = {"type": "terminal/claimed", "terminal": URI, "claim": {"kind": "client", "clientId": "me"}}
+    for_call = {"kind": "session", "session": "echo:/s", "turnId": "t", "toolCallId": "c"}
+    await client.request("createTerminal", {"terminal": "term:/call", "claim": for_call})
+    await limited.until(lambda: [each["resource"] for each in limited.state(ROOT)["terminals"]] == ["term:/call"])
+    await limited.subscribe("term:/call")
+    given = {**to_session, "claim": {"kind": "session", "session": "echo:/s"}}
+    await client.echo(await client.dispatch(given))
+    await limited.until(lambda: len(limited.state(ROOT)["terminals"]) == 2)
+    await limited.check(ROOT)
+    await limited.close()
+
+
+@pytest.mark.rule("R9")
+async def test_reading_keys_watch_and_do_not_type(client: Watcher, host: str, sample: SampleTenants) -> None:
+    await create(client)
+    reader = await opened(host, sample.alice.reading_key, "reader", ROOT, URI)
+    assert "may only read" in await rejection_reason(reader, {"type": "terminal/input", "terminal": URI, "data": "x\n"})
+    with pytest.raises(RPCError) as failed:
+        await reader.request("createTerminal", {"terminal": "term:/2", "claim": {"kind": "client", "clientId": "reader"}})
+    assert failed.value.code == -32009
+    await say(client, "echo seen$((1))\n")
+    await reader.until(lambda: "seen1" in text_of(reader), 20)
+    await reader.close()
+
+
+@pytest.mark.rule("R308", "R384")
+async def test_the_terminals_of_a_dead_service_end_without_a_code(client: Watcher, service: Service) -> None:
+    await create(client)
+    await say(client, "echo alive$((1))\n")
+    await shows(client, "alive1")
+
+    def die() -> None:
+        """As if the service had been killed and its lease had run out."""
+        Terminal.objects.update(service="dead")
+        services.sweep(live_workers.database_clock() + timedelta(seconds=60))
+
+    await database.run(die)
+    await shows(client, "has ended")
+    assert any(each["action"]["type"] == "terminal/exited" for each in client.seen)
+    # The service finds out, kills the shell, and can append nothing more.
+    await client.until(lambda: not service._live, 20)
+    assert text_of(client).endswith(services.NO_SERVICE_LEFT)
+    await client.check(URI)
+    await client.check(ROOT)
+
+
+async def test_one_of_two_services_starts_a_terminal(client: Watcher, service: Service) -> None:
+    second = Service()
+    await asyncio.to_thread(second.start)
+    for number in range(4):
+        await create(client, f"term:/{number}")
+    for number in range(4):
+        await say(client, "echo one$((1))\n", f"term:/{number}")
+        await shows(client, "one1", f"term:/{number}")
+        assert text_of(client, f"term:/{number}").count("one1") == 1
+    assert len(service._live) + len(second._live) == 4
+    await asyncio.to_thread(second.stop)
+    left = len(service._live)
+
+    def stopped() -> int:
+        return sum("was stopped" in text_of(client, f"term:/{number}") for number in range(4))
+
+    await client.until(lambda: stopped() == 4 - left, 20)
