@@ -1,0 +1,251 @@
+"""Ends sandboxes that exceed a limit in total, which rlimits of single processes do not hold.
+
+One watchdog per event loop looks at all of its boxes, in a thread: at a busy one twice a second, at an idle one every eight
+seconds. What a box does between two looks is limited by its rlimits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from sessions_app.workspace import disk_use
+from sessions_app.workspace.limits import GIB, MIB, amount
+from sessions_app.workspace.sandbox import Box
+
+BUSY_SECONDS = 0.5
+IDLE_SECONDS = 8.0
+# Less CPU than this share of the time since the last look is idle.
+IDLE_SHARE = 0.01
+# A tree is measured at least this often while its box is busy, and when its volume has lost this share of the limit.
+DISK_SECONDS = 60.0
+DISK_SHARE = 1 / 16
+# Measuring takes at most this share of the time.
+MEASURING_SHARE = 0.1
+# With less room than this on the volume, the box that took most of it is ended.
+LEAST_FREE_BYTES = GIB
+LEAST_FREE_SHARE = 0.02
+# Threads that a box may have beyond its limit: bubblewrap's own, and those between two looks.
+_SPARE_PROCESSES = 8
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Use:
+    """What the processes of a box use at one moment."""
+
+    resident_bytes: int
+    cpu_seconds: float
+    processes: int
+    threads: int
+
+
+@dataclass(eq=False)
+class Watched:
+    """A box under the watchdog's eyes, until `stop`."""
+
+    box: Box
+    init: int
+    kill: Callable[[str], None]
+    dog: Watchdog
+    began: float
+    due: float
+    interval: float = BUSY_SECONDS
+    cpu_seconds: float = 0.0
+    looked: float = 0.0
+    measured: float = 0.0
+    measuring_seconds: float = 0.0
+    # What the tree had when it was first measured: a full workspace can still be opened, to make room in it.
+    first_use: disk_use.DiskUse | None = None
+    taken: int = 0
+    free_before: int | None = None
+    busy: bool = True
+    _stopped: bool = field(default=False)
+
+    def awake(self) -> None:
+        """Input has come: look soon."""
+        if self.interval > BUSY_SECONDS:
+            self.interval = BUSY_SECONDS
+            self.due = min(self.due, time.monotonic() + BUSY_SECONDS)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.dog.forget(self)
+
+    @property
+    def processes(self) -> str:
+        """The /proc of the box: it has exactly its processes."""
+        return f"/proc/{self.init}/root/proc"
+
+
+def use_of(processes: str) -> Use:
+    """Adds up the processes of a /proc. Raises OSError if the box has ended."""
+    resident = count = threads = ticks = 0
+    for name in os.listdir(processes):  # noqa: PTH208
+        if not name.isdigit():
+            continue
+        try:
+            pages = _read(f"{processes}/{name}/statm").split()
+            fields = _read(f"{processes}/{name}/stat").rpartition(b")")[2].split()
+        except OSError:
+            continue
+        count += 1
+        resident += int(pages[1])
+        threads += int(fields[17])
+        # Its own and those of children it has waited for.
+        ticks += sum(int(value) for value in fields[11:15])
+    return Use(resident * _PAGE, ticks / _TICKS, count, threads)
+
+
+def proportional_bytes(processes: str) -> int:
+    """Memory with each shared page counted once. Slower than `use_of`."""
+    total = 0
+    for name in os.listdir(processes):  # noqa: PTH208
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                for line in _read(f"{processes}/{name}/smaps_rollup").splitlines():
+                    if line.startswith(b"Pss:"):
+                        total += int(line.split()[1]) * 1024
+    return total
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 65536)
+    finally:
+        os.close(descriptor)
+
+
+def excess(watched: Watched, now: float) -> str | None:
+    """Looks at a box. Returns the limit that it exceeds, in one sentence, or None."""
+    limits = watched.box.limits
+    if now - watched.began >= limits.lifetime_seconds:
+        return f"lifetime: the limit of {limits.lifetime_seconds:,.0f} s is over"
+    try:
+        use = use_of(watched.processes)
+    except OSError:
+        return None
+    # A process whose parent ignores its end takes its CPU time with it: the total never goes down.
+    spent = use.cpu_seconds - watched.cpu_seconds
+    watched.cpu_seconds = max(watched.cpu_seconds, use.cpu_seconds)
+    watched.busy = spent > IDLE_SHARE * (now - watched.looked)
+    watched.looked = now
+    if watched.cpu_seconds > limits.cpu_seconds:
+        return f"CPU: {watched.cpu_seconds:,.0f} s used; the limit is {limits.cpu_seconds:,} s"
+    if use.threads > limits.processes + _SPARE_PROCESSES:
+        return f"processes: {use.threads:,} with threads; the limit is {limits.processes:,}"
+    if use.resident_bytes > limits.memory_bytes and (held := proportional_bytes(watched.processes)) > limits.memory_bytes:
+        return f"memory: {amount(held)} used by {use.processes:,} processes; the limit is {amount(limits.memory_bytes)}"
+    if watched.box.mounted_at != "/tmp":  # noqa: S108
+        with contextlib.suppress(OSError):
+            temporary = os.statvfs(f"/proc/{watched.init}/root/tmp")
+            if (files := temporary.f_files - temporary.f_ffree) > limits.temporary_files:
+                return f"temporary files: {files:,} in /tmp; the limit is {limits.temporary_files:,}"
+    return None
+
+
+def measure(watched: Watched, free: int) -> str | None:
+    """Measures what a box has on disk. Returns the limit that it exceeds, in one sentence, or None."""
+    limits = watched.box.limits
+    began = time.monotonic()
+    try:
+        use = disk_use.of_tree(
+            watched.box.tree, most_files=max(limits.disk_files, watched.first_use.files if watched.first_use else 0)
+        )
+        deleted = disk_use.of_deleted_files(Path(watched.processes), watched.box.tree.stat().st_dev)
+    except OSError:
+        return None
+    watched.measured = time.monotonic()
+    watched.measuring_seconds = watched.measured - began
+    watched.free_before = free
+    if watched.first_use is None:
+        watched.first_use = use
+    watched.taken = use.bytes - watched.first_use.bytes + deleted
+    if use.bytes + deleted > max(limits.disk_bytes, watched.first_use.bytes):
+        return f"disk: the workspace takes {amount(use.bytes + deleted)}; the limit is {amount(limits.disk_bytes)}"
+    if use.files > max(limits.disk_files, watched.first_use.files):
+        return f"disk: the workspace has {use.files:,} files or more; the limit is {limits.disk_files:,}"
+    return None
+
+
+class Watchdog:
+    def __init__(self) -> None:
+        self._boxes: set[Watched] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, box: Box, init: int, kill: Callable[[str], None]) -> Watched:
+        """Watches the box whose init has the pid `init`. `kill` is called on the loop, with the reason."""
+        now = time.monotonic()
+        watched = Watched(box, init, kill, self, now, now, looked=now)
+        self._boxes.add(watched)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return watched
+
+    def forget(self, watched: Watched) -> None:
+        self._boxes.discard(watched)
+        if not self._boxes and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            now = time.monotonic()
+            due = [watched for watched in self._boxes if watched.due <= now]
+            if due:
+                for watched, reason in await asyncio.to_thread(_looked, due, now):
+                    if watched in self._boxes:
+                        watched.kill(reason)
+            await asyncio.sleep(BUSY_SECONDS)
+
+
+def _looked(due: Iterable[Watched], now: float) -> list[tuple[Watched, str]]:
+    """Looks at boxes, and measures their trees where that is due. Runs in a thread. Returns those to be killed, and why."""
+    found: list[tuple[Watched, str]] = []
+    for watched in due:
+        reason = excess(watched, now) or _disk_excess(watched, now)
+        if reason is not None:
+            found.append((watched, reason))
+        watched.interval = BUSY_SECONDS if watched.busy else min(IDLE_SECONDS, watched.interval * 2)
+        watched.due = min(now + watched.interval, max(now, watched.began + watched.box.limits.lifetime_seconds))
+    return found
+
+
+def _disk_excess(watched: Watched, now: float) -> str | None:
+    try:
+        volume = os.statvfs(watched.box.tree)
+    except OSError:
+        return None
+    free = volume.f_bavail * volume.f_frsize
+    if watched.free_before is None:
+        return measure(watched, free)
+    if now - watched.measured < watched.measuring_seconds / MEASURING_SHARE:
+        return None
+    lost = watched.free_before - free > watched.box.limits.disk_bytes * DISK_SHARE
+    scarce = free < min(LEAST_FREE_BYTES, volume.f_blocks * volume.f_frsize * LEAST_FREE_SHARE)
+    if lost or scarce or (watched.busy and now - watched.measured >= DISK_SECONDS):
+        if reason := measure(watched, free):
+            return reason
+        if scarce and watched.taken > 16 * MIB:
+            return f"disk: the volume has {amount(free)} left, and the workspace has taken {amount(watched.taken)} of it"
+    return None
+
+
+_watchdogs: WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = WeakKeyDictionary()
+
+
+def watchdog() -> Watchdog:
+    """That of the running event loop."""
+    loop = asyncio.get_running_loop()
+    found = _watchdogs.get(loop)
+    if found is None:
+        found = _watchdogs[loop] = Watchdog()
+    return found
