@@ -143,7 +143,7 @@ def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False) -
     """The tree of a place. ``make``: it is created if it does not exist yet."""
     database.release()
     volume.require()
-    tree = Tree(place.directory, owner=_owner(), ledger=ledger)
+    tree = Tree(place.directory, owner=owner(), ledger=ledger)
     if make and not tree.exists():
         # The volume may have been unmounted a moment ago: nothing is created in its mount point.
         volume.require(now=True)
@@ -151,7 +151,7 @@ def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False) -
     return tree
 
 
-def _owner() -> tuple[int, int] | None:
+def owner() -> tuple[int, int] | None:
     """Who owns new files: sandboxes run as this user if the server is root."""
     uid: int = settings.AGENTHOST_SANDBOX_UID
     return (uid, uid) if os.geteuid() == 0 else None

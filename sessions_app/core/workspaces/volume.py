@@ -6,6 +6,7 @@ point of a volume that is not mounted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -123,11 +124,10 @@ def _make(base: Path) -> str | None:
             file.write(secrets.token_hex(16) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(draft, 0o644)
-        try:
-            os.link(draft, base / FILE)
-        except FileExistsError:
-            pass
+        # The id is no secret, and the processes may have several users.
+        Path(draft).chmod(0o644)
+        with contextlib.suppress(FileExistsError):
+            (base / FILE).hardlink_to(draft)
     finally:
         Path(draft).unlink(missing_ok=True)
     return _read(base)
