@@ -16,6 +16,7 @@ from agents_app.mcp.catalogue import catalogue
 from sessions_app.core.base import database, draining
 from sessions_app.core.log import broadcast
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.terminals import availability
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     if servers:
         # Without names, because this page needs no key.
         facts["mcp"] = {"servers": servers, "down": down, "cut": registry.servers_cut()}
+    if (terminals := await _terminals()) is not None:
+        facts["terminals"] = terminals
     if not reasons_found:
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(reasons_found), **facts}
@@ -82,6 +85,14 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     # Django would log a line for each probe; ``watch`` logs each change.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
+
+
+async def _terminals() -> str | None:
+    """``on``, or why no terminal can be created; None if that is not known. This page stays ready without terminals."""
+    try:
+        return await asyncio.wait_for(database.run(availability.reason), TIMEOUT_SECONDS) or "on"
+    except (TimeoutError, DatabaseUnusable):
+        return None
 
 
 async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]] = reasons) -> None:
