@@ -33,7 +33,7 @@ def fault() -> str:
     if settings.AGENTHOST_WORKSPACES_DIR is None:
         return NO_WORKSPACES
     if (away := volume.fault()) is not None:
-        return away
+        return away.problem
     return sandbox.check(root=settings.AGENTHOST_SANDBOX_ROOT, uid=settings.AGENTHOST_SANDBOX_UID) or ""
 
 
