@@ -72,8 +72,8 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 
 async def ready(_request: HttpRequest) -> JsonResponse:
-    """/readyz: whether this process can serve. Also reports the pub/sub transport, the workspaces and the MCP servers; turns run
-    without them."""
+    """/readyz: whether this process can serve. Also reports the pub/sub transport, the workspaces, the MCP servers and terminals;
+    turns run without them."""
     reasons_found, announcements, files = await asyncio.gather(
         reasons(), broadcast.pubsub_up_within(TIMEOUT_SECONDS), _workspaces()
     )
@@ -84,9 +84,8 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     if servers:
         # Without names, because this page needs no key.
         facts["mcp"] = {"servers": servers, "down": down, "cut": registry.servers_cut()}
-    if (terminals := await _terminals()) is not None:
-        facts["terminals"] = terminals
     if not reasons_found:
+        facts["terminals"] = await _terminals()
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(reasons_found), **facts}
     headers = {"Cache-Control": "no-store", "Retry-After": "2"}
@@ -118,7 +117,7 @@ _volume_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Faul
 
 
 async def _terminals() -> str | None:
-    """``on``, or why no terminal can be created; None if that is not known. This page stays ready without terminals."""
+    """``on``, or why no terminal can be created; None if that is not known."""
     loop = asyncio.get_running_loop()
     check = _terminal_checks.get(loop)
     if check is None or check.done():

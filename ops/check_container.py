@@ -116,7 +116,7 @@ def compose_faults(text: str) -> list[str]:
     services: dict[str, dict[str, Any]] = document["services"]
     secrets, volumes = set(document.get("secrets", {})), set(document.get("volumes", {}))
     settings = (ROOT / "agenthost" / "settings.py").read_text()
-    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded"} - set(services)]
+    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded", "terminals"} - set(services)]
     for name, service in services.items():
         if names_a_host(service.get("image", "")):
             faults.append(f"{name}: its image names a registry's host")

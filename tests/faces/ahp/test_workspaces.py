@@ -15,15 +15,17 @@ from django.db import connection, transaction
 from django.utils import timezone
 from pytest_django import Settings
 
+from agents_app import exact_json
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.core.base import database
 from sessions_app.core.records import history
 from sessions_app.core.tenancy import keys
 from sessions_app.core.workspaces import upkeep, volume
-from sessions_app.models import Session, Workspace, WorkspaceTotal
+from sessions_app.models import Message, Session, Workspace, WorkspaceTotal
 from sessions_app.workspace.tree import Tree
-from tests.e2e.ahp_steps import create_session, new_uri
+from tests.e2e.ahp_steps import create_session, new_uri, start_action
 from tests.e2e.ahp_watcher import Watcher
+from tests.fakes.pictures import PIXEL
 from tests.sample_tenants import SampleTenant, SampleTenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -423,6 +425,38 @@ async def test_a_fork_shares_the_directory_of_its_source_but_not_its_own_files(a
 def add_seed(session: Session) -> None:
     with transaction.atomic():
         history.add_seed(session, [{"role": "user", "content": "hello"}], set(), timezone.now())
+
+
+@pytest.mark.rule("R154", "R381")
+async def test_attached_files_are_read_for_the_model_as_the_key_may_read_them(
+    alice: Watcher, host: str, sample: SampleTenants
+) -> None:
+    uri = await create_session(alice, workingDirectory="file:///harbour")
+    await put(alice, "file:///harbour/a.txt", "one\ntwo\nthree")
+    pixel = PIXEL.partition(",")[2]
+    await alice.request("resourceWrite", {"uri": "file:///harbour/p.png", "data": pixel, "encoding": "base64"})
+    bob = await opened(host, sample.bob.key, "bob")
+    await make_folder(bob, "file:///pier")
+    await put(bob, "file:///pier/secret", "of bob")
+    second_line = {"range": {"start": {"line": 1, "character": 0}, "end": {"line": 1, "character": 3}}}
+    attachments: list[dict[str, Any]] = [
+        {"type": "resource", "label": "a", "uri": "file:///harbour/a.txt", "selection": second_line},
+        {"type": "resource", "label": "p", "uri": "file:///harbour/p.png"},
+        {"type": "resource", "label": "mine", "uri": "file:///home/me/notes"},
+        {"type": "resource", "label": "other", "uri": "file:///pier/secret"},
+    ]
+    action = start_action(uri, "look", userMessage={"text": "look", "attachments": attachments})
+    echo = await alice.echo(await alice.dispatch(action))
+    assert echo["action"] == action
+    message = await Message.objects.aget(role="user")
+    assert exact_json.loads(message.content) == [
+        {"type": "text", "text": "look"},
+        {"type": "text", "text": "Attachment a (lines 2 to 2):\ntwo"},
+        {"type": "image", "url": PIXEL},
+        {"type": "text", "text": "[Attachment mine: file:///home/me/notes]"},
+        {"type": "text", "text": "[Attachment other: file:///pier/secret]"},
+    ]
+    await bob.close()
 
 
 # --- limits ---

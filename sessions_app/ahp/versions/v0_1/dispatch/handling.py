@@ -110,12 +110,13 @@ def _apply(dispatch: Dispatch, resource: Session | Terminal | None, dispatched: 
     if faults := content.unstorable(checked, ("action",)):
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
     if isinstance(resource, Terminal):
+        # Every type of terminals that clients may dispatch is there.
         TERMINAL_EFFECTS[type_](ValidTerminalAction(dispatch.caller, resource, action, _accepted(dispatched, action)))
         return
     effect: Callable[[ValidAction], None] | None = EFFECTS.get(type_)
     if resource is None or effect is None:
         raise Refusal("this host does not support actions of this type")
-    effect(ValidAction(dispatch.caller, resource, action, _accepted(dispatched, action)))
+    effect(ValidAction(dispatch.caller, resource, action, _accepted(dispatched, action), dispatch.files))
 
 
 def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
