@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
-
 from agents_app import exact_json
 from sessions_app.core.base import database, redaction, supervision
 from sessions_app.core.base.content import UNSTORABLE

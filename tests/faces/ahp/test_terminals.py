@@ -22,6 +22,7 @@ from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
 from sessions_app.models import Terminal
 from tests.e2e.ahp_steps import rejection_reason
+from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import Watcher
 from tests.sample_tenants import SampleTenants
 
@@ -67,25 +68,6 @@ async def opened(host: str, key: str, client_id: str, *subscriptions: str) -> Wa
     return client
 
 
-async def create(client: Watcher, uri: str = URI, **params: Any) -> None:
-    claim = {"kind": "client", "clientId": "me"}
-    assert await client.request("createTerminal", {"terminal": uri, "claim": claim, **params}) is None
-    await client.subscribe(uri)
-
-
-def text_of(client: Watcher, uri: str = URI) -> str:
-    parts = client.state(uri)["content"]
-    return "".join(part["value"] if part["type"] == "unclassified" else part["output"] for part in parts)
-
-
-async def say(client: Watcher, text: str, uri: str = URI) -> None:
-    await client.dispatch({"type": "terminal/input", "terminal": uri, "data": text})
-
-
-async def shows(client: Watcher, text: str, uri: str = URI) -> None:
-    await client.until(lambda: text in text_of(client, uri), 20)
-
-
 async def runs(service: Service, count: int) -> None:
     """Wait until the service runs this number of shells."""
     async with asyncio.timeout(20):
@@ -93,31 +75,25 @@ async def runs(service: Service, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def exits(client: Watcher, uri: str = URI) -> Any:
-    return await client.until(
-        lambda: next((each for each in client.state(ROOT)["terminals"] if each["resource"] == uri), {}).get("exitCode"), 20
-    )
-
-
 @pytest.mark.rule("R300", "R302", "R303", "R308", "R71")
 async def test_a_shell_takes_input_and_exits_with_a_code(client: Watcher) -> None:
-    await create(client, name="build", cols=100, rows=30)
+    await create_terminal(client, URI, name="build", cols=100, rows=30)
     assert client.state(URI)["cols"] == 100
-    await say(client, "echo $((40 + 2)); stty size\n")
-    await shows(client, "42\r\n30 100")
-    await say(client, "exit 3\n")
-    assert await exits(client) == 3
+    await type_into(client, URI, "echo $((40 + 2)); stty size\n")
+    await shows(client, URI, "42\r\n30 100")
+    await type_into(client, URI, "exit 3\n")
+    assert await client.until(lambda: listed(client)[URI].get("exitCode")) == 3
     await client.check(URI)
     await client.check(ROOT)
 
 
 @pytest.mark.rule("R304", "R90")
 async def test_the_program_sees_a_new_size(client: Watcher) -> None:
-    await create(client)
-    await say(client, "trap 'stty size' WINCH; echo ready$((1))\n")
-    await shows(client, "ready1")
+    await create_terminal(client, URI)
+    await type_into(client, URI, "trap 'stty size' WINCH; echo ready$((1))\n")
+    await shows(client, URI, "ready1")
     await client.dispatch({"type": "terminal/resized", "terminal": URI, "cols": 132, "rows": 43})
-    await shows(client, "43 132")
+    await shows(client, URI, "43 132")
     state = client.state(URI)
     assert (state["cols"], state["rows"]) == (132, 43)
     for cols, rows in ((0, 24), (80, 1001)):
@@ -128,7 +104,7 @@ async def test_the_program_sees_a_new_size(client: Watcher) -> None:
 
 @pytest.mark.rule("R300", "R301", "R60", "R62")
 async def test_terminals_that_cannot_be_created(client: Watcher, settings: Any) -> None:
-    await create(client)
+    await create_terminal(client, URI)
     await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
     mine = {"kind": "client", "clientId": "me"}
     refused: list[tuple[dict[str, Any], int]] = [
@@ -179,7 +155,7 @@ async def test_the_reason_why_there_are_no_terminals_is_named(
 
 @pytest.mark.rule("R305", "R306", "R68", "R71")
 async def test_a_claim_goes_to_whom_its_holder_gives_it(client: Watcher, host: str, sample: SampleTenants) -> None:
-    await create(client)
+    await create_terminal(client, URI)
     other = await opened(host, sample.alice.key, "other", ROOT, URI)
     await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
 
@@ -206,7 +182,7 @@ async def test_a_claim_goes_to_whom_its_holder_gives_it(client: Watcher, host: s
 
 @pytest.mark.rule("R306")
 async def test_of_two_claims_at_once_the_first_wins(client: Watcher, host: str, sample: SampleTenants) -> None:
-    await create(client)
+    await create_terminal(client, URI)
     second = await opened(host, sample.alice.key, "me", ROOT)
     said = {"type": "terminal/claimed", "terminal": URI, "claim": {"kind": "client", "clientId": "a"}}
     other = {**said, "claim": {"kind": "client", "clientId": "b"}}
@@ -221,11 +197,11 @@ async def test_of_two_claims_at_once_the_first_wins(client: Watcher, host: str, 
 
 @pytest.mark.rule("R310", "R81", "R82")
 async def test_titles_and_clearing(client: Watcher) -> None:
-    await create(client)
-    await say(client, "echo before$((1))\n")
-    await shows(client, "before1")
+    await create_terminal(client, URI)
+    await type_into(client, URI, "echo before$((1))\n")
+    await shows(client, URI, "before1")
     await client.echo(await client.dispatch({"type": "terminal/cleared", "terminal": URI}))
-    assert "before1" not in text_of(client)
+    assert "before1" not in screen_of(client, URI)
     await client.echo(await client.dispatch({"type": "terminal/titleChanged", "terminal": URI, "title": "mine"}))
     await client.until(lambda: client.state(ROOT)["terminals"][0]["title"] == "mine")
     await client.check(URI)
@@ -239,12 +215,12 @@ async def test_titles_and_clearing(client: Watcher) -> None:
 
 @pytest.mark.rule("R308", "R90")
 async def test_a_dead_shell_takes_no_input_and_stays_readable(client: Watcher) -> None:
-    await create(client)
-    await say(client, "echo last$((1)); kill -9 $$\n")
-    await client.until(lambda: any(each["action"]["type"] == "terminal/exited" for each in client.seen), 20)
+    await create_terminal(client, URI)
+    await type_into(client, URI, "echo last$((1)); kill -9 $$\n")
+    await client.until(lambda: has_exited(client, URI))
     exited = next(each["action"] for each in client.seen if each["action"]["type"] == "terminal/exited")
     assert "exitCode" not in exited
-    assert "last1" in text_of(client)
+    assert "last1" in screen_of(client, URI)
     assert "has exited" in await rejection_reason(client, {"type": "terminal/input", "terminal": URI, "data": "x"})
     assert "exitCode" not in client.state(ROOT)["terminals"][0]
     await client.check(URI)
@@ -252,9 +228,9 @@ async def test_a_dead_shell_takes_no_input_and_stays_readable(client: Watcher) -
 
 @pytest.mark.rule("R309", "R72", "R307")
 async def test_disposing_ends_the_program_and_the_subscription(client: Watcher, service: Service) -> None:
-    await create(client)
-    await say(client, "sleep 1000\n")
-    await shows(client, "sleep 1000\r\n")
+    await create_terminal(client, URI)
+    await type_into(client, URI, "sleep 1000\n")
+    await shows(client, URI, "sleep 1000\r\n")
     assert await client.request("disposeTerminal", {"terminal": URI}) is None
     await client.until(lambda: client.state(ROOT)["terminals"] == [])
     await runs(service, 0)
@@ -263,8 +239,8 @@ async def test_disposing_ends_the_program_and_the_subscription(client: Watcher, 
     assert failed.value.code == -32008
     # The URI is free again.
     del client.mirrors[URI]
-    await create(client)
-    await shows(client, "$ ")
+    await create_terminal(client, URI)
+    await shows(client, URI, "$ ")
 
 
 @pytest.mark.rule("R307")
@@ -272,12 +248,12 @@ async def test_a_session_takes_its_terminals_with_it(client: Watcher, service: S
     await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
     held = {"terminal": "term:/held", "claim": {"kind": "session", "session": "echo:/s"}}
     await client.request("createTerminal", held)
-    await create(client)
+    await create_terminal(client, URI)
     await client.request("disposeSession", {"session": "echo:/s"})
     await client.until(lambda: [each["resource"] for each in client.state(ROOT)["terminals"]] == [URI])
     await runs(service, 1)
-    await say(client, "echo alive$((1))\n")
-    await shows(client, "alive1")
+    await type_into(client, URI, "echo alive$((1))\n")
+    await shows(client, URI, "alive1")
 
 
 @pytest.mark.rule("R311", "R385")
@@ -285,31 +261,31 @@ async def test_two_viewers_of_much_output_stay_equal_and_a_snapshot_is_a_suffix(
     client: Watcher, host: str, sample: SampleTenants, settings: Any
 ) -> None:
     settings.AGENTHOST_TERMINAL_SCROLLBACK = 20_000
-    await create(client)
+    await create_terminal(client, URI)
     other = await opened(host, sample.alice.key, "other", URI)
-    await say(client, "for i in $(seq 1 20000); do echo line $i; done; echo done$((1))\n")
-    await shows(client, "done1")
-    await other.until(lambda: "done1" in text_of(other), 20)
-    assert text_of(client).count("line ") >= 20_000
-    assert re.findall(r"line (\d+)\r\n", text_of(client)) == [str(number) for number in range(1, 20_001)]
-    assert text_of(other) in text_of(client)
+    await type_into(client, URI, "for i in $(seq 1 20000); do echo line $i; done; echo done$((1))\n")
+    await shows(client, URI, "done1")
+    await other.until(lambda: "done1" in screen_of(other, URI), 20)
+    assert screen_of(client, URI).count("line ") >= 20_000
+    assert re.findall(r"line (\d+)\r\n", screen_of(client, URI)) == [str(number) for number in range(1, 20_001)]
+    assert screen_of(other, URI) in screen_of(client, URI)
     late = await opened(host, sample.alice.key, "late", URI)
-    stored = text_of(late)
+    stored = screen_of(late, URI)
     assert 15_000 < len(stored) <= 20_100
-    assert text_of(client).endswith(stored)
+    assert screen_of(client, URI).endswith(stored)
     for each in (other, late):
         await each.close()
 
 
 @pytest.mark.rule("R65", "R280", "R283")
 async def test_reconnecting_replays_output_and_gets_a_snapshot_where_it_is_gone(client: Watcher, service: Service) -> None:
-    await create(client)
-    await say(client, "echo one$((1))\n")
-    await shows(client, "one1")
+    await create_terminal(client, URI)
+    await type_into(client, URI, "echo one$((1))\n")
+    await shows(client, URI, "one1")
     client.cut()
     assert await client.reconnect() == "replay"
-    await say(client, "echo two$((2))\n")
-    await shows(client, "two2")
+    await type_into(client, URI, "echo two$((2))\n")
+    await shows(client, URI, "two2")
     await client.check(URI)
     client.cut()
     row = await database.run(Terminal.objects.get)
@@ -317,32 +293,32 @@ async def test_reconnecting_replays_output_and_gets_a_snapshot_where_it_is_gone(
     await database.run(
         lambda: journal.prune_covered(journal_keys.of_terminal(row.pk), seq, datetime.now(UTC) + timedelta(1), 10_000)
     )
-    client.last_seen = 1
-    await client.reconnect()
-    assert "one1" in text_of(client)
-    assert "two2" in text_of(client)
+    client.last_seq = 1
+    assert await client.reconnect() == "snapshot"
+    assert "one1" in screen_of(client, URI)
+    assert "two2" in screen_of(client, URI)
     await client.check(URI)
 
 
 @pytest.mark.rule("R380", "R381", "R382")
 async def test_tenants_have_terminals_of_their_own(client: Watcher, host: str, sample: SampleTenants) -> None:
-    await create(client)
-    await say(client, "echo secret$((1)); pwd\n")
-    await shows(client, "secret1")
+    await create_terminal(client, URI)
+    await type_into(client, URI, "echo secret$((1)); pwd\n")
+    await shows(client, URI, "secret1")
     bob = await opened(host, sample.bob.key, "me", ROOT)
     assert bob.state(ROOT)["terminals"] == []
     for method, params in (("subscribe", {"resource": URI}), ("disposeTerminal", {"terminal": URI})):
         with pytest.raises(RPCError) as failed:
             await bob.request(method, params)
         assert failed.value.code == -32008
-    await create(bob)
-    await say(bob, "echo mine$((2))\n")
-    await shows(bob, "mine2")
-    assert "secret" not in text_of(bob)
-    assert "mine" not in text_of(client)
+    await create_terminal(bob, URI)
+    await type_into(bob, URI, "echo mine$((2))\n")
+    await shows(bob, URI, "mine2")
+    assert "secret" not in screen_of(bob, URI)
+    assert "mine" not in screen_of(client, URI)
     await bob.request("disposeTerminal", {"terminal": URI})
-    await say(client, "echo still$((3))\n")
-    await shows(client, "still3")
+    await type_into(client, URI, "echo still$((3))\n")
+    await shows(client, URI, "still3")
     await bob.close()
 
 
@@ -353,7 +329,7 @@ async def test_limited_keys_see_their_sessions_and_their_own_terminals(client: W
             sample.alice.tenant, name="n", scopes=["*"], expires_at=None, allowed_agents=["echo"], actor="the tests", address=""
         )
     )
-    await create(client)
+    await create_terminal(client, URI)
     for agent in ("echo", "pilot"):
         await client.request("createSession", {"session": f"{agent}:/s", "provider": agent})
     limited = await opened(host, issued.raw, "limited", ROOT)
@@ -380,22 +356,22 @@ async def test_limited_keys_see_their_sessions_and_their_own_terminals(client: W
 
 @pytest.mark.rule("R9")
 async def test_reading_keys_watch_and_do_not_type(client: Watcher, host: str, sample: SampleTenants) -> None:
-    await create(client)
+    await create_terminal(client, URI)
     reader = await opened(host, sample.alice.reading_key, "reader", ROOT, URI)
     assert "may only read" in await rejection_reason(reader, {"type": "terminal/input", "terminal": URI, "data": "x\n"})
     with pytest.raises(RPCError) as failed:
         await reader.request("createTerminal", {"terminal": "term:/2", "claim": {"kind": "client", "clientId": "reader"}})
     assert failed.value.code == -32009
-    await say(client, "echo seen$((1))\n")
-    await reader.until(lambda: "seen1" in text_of(reader), 20)
+    await type_into(client, URI, "echo seen$((1))\n")
+    await reader.until(lambda: "seen1" in screen_of(reader, URI), 20)
     await reader.close()
 
 
 @pytest.mark.rule("R308", "R384")
 async def test_the_terminals_of_a_dead_service_end_without_a_code(client: Watcher, service: Service) -> None:
-    await create(client)
-    await say(client, "echo alive$((1))\n")
-    await shows(client, "alive1")
+    await create_terminal(client, URI)
+    await type_into(client, URI, "echo alive$((1))\n")
+    await shows(client, URI, "alive1")
 
     def die() -> None:
         """As if the service had been killed and its lease had run out."""
@@ -403,11 +379,11 @@ async def test_the_terminals_of_a_dead_service_end_without_a_code(client: Watche
         services.sweep(live_workers.database_clock() + timedelta(seconds=60))
 
     await database.run(die)
-    await shows(client, "has ended")
-    assert any(each["action"]["type"] == "terminal/exited" for each in client.seen)
+    await shows(client, URI, "has ended")
+    await client.until(lambda: has_exited(client, URI))
     # The service finds out, kills the shell, and can append nothing more.
     await runs(service, 0)
-    assert text_of(client).endswith(services.NO_SERVICE_LEFT)
+    assert screen_of(client, URI).endswith(services.NO_SERVICE_LEFT)
     await client.check(URI)
     await client.check(ROOT)
 
@@ -416,16 +392,16 @@ async def test_one_of_two_services_starts_a_terminal(client: Watcher, service: S
     second = Service()
     await asyncio.to_thread(second.start)
     for number in range(4):
-        await create(client, f"term:/{number}")
+        await create_terminal(client, f"term:/{number}")
     for number in range(4):
-        await say(client, "echo one$((1))\n", f"term:/{number}")
-        await shows(client, "one1", f"term:/{number}")
-        assert text_of(client, f"term:/{number}").count("one1") == 1
+        await type_into(client, f"term:/{number}", "echo one$((1))\n")
+        await shows(client, f"term:/{number}", "one1")
+        assert screen_of(client, f"term:/{number}").count("one1") == 1
     assert len(service._live) + len(second._live) == 4
     await asyncio.to_thread(second.stop)
     left = len(service._live)
 
     def stopped() -> int:
-        return sum("was stopped" in text_of(client, f"term:/{number}") for number in range(4))
+        return sum("was stopped" in screen_of(client, f"term:/{number}") for number in range(4))
 
     await client.until(lambda: stopped() == 4 - left, 20)

@@ -262,7 +262,9 @@ def test_events_of_terminals(kind: Kind, payload: dict[str, Any], action: dict[s
 
 
 @pytest.mark.rule("R9", "R71")
-@pytest.mark.parametrize(("key_agents", "line", "seen"), [(None, 0, "abc"), ({"echo"}, 9, "b"), ({"echo"}, 1, "abc"), (set(), 2, "c")])
+@pytest.mark.parametrize(
+    ("key_agents", "line", "seen"), [(None, 0, "abc"), ({"echo"}, 9, "b"), ({"echo"}, 1, "abc"), (set(), 2, "c")]
+)
 def test_the_root_gets_the_terminals_that_a_key_sees(key_agents: set[str] | None, line: int, seen: str) -> None:
     mine = {"uri": "term:/a", "title": "A", "claim": {"client": "c"}, "agent": "", "line": 1}
     of_session = {**mine, "uri": "term:/b", "claim": {"session": "echo:/s"}, "agent": "echo", "code": 3}
