@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,13 +15,15 @@ import pytest
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database, journal_keys
+from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.tenancy import keys
 from sessions_app.core.terminals import checkpoints, services
+from sessions_app.core.terminals.rates import Rates
 from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
-from sessions_app.models import Terminal
+from sessions_app.models import Event, Terminal, TerminalScreen
 from tests.e2e.ahp_steps import rejection_reason
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import Watcher
@@ -182,17 +185,15 @@ async def test_a_claim_goes_to_whom_its_holder_gives_it(client: Watcher, host: s
 
 @pytest.mark.rule("R306")
 async def test_of_two_claims_at_once_the_first_wins(client: Watcher, host: str, sample: SampleTenants) -> None:
-    await create_terminal(client, URI)
-    second = await opened(host, sample.alice.key, "me", ROOT)
-    said = {"type": "terminal/claimed", "terminal": URI, "claim": {"kind": "client", "clientId": "a"}}
-    other = {**said, "claim": {"kind": "client", "clientId": "b"}}
-    await second.subscribe(URI)
-    # Each has a number of its own, because both are the same client.
-    await second.echo(await second.dispatch({"type": "terminal/cleared", "terminal": URI}))
-    numbers = await client.dispatch(said), await second.dispatch(other)
-    echoes = await asyncio.gather(client.echo(numbers[0]), second.echo(numbers[1]))
+    await client.request("createSession", {"session": "echo:/s", "provider": "echo"})
+    of_session = {"kind": "session", "session": "echo:/s"}
+    await create_terminal(client, URI, claim={**of_session, "turnId": "t", "toolCallId": "c"})
+    other = await opened(host, sample.alice.key, "other", URI)
+    said = {"type": "terminal/claimed", "terminal": URI, "claim": of_session}
+    numbers = await client.dispatch(said), await other.dispatch(said)
+    echoes = await asyncio.gather(client.echo(numbers[0]), other.echo(numbers[1]))
     assert sorted("rejectionReason" in echo for echo in echoes) == [False, True]
-    await second.close()
+    await other.close()
 
 
 @pytest.mark.rule("R310", "R81", "R82")
@@ -405,3 +406,115 @@ async def test_one_of_two_services_starts_a_terminal(client: Watcher, service: S
         return sum("was stopped" in screen_of(client, f"term:/{number}") for number in range(4))
 
     await client.until(lambda: stopped() == 4 - left, 20)
+
+
+@pytest.mark.rule("R310", "R302")
+async def test_the_program_sets_title_and_directory(client: Watcher) -> None:
+    await create_terminal(client, URI)
+    assert client.state(URI)["cwd"] == "file:///workspace"
+    await type_into(client, URI, "mkdir 'a b' && cd 'a b' && printf '\\033]2;from the program\\007'\n")
+    await client.until(lambda: client.state(URI).get("cwd") == "file:///workspace/a%20b", 20)
+    await client.until(lambda: listed(client)[URI]["title"] == "from the program", 20)
+    await client.check(URI)
+    await create_terminal(client, "term:/2", cwd="file:///workspace/a%20b")
+    await type_into(client, "term:/2", "pwd\n")
+    await shows(client, "term:/2", "/workspace/a b\r\n")
+
+
+@pytest.mark.rule("R312", "R313")
+async def test_commands_are_detected_and_their_marks_are_not_output(client: Watcher) -> None:
+    await create_terminal(client, URI)
+    await client.until(lambda: client.state(URI).get("supportsCommandDetection"), 20)
+    marks = "printf '\\033]633;'; sleep 0.05; printf 'C\\007mar'; printf '\\033]133;A\\033'; sleep 0.05; printf '\\\\ked\\n'"
+    await type_into(client, URI, f"{marks}; (exit 7)\n")
+
+    def finished() -> dict[str, Any] | None:
+        return next((part for part in client.state(URI)["content"] if part["type"] == "command" and part["isComplete"]), None)
+
+    command = await client.until(finished, 20)
+    assert command["exitCode"] == 7
+    assert command["durationMs"] >= 50
+    assert "(exit 7)" in command["commandLine"]
+    assert "marked\r\n" in command["output"]
+    assert "\x1b]633" not in screen_of(client, URI)
+    assert "\x1b]133" not in screen_of(client, URI)
+    await client.check(URI)
+
+
+@pytest.mark.rule("R303")
+async def test_bytes_of_input_and_output_arrive_as_they_are(client: Watcher) -> None:
+    await create_terminal(client, URI)
+    await type_into(client, URI, "stty raw -echo; echo ready$((1)); head -c 9 | od -An -tx1; stty sane\n")
+    await shows(client, URI, "ready1")
+    await type_into(client, URI, "\0\x1b\x7f€\r\n\t")
+    await shows(client, URI, "00 1b 7f e2 82 ac 0d 0a 09")
+    await type_into(client, URI, "printf '\\342'; sleep 0.05; printf '\\202\\254 and \\377\\n'\n")
+    await shows(client, URI, "€ and \ufffd")
+    await client.check(URI)
+
+
+async def test_input_is_limited(client: Watcher) -> None:
+    await create_terminal(client, URI)
+    long = {"type": "terminal/input", "terminal": URI, "data": "x" * 65_537}
+    assert "65,536" in await rejection_reason(client, long)
+    await type_into(client, URI, "stty -icanon -echo; echo quiet$((1)); sleep 1000\n")
+    await shows(client, URI, "quiet1")
+    flood = {**long, "data": "x" * 65_536}
+    reasons = [(await client.echo(await client.dispatch(flood))).get("rejectionReason") for _ in range(40)]
+    assert reasons[0] is None
+    assert any("per second" in reason for reason in reasons if reason is not None)
+    # The program reads nothing, and can still be ended.
+    await client.request("disposeTerminal", {"terminal": URI})
+
+
+async def test_an_idle_terminal_is_closed(client: Watcher, service: Service, settings: Any) -> None:
+    await create_terminal(client, URI)
+    await shows(client, URI, "$ ")
+    settings.AGENTHOST_TERMINAL_IDLE_SECONDS = 0.3
+    await shows(client, URI, "neither input nor output")
+    await client.until(lambda: has_exited(client, URI))
+    await runs(service, 0)
+
+
+async def test_exited_terminals_go_and_leave_nothing(client: Watcher, settings: Any) -> None:
+    await create_terminal(client, URI)
+    await type_into(client, URI, "exit\n")
+    await client.until(lambda: has_exited(client, URI))
+    settings.AGENTHOST_TERMINAL_EXITED_SECONDS = -3600.0
+    await database.run(lambda: services.keep_house(Round(20)))
+    await client.until(lambda: listed(client) == {})
+
+    def remove() -> tuple[int, int, int]:
+        Terminal.with_disposed.update(disposed_at=datetime.now(UTC) - timedelta(hours=1))
+        assert services.keep_house(Round(20)) == 1
+        keys = Event.objects.filter(session_id__gte=journal_keys.of_terminal(0)).count()
+        return keys, Terminal.with_disposed.count(), TerminalScreen.objects.count()
+
+    assert await database.run(remove) == (0, 0, 0)
+
+
+async def test_a_terminal_that_no_service_takes_ends(
+    host: str, workspaces: None, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await opened(host, sample.alice.key, "me", ROOT)
+    # A service that is full.
+    await database.run(services.renew, "full", "")
+    await create_terminal(client, URI)
+    monkeypatch.setattr(services, "START_SECONDS", -3600.0)
+    await database.run(lambda: services.sweep(live_workers.database_clock()))
+    await shows(client, URI, "could not be started")
+    await client.until(lambda: has_exited(client, URI))
+    await client.check(URI)
+    await client.close()
+
+
+@pytest.mark.rule("R385")
+async def test_a_fast_program_waits_and_nothing_is_lost(client: Watcher, service: Service) -> None:
+    service._rates = Rates(100_000)
+    await create_terminal(client, URI)
+    began = time.monotonic()
+    await type_into(client, URI, "seq 1 60000; echo done$((1))\n")
+    await shows(client, URI, "done1")
+    # 400 KB at 100 KB a second, of which a second's worth may come at once.
+    assert time.monotonic() - began > 2
+    assert re.findall(r"(?<![a-z])(\d+)\r\n", screen_of(client, URI)) == [str(number) for number in range(1, 60_001)]
