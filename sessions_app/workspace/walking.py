@@ -33,6 +33,8 @@ class Limits:
     entries: int
     depth: int = MOST_NAMES
     strict: bool = True
+    skip: frozenset[bytes] = frozenset()
+    """Names of directories that are not entered."""
     reached: bool = field(default=False, init=False)
 
     def reach(self, path: Path, text: str) -> None:
@@ -56,10 +58,11 @@ def open_directory(place: Place) -> int:
 def below(
     directory: int, path: Path, limits: Limits, open_found: Callable[[Place], int] = open_directory
 ) -> Generator[Found, None, None]:
-    """All entries below a directory's descriptor, directories before their entries. Links are not followed.
+    """All entries below a directory's descriptor, directories before their entries.
 
-    What disappears meanwhile is left out. Errors are about ``path``.
+    Links are not followed and other file systems not entered. What disappears meanwhile is left out. Errors are about ``path``.
     """
+    device = os.fstat(directory).st_dev
     levels = [_Level(os.dup(directory), (), iter(()))]
     count = 0
     try:
@@ -80,7 +83,7 @@ def below(
                 return
             found = Found((*level.names, name), place, status)
             yield found
-            if not stat.S_ISDIR(status.st_mode):
+            if not stat.S_ISDIR(status.st_mode) or status.st_dev != device or name in limits.skip:
                 continue
             if len(found.names) >= limits.depth:
                 limits.reach(path, f"directories below it are more than {limits.depth} levels deep")
@@ -112,7 +115,7 @@ def _names(directory: int, most: int) -> Iterator[bytes]:
 
 def walk(at: Descriptors, path: Path, most: int) -> Iterator[tuple[Path, Entry]]:
     with at.directory(path) as directory, translated(path):
-        for found in below(directory, path, Limits(most), _open_if_permitted):
+        for found in below(directory, path, Limits(most), open_if_permitted):
             try:
                 relative = tuple(name.decode() for name in found.names)
             except UnicodeDecodeError:
@@ -120,7 +123,7 @@ def walk(at: Descriptors, path: Path, most: int) -> Iterator[tuple[Path, Entry]]
             yield (*path, *relative), entry_of(found.names[-1], found.status)
 
 
-def _open_if_permitted(place: Place) -> int:
+def open_if_permitted(place: Place) -> int:
     """As `open_directory`. A directory that the server may not list or enter is left out."""
     try:
         return _entered(open_directory(place))
