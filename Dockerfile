@@ -17,6 +17,10 @@ ENV PYTHONUNBUFFERED=1 \
     AGENTHOST_HOST=0.0.0.0 \
     AGENTHOST_VAR_DIR=/app/var
 WORKDIR /app
+# The sandbox of terminals. Containers also have to allow user namespaces; without them terminals are refused, all else works.
+RUN apt-get update -qq \
+    && apt-get install -qq -y --no-install-recommends bubblewrap \
+    && rm -rf /var/lib/apt/lists/*
 # A number, so that a cluster that asks for a non-root user can see that it is one.
 RUN groupadd --system --gid 10001 agenthost \
     && useradd --system --uid 10001 --gid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin agenthost \

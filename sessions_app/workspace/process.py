@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -111,12 +112,20 @@ class Stream:
                 raise ConnectionError("the program has ended")
             try:
                 written = os.write(self.descriptor, view[:WRITE_BYTES])
-            except BlockingIOError:
+            except BlockingIOError as error:
+                if self._hung_up():
+                    raise ConnectionError("the program has ended") from error
                 await self._waiter.writable()
                 continue
             except OSError as error:
                 raise ConnectionError("the program has ended") from error
             view = view[written:]
+
+    def _hung_up(self) -> bool:
+        """Whether nobody has the other side. A full terminal answers "try again" even then."""
+        poll = select.poll()
+        poll.register(self.descriptor, 0)
+        return bool(poll.poll(0))
 
     async def close(self) -> None:
         if self._waiter.stopped:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sessions_app.workspace import seccomp
@@ -73,9 +73,9 @@ _LIMIT = 'if test "$1" != 0; then if (ulimit -u "$1") 2>/dev/null; then ulimit -
 _ON_TERMINAL = _LIMIT + 'shift; echo ready >&2; exec setsid -c -- "$@" 2>&0'
 _ON_PIPES = _LIMIT + 'shift; echo ready >&2; exec setsid -- "$@"'
 
-# Runs outside, as root: an owner that cannot reach the tree, because a directory above it is the server's alone, gets it at a
-# place that it can reach, in a mount namespace that ends with the box.
-_REACH = 'mount=$1; "$mount" --bind -- "$2" "$3" || exit 125; shift 3; exec "$@"'
+# Runs outside, as root: an owner that cannot reach the tree or the root, because a directory above it is the server's alone, gets
+# it at a place that it can reach, in a mount namespace that ends with the box.
+_REACH = 'mount=$1; shift; while test "$1" != --; do "$mount" --bind -- "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"'
 _REACHABLE_AT = ("/mnt", "/media", "/srv", "/opt")
 
 
@@ -156,10 +156,10 @@ def _checked_place(box: Box) -> None:
         raise ValueError(f"cwd: {box.cwd!r} is not an absolute path")
 
 
-def _root(box: Box) -> Iterator[str]:
-    """The read-only system below the workspace."""
+def _root(box: Box, listed: Path | None) -> Iterator[str]:
+    """The read-only system below the workspace. `listed` is its root as this process sees it."""
     first = box.mounted_at.split("/")[1]
-    if box.root is None:
+    if box.root is None or listed is None:
         yield from ("--ro-bind", "/usr", "/usr")
         for name in _SYSTEM:
             place = Path("/") / name
@@ -171,19 +171,19 @@ def _root(box: Box) -> Iterator[str]:
             yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
         return
     # Entry by entry, so that directories for the workspace and /tmp can be made beside them.
-    for entry in sorted(box.root.iterdir()):
+    for entry in sorted(listed.iterdir()):
         if entry.name in ("proc", "dev", "sys", "run", "tmp", first):
             continue
         if entry.is_symlink():
             yield from ("--symlink", str(entry.readlink()), f"/{entry.name}")
         elif entry.is_dir():
-            yield from ("--ro-bind", str(entry), f"/{entry.name}")
+            yield from ("--ro-bind", str(box.root / entry.name), f"/{entry.name}")
 
 
-def _environment(given: Mapping[str, str]) -> Iterator[str]:
+def _environment(given: Mapping[str, str], home: str) -> Iterator[str]:
     scratch = {
         "PATH": PATH,
-        "HOME": HOME,
+        "HOME": home,
         "USER": "user",
         "LOGNAME": "user",
         "SHELL": "/bin/sh",
@@ -196,18 +196,27 @@ def _environment(given: Mapping[str, str]) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _arguments(box: Box, source: Path, environment: Mapping[str, str], stack: ExitStack, descriptors: list[int]) -> Iterator[str]:
+def _arguments(
+    box: Box, listed: Path | None, environment: Mapping[str, str], stack: ExitStack, descriptors: list[int]
+) -> Iterator[str]:
     def file(content: bytes) -> str:
         descriptors.append(_memory_file(stack, content))
         return str(descriptors[-1])
 
     limits = box.limits
+    over_tmp = box.mounted_at == "/tmp"  # noqa: S108
     yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns")
     if not box.network:
         yield "--unshare-net"
     yield from ("--uid", str(INSIDE_ID), "--gid", str(INSIDE_ID), "--hostname", HOSTNAME)
-    yield from ("--die-with-parent", "--cap-drop", "ALL", "--clearenv", *_environment(environment))
-    yield from _root(box)
+    yield from (
+        "--die-with-parent",
+        "--cap-drop",
+        "ALL",
+        "--clearenv",
+        *_environment(environment, box.mounted_at if over_tmp else HOME),
+    )
+    yield from _root(box, listed)
     if box.root is None:
         for name, content in _OWN_ETC.items():
             yield from ("--perms", "0644", "--file", file(content.encode()), f"/etc/{name}")
@@ -216,11 +225,11 @@ def _arguments(box: Box, source: Path, environment: Mapping[str, str], stack: Ex
     yield from ("--perms", "0644", "--file", file(BASHRC.encode()), BASHRC_AT)
     yield from ("--proc", "/proc", "--dev", "/dev")
     yield from ("--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
-    if box.mounted_at != "/tmp":  # noqa: S108
+    if not over_tmp:
         yield from ("--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp", "--dir", HOME)  # noqa: S108
     if box.root is None and box.mounted_at.split("/")[1] != "var":
         yield from ("--dir", "/var", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
-    yield from ("--bind", str(source), box.mounted_at, "--remount-ro", "/dev", "--remount-ro", "/")
+    yield from ("--bind", str(box.tree), box.mounted_at, "--remount-ro", "/dev", "--remount-ro", "/")
     yield from ("--chdir", box.cwd, "--seccomp", file(seccomp.program()))
 
 
@@ -234,25 +243,27 @@ def _reachable(place: Path, uid: int) -> bool:
     return True
 
 
-def _outer(box: Box, tree: Path) -> tuple[list[str], Path]:
-    """What is run before bubblewrap, and where bubblewrap finds the tree."""
+def _outer(box: Box) -> tuple[list[str], Box]:
+    """What is run before bubblewrap, and the box with the places where bubblewrap finds its tree and root."""
+    box = replace(box, tree=box.tree.resolve(), root=box.root.resolve() if box.root else None)
     argv = [_tool("prlimit"), *rlimit_options(box.limits), "--"]
     who = owner(box.owner)
     if who is None:
-        return argv, tree
-    source = tree
-    if not _reachable(tree, who[0]):
-        used = [str(tree), *([str(box.root.resolve())] if box.root else [])]
-        points = (point for point in _REACHABLE_AT if Path(point).is_dir() and not any(p.startswith(point) for p in used[1:]))
-        point = next(points, None)
-        if point is None:
-            raise NoSandbox(f"user {who[0]} cannot reach the workspaces: a directory above {tree} is closed to it")
+        return argv, box
+    needed = {"tree": box.tree, **({"root": box.root} if box.root else {})}
+    free = [Path(at) for at in _REACHABLE_AT if Path(at).is_dir() and not any(p.is_relative_to(at) for p in needed.values())]
+    hidden = {name: place for name, place in needed.items() if not _reachable(place, who[0])}
+    if len(hidden) > len(free):
+        raise NoSandbox(f"user {who[0]} cannot reach {box.tree} or its root: a directory above is closed to it")
+    if hidden:
+        moved = dict(zip(hidden, free, strict=False))
+        pairs = [str(place) for name, source in hidden.items() for place in (source, moved[name])]
+        box = replace(box, tree=moved.get("tree", box.tree), root=moved.get("root", box.root))
         argv += [_tool("unshare"), "--mount", "--propagation", "private", "--"]
-        argv += [_tool("sh"), "-c", _REACH, "sh", _tool("mount"), str(tree), point]
-        source = Path(point)
+        argv += [_tool("sh"), "-c", _REACH, "sh", _tool("mount"), *pairs, "--"]
     uid, gid = (str(number) for number in who)
     argv += [_tool("setpriv"), "--reuid", uid, "--regid", gid, "--clear-groups", "--inh-caps=-all", "--no-new-privs", "--"]
-    return argv, source
+    return argv, box
 
 
 @contextmanager
@@ -273,7 +284,8 @@ def command(
     if _version(bwrap) < OLDEST_BUBBLEWRAP:
         found, needed = (".".join(str(number) for number in version) for version in (_version(bwrap), OLDEST_BUBBLEWRAP))
         raise NoSandbox(f"bubblewrap {found} is too old; sandboxes need {needed} or newer")
-    outer, source = _outer(box, box.tree.resolve())
+    root = box.root
+    outer, box = _outer(box)
     descriptors = [arguments_from]
     options = ["--args", str(arguments_from)]
     if info_to is not None:
@@ -284,7 +296,7 @@ def command(
     script = _ON_TERMINAL if terminal else _ON_PIPES
     inner = ["/bin/sh", "-c", script, "sh", str(processes), *argv]
     with ExitStack() as stack:
-        arguments = "\0".join(_arguments(box, source, environment, stack, descriptors)).encode() + b"\0"
+        arguments = "\0".join(_arguments(box, root, environment, stack, descriptors)).encode() + b"\0"
         if len(arguments) > _ARGUMENT_BYTES:
             raise ValueError(f"environment: {len(arguments):,} bytes; the limit is {_ARGUMENT_BYTES:,}")
         yield Command((*outer, bwrap, *options, "--", *inner), arguments, tuple(descriptors))

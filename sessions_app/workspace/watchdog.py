@@ -136,7 +136,7 @@ def excess(watched: Watched, now: float) -> str | None:
     # A process whose parent ignores its end takes its CPU time with it: the total never goes down.
     spent = use.cpu_seconds - watched.cpu_seconds
     watched.cpu_seconds = max(watched.cpu_seconds, use.cpu_seconds)
-    watched.busy = spent > IDLE_SHARE * (now - watched.looked)
+    watched.busy = spent > IDLE_SHARE * (now - watched.looked) or watched.looked == watched.began
     watched.looked = now
     if watched.cpu_seconds > limits.cpu_seconds:
         return f"CPU: {watched.cpu_seconds:,.0f} s used; the limit is {limits.cpu_seconds:,} s"

@@ -205,13 +205,15 @@ def test_mount_points_and_magic_links_are_not_entered(resolve: resolving.Resolve
 def specials(inside: Path) -> Iterator[list[str]]:
     os.mkfifo(inside / "fifo")
     server = socket.socket(socket.AF_UNIX)
-    # A socket's path is short.
-    directory = os.open(inside, os.O_RDONLY)
-    try:
-        server.bind(f"/proc/self/fd/{directory}/socket")
-    finally:
-        os.close(directory)
-    found = ["fifo", "socket"]
+    found = ["fifo"]
+    if sys.platform == "linux":
+        # A socket's path is short.
+        directory = os.open(inside, os.O_RDONLY)
+        try:
+            server.bind(f"/proc/self/fd/{directory}/socket")
+        finally:
+            os.close(directory)
+        found.append("socket")
     if os.geteuid() == 0:
         try:
             os.mknod(inside / "device", stat.S_IFCHR | 0o666, os.makedev(1, 5))
@@ -503,7 +505,10 @@ def _under_attack(
     """Call each while the two names are exchanged. Every result is one of ``allowed``, or an error of the mechanism."""
     done = refused = 0
     with swapping(first, second):
-        for number in range(attempts):
+        for number in range(100 * attempts):
+            # On a busy machine it takes a while until the other process has its turn.
+            if number >= attempts and done and refused:
+                break
             try:
                 result = calls[number % len(calls)]()
             except FileError:
@@ -511,6 +516,5 @@ def _under_attack(
                 continue
             done += 1
             assert result in ([], *allowed), result
-    # Otherwise nothing was exchanged.
     assert done
     assert refused

@@ -1,4 +1,4 @@
-"""Attempts to leave a box, run inside one by `python3 attacks.py` with facts in facts.json. Prints a JSON object: each attempt's outcome.
+"""Attempts to leave a box, run inside one by `python3 attacks.py` with facts in facts.json. Prints a JSON object: their outcomes.
 
 An attempt that gets somewhere returns what it got. One that is refused raises OSError; its error must be among those that the
 attempt names, so that an attempt that fails for another reason does not pass for a refusal.
@@ -6,6 +6,7 @@ attempt names, so that an attempt that fails for another reason does not pass fo
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -72,7 +73,7 @@ def read_the_servers_file(facts: dict[str, Any]) -> str:
 
 @attempt(*GONE)
 def read_the_servers_file_through_a_link_in_the_tree(facts: dict[str, Any]) -> str:
-    os.symlink(facts["secret"], "link")
+    os.symlink(facts["secret"], "link")  # noqa: PTH211
     return read("link")
 
 
@@ -148,7 +149,7 @@ def make_a_device(facts: dict[str, Any]) -> str:
 
 @attempt("EXDEV", "EPERM", "ENOENT")
 def hard_link_a_system_file(facts: dict[str, Any]) -> str:
-    os.link("/usr/bin/env", "hard")  # noqa: PTH140
+    os.link("/usr/bin/env", "hard")
     return "linked"
 
 
@@ -336,7 +337,7 @@ def run_a_setuid_program_of_its_own(facts: dict[str, Any]) -> str | None:
     os.chmod("own", 0o6755)  # noqa: PTH101
     import subprocess
 
-    printed = subprocess.run(["./own", "-u"], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    printed = subprocess.run(["./own", "-u"], capture_output=True, text=True, check=False).stdout.strip()
     return None if printed == "1000" else printed
 
 
@@ -345,11 +346,9 @@ def raise_a_limit(facts: dict[str, Any]) -> str | None:
     raised = []
     for name in ("NPROC", "DATA", "FSIZE", "NOFILE", "CPU", "CORE", "MEMLOCK"):
         number = getattr(resource, f"RLIMIT_{name}")
-        try:
+        with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(number, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             raised.append(name)
-        except (ValueError, OSError):
-            pass
     return str(raised) if raised else None
 
 
@@ -514,11 +513,9 @@ def find_the_servers_directories_in_process_1(facts: dict[str, Any]) -> str | No
 def descriptors() -> dict[int, str]:
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        try:
+        # The listing's own is closed already.
+        with contextlib.suppress(OSError):
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
-        except OSError:
-            # That of the listing itself.
-            pass
     return found
 
 

@@ -34,6 +34,15 @@ def box_in(directory: Path, limits: Limits | None = None, **fields: Any) -> Box:
     return Box(tree, limits=limits or Limits(), **where)
 
 
+def init_of(pid: int) -> int:
+    """The pid of the box's init; `pid` is that of its bubblewrap."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+def status_of(pid: int) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+
+
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
     return box_in(tmp_path)

@@ -8,17 +8,16 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sessions_app.workspace import sandbox
 from sessions_app.workspace.limits import MIB, Limits
 from sessions_app.workspace.process import run_piped
+from sessions_app.workspace.pty import start
 from tests.workspace.sandbox import attacks
-from tests.workspace.sandbox.conftest import box_in
+from tests.workspace.sandbox.conftest import box_in, status_of
 
 LIMITS = Limits(
     memory_bytes=256 * MIB, processes=30, file_bytes=64 * MIB, open_files=200, temporary_bytes=4 * MIB, disk_bytes=256 * MIB
@@ -26,7 +25,7 @@ LIMITS = Limits(
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
     if python is None:
         pytest.skip("the attempts need a Python in /usr, which boxes see; Debian, Ubuntu: apt-get install python3")
@@ -52,7 +51,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         unnamed.listen()
         patch.setenv("AGENTHOST_SECRET", "SECRET")
         inherited = os.open(secret, os.O_RDONLY)
-        os.set_inheritable(inherited, True)
+        os.set_inheritable(inherited, True)  # noqa: FBT003
         facts = {
             "secret": str(secret),
             "other": str(other),
@@ -70,7 +69,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         finally:
             os.close(inherited)
     assert finished.exit_code == 0, finished
-    yield json.loads(finished.output)
+    outcomes: dict[str, str] = json.loads(finished.output)
+    return outcomes
 
 
 @pytest.mark.parametrize("name", sorted(attacks.ATTEMPTS))
@@ -82,16 +82,14 @@ def test_the_outer_identity_of_a_box_is_not_root(tmp_path: Path) -> None:
     """A user namespace made by root could write what belongs to root and is in no namespace."""
     box = box_in(tmp_path)
 
-    async def uids() -> Any:
-        from sessions_app.workspace.pty import start
-
+    async def outer_status() -> dict[str, str]:
         process = await start(box, ["/bin/cat"], {})
         try:
-            return Path(f"/proc/{process.pid}/status").read_text()
+            return status_of(process.pid)
         finally:
             await process.close()
 
-    status = dict(line.split(":", 1) for line in asyncio.run(uids()).splitlines() if ":" in line)
+    status = asyncio.run(outer_status())
     expected = str((sandbox.owner() or (os.getuid(), 0))[0])
     assert set(status["Uid"].split()) == {expected}
     assert expected != "0"

@@ -23,8 +23,8 @@ def ran(directory: Path, limits: Limits, program: str, monkeypatch: pytest.Monke
 
 
 def test_memory_of_all_processes_together_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Each takes half of the limit.
-    program = "for i in 1 2 3 4; do (x=$(head -c 32000000 /dev/zero | tr '\\0' x); sleep 1000) & done; wait"
+    # Each holds a third of the limit: a line without an end.
+    program = "for i in 1 2 3 4 5; do (head -c 40000000 /dev/zero; sleep 1000) | tail & done; wait"
     finished = ran(tmp_path, LIMITS, program, monkeypatch)
     assert finished.killed_for is not None
     assert finished.killed_for.startswith("memory: ")
