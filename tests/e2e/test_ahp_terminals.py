@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,24 @@ async def until_available(server: Server) -> None:
             await asyncio.sleep(0.05)
 
 
+MARK = "the-program-of-a-killed-service"
+
+
+async def until_programs(count: int) -> None:
+    """Wait until this number of processes with the mark is there."""
+
+    def found() -> int:
+        there = 0
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                there += each.read_bytes().startswith(MARK.encode())
+        return there
+
+    async with asyncio.timeout(30):
+        while await asyncio.to_thread(found) != count:  # noqa: ASYNC110  # other processes, no event
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.rule("R300", "R303", "R308", "R312", "R384", "R386")
 async def test_a_terminal_from_its_start_to_its_end(server: Server) -> None:
     await until_available(server)
@@ -80,8 +99,9 @@ async def test_a_killed_service_ends_its_terminals_without_a_code(server: Server
     uri = "term:/killed"
     async with watching(server, server.keys.alice, "me") as client:
         await create_terminal(client, uri)
-        await type_into(client, uri, "echo up$((1)); sleep 1000\n")
+        await type_into(client, uri, f"echo up$((1)); exec -a {MARK} sleep 1000\n")
         await shows(client, uri, "up1")
+        await until_programs(1)
         if server.shape == "production":
             server.terminals[-1].kill()
         else:
@@ -93,6 +113,7 @@ async def test_a_killed_service_ends_its_terminals_without_a_code(server: Server
         await shows(client, uri, "has ended", 60)
         await client.until(lambda: has_exited(client, uri))
         assert "exitCode" not in listed(client)[uri]
+        await until_programs(0)
         await client.check(uri)
         if server.shape == "production":
             with pytest.raises(RPCError, match="no terminal service is running"):

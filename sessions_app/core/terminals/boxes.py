@@ -34,7 +34,8 @@ def fault() -> str:
         return NO_WORKSPACES
     if (away := volume.fault()) is not None:
         return away.problem
-    return sandbox.check(root=settings.AGENTHOST_SANDBOX_ROOT, uid=settings.AGENTHOST_SANDBOX_UID) or ""
+    root, directory = settings.AGENTHOST_SANDBOX_ROOT, settings.AGENTHOST_WORKSPACES_DIR
+    return sandbox.check(root=root, uid=settings.AGENTHOST_SANDBOX_UID, directory=directory) or ""
 
 
 def prepare(claimed: Claimed) -> Started:
@@ -56,6 +57,7 @@ def prepare(claimed: Claimed) -> Started:
             disk_bytes=settings.AGENTHOST_WORKSPACE_BYTES,
             disk_files=settings.AGENTHOST_WORKSPACE_FILES,
         ),
+        cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
     )
     found = shell(root)

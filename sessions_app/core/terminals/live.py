@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import DatabaseError
+
 from agents_app import exact_json
 from sessions_app.core.base import database, redaction, supervision
 from sessions_app.core.base.content import UNSTORABLE
-from sessions_app.core.base.errors import DomainError, PositionPruned
+from sessions_app.core.base.errors import DomainError, NotReady, PositionPruned
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import feed, journal
 from sessions_app.core.log.journal.types import Event, Unit
@@ -38,6 +40,7 @@ from sessions_app.workspace.shell_output import (
 
 log = logging.getLogger(__name__)
 
+FAILED = "\r\n[The terminal has failed; the server's log has the reason.]\r\n"
 UNREAD_INPUT = 1024 * 1024
 """Bytes of input that the program has not read; more is discarded, as by a terminal's own queue."""
 _SPACING = 0.015
@@ -101,7 +104,7 @@ class LiveTerminal:
             raise
         except Exception as error:
             log.error("terminal_failed terminal=%s: %s", self.claimed.public_id, redaction.described(error))
-            message = "\r\n[The terminal has failed; the server's log has the reason.]\r\n"
+            message = FAILED
         finally:
             if self._process is not None:
                 await asyncio.shield(self._process.close())
@@ -133,7 +136,7 @@ class LiveTerminal:
     async def _run(self, process: pty.PtyProcess) -> tuple[int | None, str]:
         """Run until the process has ended and its output is stored. Returns its exit code and a last line."""
         background = [
-            supervision.task(work, f"terminal {self.claimed.terminal}")
+            supervision.task(work, f"terminal {self.claimed.terminal}", instead=self._fail)
             for work in (self._follow(), self._type(process), self._store_facts(), self._make_checkpoints())
         ]
         try:
@@ -148,6 +151,11 @@ class LiveTerminal:
         if self._ended_by:
             return None, self._ended_by
         return code, f"\r\n[{process.killed_for}]\r\n" if process.killed_for else ""
+
+    def _fail(self, error: BaseException | None) -> None:
+        """One of the tasks has failed: this terminal ends, and no other."""
+        log.error("terminal_failed terminal=%s: %s", self.claimed.public_id, "" if error is None else redaction.described(error))
+        self.kill(FAILED)
 
     async def _put_last(self) -> None:
         happenings = [*self._happenings(self._output.end())]
@@ -249,6 +257,8 @@ class LiveTerminal:
                         events = await reader.next(None)
                         after = reader.delivered
                         self._take(events or ())
+            except (DatabaseError, NotReady):
+                await asyncio.sleep(_TRY_AGAIN)
             except PositionPruned:
                 # The feed has failed, or this service was away for so long that input was deleted.
                 await asyncio.sleep(_TRY_AGAIN)
@@ -297,7 +307,10 @@ class LiveTerminal:
                 try:
                     await process.write(data)
                 except ConnectionError:
-                    return
+                    # The program has ended; its terminal ends soon.
+                    self._input.clear()
+                    self._input_size = 0
+                    break
                 self._input_size -= len(data)
 
     # --- checkpoints ---

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, QuerySet
-from django.db.models.functions import Now
+from django.db.models import BigIntegerField, Exists, F, OuterRef, QuerySet
+from django.db.models.functions import Coalesce, Now
 
 from sessions_app.core.base import journal_keys, maintenance, raw_sql
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.terminals import checkpoints, disposing, ending
-from sessions_app.models import Terminal, TerminalScreen, TerminalService, TerminalState
+from sessions_app.models import ApiKey, Terminal, TerminalScreen, TerminalService, TerminalState
 
 START_SECONDS = 30.0
 """A terminal that no service has claimed after this time has failed."""
@@ -25,6 +25,8 @@ _REMOVED_AFTER = timedelta(minutes=1)
 _AT_ONCE = 200
 
 NO_SERVICE_LEFT = "\r\n[The process that ran this terminal has ended.]\r\n"
+SUSPENDED = "\r\n[Closed: the tenant was suspended.]\r\n"
+REVOKED = "\r\n[Closed: the key that opened this terminal was revoked.]\r\n"
 NOT_STARTED = f"[The terminal could not be started: no terminal service took it within {START_SECONDS:.0f} s.]\r\n"
 
 _RENEW = """
@@ -108,6 +110,20 @@ def sweep(until: datetime) -> None:
     late = Terminal.objects.filter(state=TerminalState.REQUESTED, requested_at__lt=Now() - timedelta(seconds=START_SECONDS))
     for row in list(late.order_by("pk")[:_AT_ONCE]):
         ending.exited(row.pk, row.fence, None, message=NOT_STARTED)
+
+
+def end_refused() -> None:
+    """End the terminals of suspended tenants, and those that a revoked key has created, as turns are stopped for them.
+
+    A terminal of a key that was rotated belongs to the keys that came after it.
+    """
+    valid = ApiKey.objects.annotate(of=Coalesce("line", "pk", output_field=BigIntegerField())).filter(
+        of=OuterRef("line"), revoked_at=None
+    )
+    live = Terminal.objects.filter(state__in=[TerminalState.REQUESTED, TerminalState.RUNNING])
+    for message, rows in ((SUSPENDED, live.filter(tenant__suspended_at__isnull=False)), (REVOKED, live.filter(~Exists(valid)))):
+        for row in list(rows.order_by("pk")[:_AT_ONCE]):
+            ending.exited(row.pk, row.fence, None, message=message)
 
 
 def _orphaned(until: datetime) -> QuerySet[Terminal]:

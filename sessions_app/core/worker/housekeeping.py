@@ -93,7 +93,7 @@ def keep_workspaces(may_run: Callable[[], bool] = lambda: True) -> None:
         log.error("housekeeping_failed step='workspaces': %s", redaction.described(error))
 
 
-_database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_run))
+_database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_run))  # noqa: PLW0108  # tests replace it
 _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 
 

@@ -444,7 +444,7 @@ class Worker:
             PeriodicTask("revoked keys", partial(database.run, turns.stop_revoked)),
             PeriodicTask("vanished clients", self._leave_vanished),
             PeriodicTask("grace periods", self._end_graces),
-            PeriodicTask("terminals of dead services", self._end_terminals),
+            PeriodicTask("terminals to end", self._end_terminals),
             PeriodicTask("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
         ]
 
@@ -474,6 +474,7 @@ class Worker:
     async def _end_terminals(self) -> None:
         if (until := self._sweeper.settled_until(settings.AGENTHOST_LEASE_SECONDS)) is not None:
             await database.run(terminals.sweep, until)
+        await database.run(terminals.end_refused)
 
     async def _claim_overdue(self) -> None:
         """Claim turns whose wake-up seems to be lost."""

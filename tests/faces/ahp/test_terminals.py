@@ -19,11 +19,11 @@ from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.tenancy import keys
-from sessions_app.core.terminals import checkpoints, services
+from sessions_app.core.terminals import checkpoints, services, state
 from sessions_app.core.terminals.rates import Rates
 from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
-from sessions_app.models import Event, Terminal, TerminalScreen
+from sessions_app.models import ApiKey, Event, Tenant, Terminal, TerminalScreen
 from tests.e2e.ahp_steps import rejection_reason
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import Watcher
@@ -518,3 +518,27 @@ async def test_a_fast_program_waits_and_nothing_is_lost(client: Watcher, service
     # 400 KB at 100 KB a second, of which a second's worth may come at once.
     assert time.monotonic() - began > 2
     assert re.findall(r"(?<![a-z])(\d+)\r\n", screen_of(client, URI)) == [str(number) for number in range(1, 60_001)]
+
+
+@pytest.mark.parametrize(
+    ("how", "line"), [("suspended", services.SUSPENDED), ("revoked", services.REVOKED)], ids=["tenant", "key"]
+)
+async def test_terminals_end_with_their_tenant_and_their_key(
+    client: Watcher, service: Service, sample: SampleTenants, how: str, line: str
+) -> None:
+    await create_terminal(client, URI)
+    await shows(client, URI, "$ ")
+
+    def refuse() -> None:
+        if how == "suspended":
+            Tenant.objects.filter(pk=sample.alice.tenant.pk).update(suspended_at=datetime.now(UTC))
+        else:
+            ApiKey.objects.filter(pk=sample.alice.caller.line).update(revoked_at=datetime.now(UTC))
+        services.end_refused()
+
+    await database.run(refuse)
+    await runs(service, 0)
+    row = await database.run(Terminal.objects.get)
+    assert row.exit_code is None
+    view = await database.run(state.read, sample.alice.caller, row)
+    assert view.screen.parts[-1].text.endswith(line)

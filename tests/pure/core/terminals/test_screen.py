@@ -38,7 +38,7 @@ EVENTS = st.lists(st.one_of(DATA, DATA, STARTED, ENDED, OTHER), max_size=40)
 def fold(said: Sequence[Said], most: int) -> tuple[dict[str, Any], Screen]:
     """The state by the protocol's reducers, and the screen."""
     screen = Screen(most)
-    state: dict[str, Any] = {"title": "", "content": [], "claim": {"kind": "client", "clientId": "c"}, "cols": 80, "rows": 24}
+    state: Any = {"title": "", "content": [], "claim": {"kind": "client", "clientId": "c"}, "cols": 80, "rows": 24}
     for number, (kind, payload) in enumerate(said):
         event = Event(number, 1, kind, exact_json.dumps(payload))
         screen.apply(event.kind, event.data)
