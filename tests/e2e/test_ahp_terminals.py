@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +136,60 @@ async def test_a_stopped_service_says_so(server: Server) -> None:
         await shows(client, uri, "[The terminal service was stopped.]")
         await client.until(lambda: has_exited(client, uri))
         assert await asyncio.to_thread(server.terminals[-1].popen.wait, 30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.rule("R384", "R303")
+async def test_terminals_work_while_redis_is_frozen_and_while_it_is_back(server: Server) -> None:
+    if server.redis is None:
+        pytest.skip("an embedded server has no Redis")
+    await until_available(server)
+    uri = "term:/frozen"
+    pid = server.redis.pid
+    assert pid is not None
+    async with watching(server, server.keys.alice, "me") as client:
+        await create_terminal(client, uri)
+        await type_into(client, uri, "echo before$((1))\n")
+        await shows(client, uri, "before1")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for number in range(3):
+                await type_into(client, uri, f"echo during$(({number} + 10))\n")
+                await shows(client, uri, f"during{number + 10}", 60)
+            await create_terminal(client, "term:/second")
+            await shows(client, "term:/second", "$ ", 60)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await type_into(client, uri, "echo after$((2))\n")
+        await shows(client, uri, "after2")
+        assert [screen_of(client, uri).count(f"during{number}\r\n") for number in (10, 11, 12)] == [1, 1, 1]
+        await client.check(uri)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("R311", "R385")
+async def test_a_flood_neither_fills_the_memory_nor_stops_another_tenant(server: Server) -> None:
+    await until_available(server)
+    async with watching(server, server.keys.alice, "me") as client, watching(server, server.keys.bob, "bob") as bob:
+        await create_terminal(client, "term:/flood")
+        await create_terminal(bob, "term:/calm")
+        await type_into(bob, "term:/calm", "stty -echo; cat\n")
+        service = (server.terminals or server.webs)[-1].popen.pid
+        before = memory_of(service)
+        await type_into(client, "term:/flood", "head -c 50000000 /dev/zero | base64; echo done$((1))\n")
+        await client.until(lambda: len(screen_of(client, "term:/flood")) > 1_000_000, 30)
+        slowest = 0.0
+        for number in range(40):
+            began = time.monotonic()
+            await type_into(bob, "term:/calm", f"mark{number}.\n")
+            await shows(bob, "term:/calm", f"mark{number}.")
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 2
+        assert memory_of(service) - before < 64 * 1024
+        await client.request("disposeTerminal", {"terminal": "term:/flood"})
+
+
+def memory_of(pid: int) -> int:
+    """In KiB."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1])
