@@ -48,6 +48,7 @@ _WRITERS = {
     "records": ("clients", "dispatches", "session_changes", "summary_queue"),
     "sessions": ("connections", "creating", "deleting", "forms", "inbox", "truncating"),
     "tenancy": ("agent_listings",),
+    "terminals": ("changing", "creating", "disposing", "ending"),
     "turns": ("between_steps", "calls", "finishing", "queue", "starting", "stopping"),
 }
 TRANSACTIONS = frozenset(f"sessions_app/core/{layer}/{name}.py" for layer, names in _WRITERS.items() for name in names)

@@ -19,6 +19,7 @@ from sessions_app.models.option import OptionValue
 from sessions_app.models.presence import WorkerPresence
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
+from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalService, TerminalState
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
 from sessions_app.models.usage import STANDING, Measure, UsageEntry, UsageTotal
@@ -63,6 +64,10 @@ __all__ = [
     "ShownListing",
     "Tenant",
     "TenantCounter",
+    "Terminal",
+    "TerminalScreen",
+    "TerminalService",
+    "TerminalState",
     "ToolCall",
     "Turn",
     "TurnState",

@@ -153,13 +153,10 @@ def visible(cards: Iterable[Mapping[str, Any]], key_agents: Collection[str] | No
     return [each for each in cards if key_agents is None or each["name"] in key_agents]
 
 
-def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
-    """The tenant's counter, the number of sessions and the agents that the caller sees, in one snapshot."""
-    with journal.snapshot():
-        seq, sessions = _counter_and_sessions(caller)
-        cards = of(caller.tenant).cards()
-    journal.barrier()
-    return seq, sessions, visible(cards, caller.key_agents)
+def read_root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
+    """The tenant's counter, the number of sessions and the agents that the caller sees, in the caller's snapshot."""
+    seq, sessions = _counter_and_sessions(caller)
+    return seq, sessions, visible(of(caller.tenant).cards(), caller.key_agents)
 
 
 def counter_and_sessions(caller: Caller) -> tuple[int, int]:
