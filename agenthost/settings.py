@@ -121,6 +121,22 @@ AGENTHOST_DELTA_RETENTION_SECONDS = env.duration("AGENTHOST_DELTA_RETENTION_SECO
 AGENTHOST_EVENT_RETENTION_SECONDS = env.duration("AGENTHOST_EVENT_RETENTION_SECONDS", 30 * 86400.0)
 AGENTHOST_USAGE_RETENTION_SECONDS = env.duration("AGENTHOST_USAGE_RETENTION_SECONDS", 400 * 86400.0)
 
+# Workspaces ------------------------------------------------------------------------------------------
+AGENTHOST_WORKSPACES_DIR = env.path("AGENTHOST_WORKSPACES_DIR") or (
+    AGENTHOST_VAR_DIR / "workspaces" if AGENTHOST_MODE == "embedded" else None
+)
+AGENTHOST_WORKSPACE_BYTES = env.integer("AGENTHOST_WORKSPACE_BYTES", 1024**3, least=1024)
+AGENTHOST_WORKSPACE_FILES = env.integer("AGENTHOST_WORKSPACE_FILES", 100_000, least=1)
+AGENTHOST_TENANT_WORKSPACE_BYTES = env.integer("AGENTHOST_TENANT_WORKSPACE_BYTES", 10 * 1024**3, least=1024)
+AGENTHOST_TENANT_WORKSPACES = env.integer("AGENTHOST_TENANT_WORKSPACES", 1000, least=1)
+AGENTHOST_WORKSPACE_DAYS = env.integer("AGENTHOST_WORKSPACE_DAYS", 30, least=1, most=36_500)
+AGENTHOST_FILE_BYTES = env.integer("AGENTHOST_FILE_BYTES", 10 * 1024 * 1024, least=1024)
+AGENTHOST_LIST_ENTRIES = env.integer("AGENTHOST_LIST_ENTRIES", 10_000, least=1, most=100_000)
+AGENTHOST_COPY_BYTES = env.integer("AGENTHOST_COPY_BYTES", 1024**3, least=1024)
+AGENTHOST_COPY_FILES = env.integer("AGENTHOST_COPY_FILES", 20_000, least=1)
+AGENTHOST_FILE_THREADS = env.integer("AGENTHOST_FILE_THREADS", 8, least=1, most=200)
+AGENTHOST_SANDBOX_UID = env.integer("AGENTHOST_SANDBOX_UID", 64_321, least=1, most=2**31 - 2)
+
 # Default quotas of tenants; None: no limit -----------------------------------------------------------
 AGENTHOST_QUOTAS: dict[str, int | None] = {
     "turns_at_once": env.limit("AGENTHOST_QUOTA_TURNS_AT_ONCE"),

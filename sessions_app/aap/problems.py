@@ -167,6 +167,13 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
         410, "The events after this position are no longer stored. Read the session's history instead."
     ),
     errors.TooManyWrongKeys: _too_many_wrong_keys,
+    errors.PathOutside: _always(403, "This is in no workspace that this key may use."),
+    errors.PathNotFound: _always(404, "There is no such file or directory."),
+    errors.PathTaken: _always(409, "A file or directory with this name exists."),
+    errors.ContentNotFound: _always(404, "There is no such content."),
+    errors.WorkspaceFull: lambda error: Problem(422, _sentence(str(error))),
+    errors.WorkspacesOff: _always(403, "This server has no workspaces."),
+    errors.FilesAway: _not_ready,
     errors.NotReady: _not_ready,
     errors.AnswersFull: _answers_full,
 }

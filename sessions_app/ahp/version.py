@@ -66,6 +66,13 @@ class PositionedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedResult:
+    """A command's result as JSON text: it is large, so a thread has encoded it."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A request that clients may send. ``answer`` gets checked params and returns the result.
 

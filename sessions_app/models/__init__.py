@@ -22,9 +22,11 @@ from sessions_app.models.tenant import Tenant
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
 from sessions_app.models.usage import STANDING, Measure, UsageEntry, UsageTotal
+from sessions_app.models.workspace import LONGEST_ROOT, Workspace, WorkspaceTotal
 
 __all__ = [
     "LIVE_STATES",
+    "LONGEST_ROOT",
     "LONGEST_URI",
     "OPEN_CALL_STATES",
     "STANDING",
@@ -67,4 +69,6 @@ __all__ = [
     "UsageEntry",
     "UsageTotal",
     "WorkerPresence",
+    "Workspace",
+    "WorkspaceTotal",
 ]

@@ -8,6 +8,7 @@ from django.db import models
 
 from sessions_app.models.key import ApiKey
 from sessions_app.models.tenant import Tenant
+from sessions_app.models.workspace import Workspace
 
 
 class HourOf(models.Func):
@@ -62,6 +63,15 @@ class Session(models.Model):
         help_text="Whether host tools ask first: ask, auto; empty: nobody said, so they ask.",
     )
     directory = models.TextField(null=True, help_text="The URI of the folder that its client works in; null: nobody said.")
+    workspace = models.ForeignKey(
+        Workspace,
+        on_delete=models.DO_NOTHING,
+        null=True,
+        db_index=False,
+        db_constraint=False,
+        related_name="sessions",
+        help_text="Null: none yet. Its row is deleted after the sessions that refer to it.",
+    )
     customizations = models.TextField(null=True, help_text="JSON list; null: none.")
     failures_seen_through = models.BigIntegerField(
         default=0, db_default=0, help_text="The last turn whose failure is no longer what the session shows."
@@ -80,6 +90,7 @@ class Session(models.Model):
                 name="session_of_agent",
             ),
             models.Index(fields=["tenant", "modified_hour"], condition=models.Q(deleted_at=None), name="session_recent"),
+            models.Index(fields=["workspace"], condition=models.Q(workspace__isnull=False), name="session_workspace"),
             models.Index(fields=["deleted_at"], condition=models.Q(deleted_at__isnull=False), name="session_deleted"),
         ]
 

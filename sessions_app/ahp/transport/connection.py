@@ -18,7 +18,7 @@ from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response
 from sessions_app.ahp.transport.outbox import Outbox
 from sessions_app.ahp.transport.rate_limit import RateLimit
-from sessions_app.ahp.version import PositionedResult
+from sessions_app.ahp.version import EncodedResult, PositionedResult
 from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import InvalidInput
@@ -180,14 +180,16 @@ class Connection:
                 holding = True
             result = await command.answer(self, params)
             if isinstance(result, PositionedResult):
-                text = f'{{"jsonrpc":"2.0","id":{jsonrpc.encode(request.id)},"result":{result.text}}}'
+                text = jsonrpc.response_of(request.id, result.text)
                 await self.switchboard.reached(max(result.positions.values(), default=0))
                 if self.close_code is not None:
                     return  # The result is newer than the last action that the connection was sent.
                 reserved.end()
                 self.outbox.release(text, result.positions, result.followed)
             else:
-                text = jsonrpc.response(request.id, result)
+                is_encoded = isinstance(result, EncodedResult)
+                text = jsonrpc.response_of(request.id, result.text) if is_encoded else jsonrpc.response(request.id, result)
+                del result
                 reserved.end()
                 self._put_answer(text, holding=holding)
         except Exception as exception:

@@ -185,6 +185,11 @@ def response(id_: Id, result: Any) -> str:
     return encode({"jsonrpc": "2.0", "id": id_, "result": result})
 
 
+def response_of(id_: Id, result: str) -> str:
+    """``result``: JSON text."""
+    return f'{{"jsonrpc":"2.0","id":{encode(id_)},"result":{result}}}'
+
+
 def error_response(id_: Id | None, error: RPCError) -> str:
     return encode({"jsonrpc": "2.0", "id": id_, "error": error.to_json()})
 

@@ -191,6 +191,49 @@ class SessionFull(DomainError):
         )
 
 
+class PathOutside(DomainError):
+    """The URI is not in a workspace that the caller may use. The same error whether or not anything exists there."""
+
+    code = "path_outside"
+
+
+class PathNotFound(DomainError):
+    """There is no such file or directory in the workspace."""
+
+    code = "path_not_found"
+
+
+class PathTaken(DomainError):
+    """A file or directory exists there, and the operation must not overwrite it."""
+
+    code = "path_taken"
+
+
+class ContentNotFound(DomainError):
+    """The session, or the content that the URI names in it, does not exist."""
+
+    code = "content_not_found"
+
+
+class WorkspaceFull(DomainError):
+    """The operation needs more room than a quota leaves. Nothing was changed.
+
+    ``what``: what is counted, such as "bytes in a workspace". ``setting``: the variable with the limit.
+    """
+
+    code = "workspace_full"
+
+    def __init__(self, what: str, limit: int, setting: str) -> None:
+        self.what, self.limit, self.setting = what, limit, setting
+        super().__init__(f"over the limit of {limit:,} {what} ({setting})")
+
+
+class WorkspacesOff(DomainError):
+    """This server has no workspaces."""
+
+    code = "workspaces_off"
+
+
 class TooManyWrongKeys(DomainError):
     """Too many unknown keys came from this client address."""
 
@@ -209,6 +252,12 @@ class NotReady(DomainError):
     def __init__(self, retry_after: int = 2) -> None:
         self.retry_after = retry_after
         super().__init__("the server is not ready")
+
+
+class FilesAway(NotReady):
+    """The volume of the workspaces is missing, is another one, is full or does not answer."""
+
+    code = "files_away"
 
 
 class AnswersFull(NotReady):

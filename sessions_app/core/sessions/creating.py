@@ -32,6 +32,8 @@ from sessions_app.core.records.session_changes import Approval
 from sessions_app.core.sessions import forking
 from sessions_app.core.tenancy import access, agents, definitions, quotas
 from sessions_app.core.turns import Accepted
+from sessions_app.core.workspaces import making
+from sessions_app.core.workspaces.making import WorkingDirectory
 from sessions_app.models import LONGEST_URI, Measure, Session
 
 LONGEST_DIRECTORY = 4096
@@ -66,6 +68,7 @@ class NewSession:
     approval: Approval | None = None
     client: clients.Entry | None = None
     directory: str | None = None
+    workspace: WorkingDirectory | None = None
     fork: Fork | None = None
 
     @property
@@ -101,7 +104,8 @@ class ClientSessionRequest:
     """An AHP client's request for a session: a URI of its choice, and all tools of the agent.
 
     ``agent`` None: the forked session's. A fork also provides model, options and directory if they are not given.
-    ``directory``: only shown to clients; a folder of the client, or one that its tools know.
+    ``directory``: shown to clients. ``workspace``: the one to which it leads; without one, it is a folder of the client, or one
+    that its tools know.
     """
 
     uri: str
@@ -111,6 +115,7 @@ class ClientSessionRequest:
     approval: Approval | None = None
     client: clients.Entry | None = None
     directory: str | None = None
+    workspace: WorkingDirectory | None = None
     fork: Fork | None = None
 
     def resolve(self, caller: Caller) -> NewSession:
@@ -143,6 +148,7 @@ class ClientSessionRequest:
             approval=approval,
             client=self.client,
             directory=self.directory,
+            workspace=self.workspace,
             fork=self.fork,
         )
 
@@ -201,12 +207,17 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         session = _insert(tx, caller, new, session_id)
         if new.uri is not None:
             addresses.take(caller, session, new.uri)
-        directory = new.directory
+        directory, workspace = new.directory, None
         if source is not None and end is not None:
             forking.copy_history(source, session, end)
-            directory = directory if directory is not None else source.directory
+            if directory is None:
+                directory, workspace = forking.directory_of(caller, source)
         if new.approval is not None or directory is not None:
             Session.objects.filter(pk=session.pk).update(approval=new.approval or "", directory=directory)
+        if new.workspace is not None:
+            workspace = making.join(caller, new.workspace)
+        if workspace is not None:
+            Session.objects.filter(pk=session.pk).update(workspace=workspace)
         if new.client is not None:
             _activate(session, new.client)
         started = None

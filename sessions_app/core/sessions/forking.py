@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from agents_app.spec import AgentSpec
+from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
 from sessions_app.core.records import history, options
 from sessions_app.core.sessions import truncating
 from sessions_app.core.tenancy import quotas
+from sessions_app.core.workspaces import making
 from sessions_app.models import LIVE_STATES, Measure, Session, Turn
 
 
@@ -34,3 +36,11 @@ def options_of(source: Session, spec: AgentSpec) -> dict[str, str]:
     """The source's option values that the agent has, secrets decrypted: they are encrypted again for the copy."""
     known = {option.name for option in spec.options}
     return {name: value for name, value in options.opened(source.tenant_id, source.pk).items() if name in known}
+
+
+def directory_of(caller: Caller, source: Session) -> tuple[str | None, int | None]:
+    """The source's working directory and the row of its workspace. A workspace that is the source's own is not shared."""
+    row = Session.objects.only("directory", "workspace").get(pk=source.pk)
+    if row.directory is None or row.workspace_id is None:
+        return row.directory, None
+    return row.directory, making.join_again(caller, row.workspace_id, row.directory)

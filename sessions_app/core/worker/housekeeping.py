@@ -1,4 +1,4 @@
-"""Periodic deletion in batches: idle sessions, old events, rows of deleted sessions, records of dead processes."""
+"""Periodic deletion in batches: idle sessions, old events, deleted sessions, unused workspaces, records of dead processes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sessions_app.core.records import database_checks, dispatches, idempotency, 
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import model_use, quotas
 from sessions_app.core.worker import retention
+from sessions_app.core.workspaces import upkeep
 from sessions_app.models import Session
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("idempotency", idempotency.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),
+    ("workspaces", partial(upkeep.run, _STEP_SECONDS)),
     ("mark", database_checks.note_housekeeping),
 )
 

@@ -22,7 +22,7 @@ from tests.sample_tenants import SampleTenants, make_session
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGE = {"text": "hello"}
-CHANGING = {"createSession", "disposeSession"}
+CHANGING = {"createSession", "disposeSession", "resourceWrite", "resourceCopy", "resourceMove", "resourceDelete"}
 WATCHING = {
     "initialize",
     "reconnect",
@@ -34,6 +34,9 @@ WATCHING = {
     "resolveSessionConfig",
     "sessionConfigCompletions",
     "completions",
+    "resourceRead",
+    "resourceList",
+    "resourceRequest",
 }
 """Every command that is served is in one of the two."""
 ABOUT_SESSIONS = sorted(word for word in {*envelopes.TYPES, *envelopes.FROM_CLIENTS} if word.startswith("session/"))

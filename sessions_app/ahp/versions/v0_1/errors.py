@@ -38,6 +38,10 @@ def _always(code: int, message: str) -> Callable[[Any], RPCError]:
     return lambda _error: RPCError(code, message)
 
 
+def _files_away(_error: errors.FilesAway) -> RPCError:
+    return RPCError(jsonrpc.INTERNAL_ERROR, "The host's workspaces cannot be used right now; try again.")
+
+
 TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.InvalidInput: _invalid_input,
     errors.SessionNotFound: session_not_found,
@@ -49,6 +53,13 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.NotPossible: lambda error: jsonrpc.invalid_params(error.reason),
     errors.QuotaExceeded: _quota,
     errors.SessionFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}."),
+    errors.PathOutside: _always(Code.PERMISSION_DENIED, "This is in no workspace that this key may use."),
+    errors.PathNotFound: _always(Code.NOT_FOUND, "There is no such file or directory."),
+    errors.PathTaken: _always(Code.ALREADY_EXISTS, "A file or directory with this URI exists."),
+    errors.ContentNotFound: _always(Code.CONTENT_NOT_FOUND, "The session or its content with this URI does not exist."),
+    errors.WorkspaceFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}.".capitalize()),
+    errors.WorkspacesOff: _always(Code.PERMISSION_DENIED, "This host has no workspaces."),
+    errors.FilesAway: _files_away,
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, TRY_AGAIN),
     errors.AnswersFull: _always(jsonrpc.INTERNAL_ERROR, "Other answers to this tenant have not been read yet; try again."),
     errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is no longer valid."),

@@ -1,14 +1,14 @@
 """The commands of AHP 0.1 that this host serves; each parses its params and makes one core call.
 
 ``handshake`` initialize, reconnect, ping · ``resources`` subscribe · ``sessions`` create, dispose, list, history ·
-``configuration`` settings, completions, tokens. Files and terminals are not served: MethodNotFound.
+``configuration`` settings, completions, tokens · ``files`` resources in workspaces. Terminals are not served: MethodNotFound.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from sessions_app.ahp.version import Command
-from sessions_app.ahp.versions.v0_1.commands import configuration, handshake, resources, sessions
+from sessions_app.ahp.versions.v0_1.commands import configuration, files, handshake, resources, sessions
 from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS as WIRE
 from sessions_app.core.base.shapes import Shape
 
@@ -26,6 +26,13 @@ COMMANDS: Mapping[str, Command] = {
     "disposeSession": Command(_params("disposeSession"), sessions.dispose, needs_write=True),
     "listSessions": Command(_params("listSessions"), sessions.list_sessions),
     "fetchTurns": Command(_params("fetchTurns"), sessions.fetch_turns),
+    "resourceRead": Command(_params("resourceRead"), files.read),
+    "resourceWrite": Command(_params("resourceWrite"), files.write, needs_write=True),
+    "resourceList": Command(_params("resourceList"), files.list_entries),
+    "resourceCopy": Command(_params("resourceCopy"), files.copy, needs_write=True),
+    "resourceMove": Command(_params("resourceMove"), files.move, needs_write=True),
+    "resourceDelete": Command(_params("resourceDelete"), files.delete, needs_write=True),
+    "resourceRequest": Command(_params("resourceRequest"), files.request),
     "authenticate": Command(_params("authenticate"), configuration.authenticate),
     "resolveSessionConfig": Command(_params("resolveSessionConfig"), configuration.resolve),
     "sessionConfigCompletions": Command(_params("sessionConfigCompletions"), configuration.values),

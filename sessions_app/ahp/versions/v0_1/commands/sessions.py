@@ -15,6 +15,8 @@ from sessions_app.core.base.errors import AgentUnknown
 from sessions_app.core.records import addresses, clients
 from sessions_app.core.sessions import creating, deleting, entries, state
 from sessions_app.core.tenancy import agents
+from sessions_app.core.workspaces import making, threads
+from sessions_app.core.workspaces.making import WorkingDirectory
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -29,17 +31,20 @@ async def create(connection: Connection, params: Any) -> None:
         raise jsonrpc.invalid_params("params.activeClient.clientId must be this client's own id")
     if faults := content.unstorable(params, ("params",)):
         raise jsonrpc.invalid_params(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
-    await connection.in_database(_create, connection.caller, params)
+    directory, workspace = params.get("workingDirectory"), None
+    if directory is not None:
+        if uris.scheme(directory) is None:
+            raise jsonrpc.invalid_params("params.workingDirectory must be a URI with a scheme and a path")
+        caller = connection.caller
+        workspace = await threads.run(caller.tenant, making.working_directory, caller, directory)
+    await connection.in_database(_create, connection.caller, params, workspace)
 
 
-def _create(caller: Caller, params: Any) -> None:
+def _create(caller: Caller, params: Any, workspace: WorkingDirectory | None) -> None:
     uri: str = params["session"]
     scheme = uris.scheme(uri)
     if scheme is None or uri == ROOT:
         raise jsonrpc.invalid_params("params.session must be a URI with a scheme and a path, and not the root's")
-    directory = params.get("workingDirectory")
-    if directory is not None and uris.scheme(directory) is None:
-        raise jsonrpc.invalid_params("params.workingDirectory must be a URI with a scheme and a path")
     fork = None
     if (source := params.get("fork")) is not None:
         fork = creating.Fork(addresses.find(caller, source["session"]), source["turnId"])
@@ -59,7 +64,8 @@ def _create(caller: Caller, params: Any) -> None:
         options=options,
         approval=approval,
         client=entry_of(params.get("activeClient")),
-        directory=directory,
+        directory=params.get("workingDirectory"),
+        workspace=workspace,
         fork=fork,
     )
     creating.create(caller, wanted)

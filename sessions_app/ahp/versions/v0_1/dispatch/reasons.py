@@ -33,6 +33,12 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.AddressTaken: _always("a session with this URI exists"),
     errors.QuotaExceeded: _quota,
     errors.SessionFull: str,
+    errors.PathOutside: _always("this is in no workspace that this key may use"),
+    errors.PathNotFound: _always("there is no such file or directory"),
+    errors.PathTaken: _always("a file or directory with this URI exists"),
+    errors.ContentNotFound: _always("there is no such content"),
+    errors.WorkspaceFull: str,
+    errors.WorkspacesOff: _always("this host has no workspaces"),
     errors.NotAuthenticated: _always("the key of this connection is not valid any more"),
     errors.ScopeMissing: _always("this key may only read"),
 }

@@ -1,0 +1,120 @@
+"""Commands about files in workspaces (R330-R339)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import mimetypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from urllib.parse import unquote
+
+from sessions_app.ahp import uris
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.version import EncodedResult
+from sessions_app.ahp.versions.v0_1 import errors
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import ContentNotFound
+from sessions_app.core.workspaces import files, threads
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.transport.connection import Connection
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CONTENT = "/content/"
+"""In the URI of a session's content (R339). No content is referred to yet, so none exists."""
+_PIECE = 64 * 1024
+
+
+async def _run(connection: Connection, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await threads.run(connection.caller.tenant, fn, *args, **kwargs)
+
+
+def _file(uri: str, member: str = "uri") -> str:
+    """The URI, if it can be one of a file."""
+    scheme = uri.partition(":")[0]
+    if scheme.lower() == "file":
+        return uri
+    if not scheme or uris.scheme(uri) is None:
+        raise jsonrpc.invalid_params(f"params.{member} must be a URI")
+    if _CONTENT in uri:
+        raise ContentNotFound
+    raise errors.not_found()
+
+
+async def read(connection: Connection, params: Any) -> EncodedResult:
+    return await _run(connection, _read, connection.caller, _file(params["uri"]), params.get("encoding"))
+
+
+def _read(caller: Caller, uri: str, encoding: str | None) -> EncodedResult:
+    data = files.read(caller, uri)
+    text: str | None = None
+    if encoding != "base64":
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            encoding = "base64"
+    members = [f'"data":{_base64(data) if text is None else _string(text)}', f'"encoding":"{encoding or "utf-8"}"']
+    kind = mimetypes.guess_type(unquote(uri), strict=False)[0]
+    if kind is not None:
+        members.append(f'"contentType":{jsonrpc.encode(kind)}')
+    return EncodedResult("{" + ",".join(members) + "}")
+
+
+def _base64(data: bytes) -> str:
+    return f'"{base64.b64encode(data).decode("ascii")}"'
+
+
+def _string(text: str) -> str:
+    """As JSON, in pieces: the encoder holds the interpreter's lock for each of them."""
+    pieces = (jsonrpc.encode(text[begin : begin + _PIECE])[1:-1] for begin in range(0, len(text), _PIECE))
+    return f'"{"".join(pieces)}"'
+
+
+async def write(connection: Connection, params: Any) -> Any:
+    await _run(connection, _write, connection.caller, params)
+    return {}
+
+
+def _write(caller: Caller, params: Any) -> None:
+    data, is_text = params["data"], params["encoding"] == "utf-8"
+    try:
+        content = data.encode() if is_text else base64.b64decode(data, validate=True)
+    except UnicodeEncodeError:
+        raise jsonrpc.invalid_params("params.data has a half of a surrogate pair, which UTF-8 cannot encode") from None
+    except (ValueError, binascii.Error):
+        raise jsonrpc.invalid_params("params.data is not base64") from None
+    files.write(caller, _file(params["uri"]), content, create_only=params.get("createOnly", False))
+
+
+async def list_entries(connection: Connection, params: Any) -> Any:
+    children = await _run(connection, files.children, connection.caller, _file(params["uri"]))
+    return {"entries": [{"name": each.name, "type": "directory" if each.is_directory else "file"} for each in children]}
+
+
+async def copy(connection: Connection, params: Any) -> Any:
+    return await _transfer(connection, files.copy, params)
+
+
+async def move(connection: Connection, params: Any) -> Any:
+    return await _transfer(connection, files.move, params)
+
+
+async def _transfer(connection: Connection, fn: Callable[..., None], params: Any) -> Any:
+    ends = _file(params["source"], "source"), _file(params["destination"], "destination")
+    await _run(connection, fn, connection.caller, *ends, fail_if_exists=params.get("failIfExists", False))
+    return {}
+
+
+async def delete(connection: Connection, params: Any) -> Any:
+    recursive = params.get("recursive", False)
+    await _run(connection, files.delete, connection.caller, _file(params["uri"]), recursive=recursive)
+    return {}
+
+
+async def request(connection: Connection, params: Any) -> Any:
+    """Grants what is permitted already; nothing outside the tenant's workspaces is ever granted (R337)."""
+    await _run(connection, files.request, connection.caller, _file(params["uri"]), write=params.get("write", False))
+    return {}

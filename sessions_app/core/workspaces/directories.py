@@ -1,0 +1,49 @@
+"""Directories in workspaces for programs: the terminals of clients, and the tools of a session.
+
+Called in ``threads.run``. The tree of the place exists when these return.
+"""
+
+from __future__ import annotations
+
+from sessions_app.core.base import database
+from sessions_app.core.base.caller import WRITE, Caller
+from sessions_app.core.workspaces import files, making, places
+from sessions_app.core.workspaces.places import Place
+from sessions_app.models import Session, Workspace
+from sessions_app.workspace import paths
+
+
+def of_terminal(caller: Caller, cwd: str | None, session: Session | None = None) -> Place:
+    """The directory in which a terminal starts.
+
+    ``cwd``: a URI; None: the session's working directory, or without a session the tenant's default workspace. PathOutside if
+    it is in no workspace that the caller may use, PathNotFound if there is no such directory, InvalidInput (``cwd``) if it is
+    no ``file:`` URI or no directory, ScopeMissing for a key that may only read, WorkspacesOff, FilesAway.
+    """
+    caller.require(WRITE)
+    if cwd is None and session is not None:
+        return of_session(session)
+    place = making.find_or_make(caller, paths.uri_of(places.DEFAULT) if cwd is None else cwd, "cwd")
+    _open(place)
+    return place
+
+
+def of_session(session: Session) -> Place:
+    """A session's working directory, for its own tools and terminals; its workspace's root if it does not exist any more."""
+    place = making.of_session(session)
+    tree = files.tree_of(place, make=True)
+    if place.path and not files.is_directory(tree, place.path):
+        place = places.Place(place.tenant, place.workspace, place.public_id, place.root, ())
+    return place
+
+
+def _open(place: Place) -> None:
+    tree = files.tree_of(place, make=True)
+    files.require_directory(tree, place.path, "cwd")
+
+
+def of_row(workspace: int, uri: str) -> Place | None:
+    """The place of a URI in the workspace with this row, for a process that found both in the database; None: it was removed."""
+    row = Workspace.objects.filter(pk=workspace, removed_at=None).first()
+    database.release()
+    return None if row is None else places.of_row(row, paths.parse(uri))

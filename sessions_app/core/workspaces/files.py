@@ -1,0 +1,229 @@
+"""Operations of clients on the files of workspaces. Called in ``threads.run``.
+
+Each finds the place of its URI for the caller, reserves room if it writes, and then works on the disk without a connection to
+the database. A scope that is missing is refused by the caller of these functions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from sessions_app.core.base import byte_budget, database
+from sessions_app.core.base.caller import WRITE, Caller
+from sessions_app.core.base.errors import (
+    Fault,
+    FilesAway,
+    InvalidInput,
+    PathNotFound,
+    PathOutside,
+    PathTaken,
+)
+from sessions_app.core.workspaces import making, places, volume
+from sessions_app.core.workspaces.places import Place
+from sessions_app.core.workspaces.room import QuotaReached, Room
+from sessions_app.workspace import errors as mechanism
+from sessions_app.workspace.ledger import Ledger
+from sessions_app.workspace.paths import Path
+from sessions_app.workspace.tree import Tree
+
+_SWEPT = 1000
+"""Entries of a deleted directory that are removed from the disk before the answer; housekeeping removes the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    name: str
+    is_directory: bool
+
+
+def read(caller: Caller, uri: str) -> bytes:
+    """A file's bytes. InvalidInput if they are more than AGENTHOST_FILE_BYTES."""
+    place = places.find(caller, uri)
+    with _refusals("uri"):
+        tree = _existing(place)
+        most = settings.AGENTHOST_FILE_BYTES
+        entry = tree.stat(place.path, follow=True)
+        if entry.kind == "file" and entry.size > most:
+            raise InvalidInput([Fault(("uri",), _too_large(entry.size))])
+        # The bytes, and the text with them.
+        byte_budget.reserve(3 * entry.size)
+        try:
+            return tree.read(place.path, most=most)
+        except mechanism.TooLarge:
+            raise InvalidInput([Fault(("uri",), _too_large(None))]) from None
+
+
+def write(caller: Caller, uri: str, data: bytes, *, create_only: bool) -> None:
+    """Create or replace a file."""
+    if len(data) > settings.AGENTHOST_FILE_BYTES:
+        raise InvalidInput([Fault(("data",), _too_large(len(data)))])
+    place = making.find_or_make(caller, uri)
+    with _refusals("uri"), Room(place) as room:
+        tree_of(place, room, make=True).write(place.path, data, create_only=create_only)
+
+
+def children(caller: Caller, uri: str) -> list[Child]:
+    """A directory's entries. InvalidInput if they are more than AGENTHOST_LIST_ENTRIES."""
+    place, most = places.find(caller, uri), settings.AGENTHOST_LIST_ENTRIES
+    with _refusals("uri"):
+        try:
+            entries = _existing(place).list(place.path, most=most)
+        except mechanism.TooMany:
+            detail = f"the directory has more than {most:,} entries, the limit of a list (AGENTHOST_LIST_ENTRIES)"
+            raise InvalidInput([Fault(("uri",), detail)]) from None
+        except mechanism.Missing:
+            if place.path:
+                raise
+            # Its directory is made when something is written.
+            return []
+        except mechanism.NotADirectory:
+            raise InvalidInput([Fault(("uri",), "is not a directory")]) from None
+    byte_budget.reserve(sum(len(entry.name) + 40 for entry in entries))
+    return [Child(entry.name, entry.leads_to == "directory") for entry in entries]
+
+
+def copy(caller: Caller, source: str, destination: str, *, fail_if_exists: bool) -> None:
+    """Copy a file, or a whole directory."""
+    with _two_ends(caller, source, destination, moves=False) as (tree, path, into, target):
+        tree.copy(
+            path,
+            target,
+            fail_if_exists=fail_if_exists,
+            into=into,
+            most_files=settings.AGENTHOST_COPY_FILES,
+            most_bytes=settings.AGENTHOST_COPY_BYTES,
+        )
+        into.sweep(_SWEPT)
+
+
+def move(caller: Caller, source: str, destination: str, *, fail_if_exists: bool) -> None:
+    """Move a file, or a whole directory."""
+    with _two_ends(caller, source, destination, moves=True) as (tree, path, into, target):
+        tree.move(
+            path,
+            target,
+            fail_if_exists=fail_if_exists,
+            into=into,
+            most_files=settings.AGENTHOST_COPY_FILES,
+            most_bytes=settings.AGENTHOST_COPY_BYTES,
+        )
+        into.sweep(_SWEPT)
+        if tree is not into:
+            tree.sweep(_SWEPT)
+
+
+def delete(caller: Caller, uri: str, *, recursive: bool) -> None:
+    """Delete a file, a link, or a directory."""
+    place = places.find(caller, uri)
+    _require_below_root(place, "uri")
+    with _refusals("uri"):
+        _existing(place)
+        with Room(place) as room:
+            tree = tree_of(place, room)
+            tree.delete(place.path, recursive=recursive)
+            tree.sweep(_SWEPT)
+
+
+def request(caller: Caller, uri: str, *, write: bool) -> None:
+    """Whether the caller may read, or write, at this URI: PathOutside or ScopeMissing if not. Does not use the disk."""
+    places.find(caller, uri)
+    if write:
+        caller.require(WRITE)
+
+
+# --- trees ---
+
+
+def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False) -> Tree:
+    """The tree of a place. ``make``: it is created if it does not exist yet."""
+    database.release()
+    volume.require()
+    tree = Tree(place.directory, owner=owner(), ledger=ledger)
+    if make and not tree.exists():
+        # The volume may have been unmounted a moment ago: nothing is created in its mount point.
+        volume.require(now=True)
+        tree.create()
+    return tree
+
+
+def owner() -> tuple[int, int] | None:
+    """Who owns new files: sandboxes run as this user if the server is root."""
+    uid: int = settings.AGENTHOST_SANDBOX_UID
+    return (uid, uid) if os.geteuid() == 0 else None
+
+
+def is_directory(tree: Tree, path: Path) -> bool:
+    try:
+        return tree.stat(path, follow=True).leads_to == "directory"
+    except mechanism.FileError:
+        return False
+
+
+def require_directory(tree: Tree, path: Path, member: str) -> None:
+    """PathNotFound or InvalidInput unless there is a directory."""
+    with _refusals(member):
+        if tree.stat(path, follow=True).leads_to != "directory":
+            raise InvalidInput([Fault((member,), "is not a directory")])
+
+
+def _existing(place: Place) -> Tree:
+    """The tree, for an operation that finds nothing in one that does not exist yet."""
+    if place.workspace is None:
+        raise mechanism.Missing("nothing was written here yet")
+    return tree_of(place)
+
+
+@contextmanager
+def _two_ends(caller: Caller, source: str, destination: str, *, moves: bool) -> Iterator[tuple[Tree, Path, Tree, Path]]:
+    """The trees of a copy or move with their paths. Both ends are found before the disk is used."""
+    begin = places.find(caller, source, "source")
+    if moves:
+        _require_below_root(begin, "source")
+    _require_below_root(places.find(caller, destination, "destination"), "destination")
+    with _refusals(""):
+        _existing(begin).stat(begin.path)
+        end = making.find_or_make(caller, destination, "destination")
+        with ExitStack() as stack:
+            tree = into = tree_of(begin, stack.enter_context(Room(begin)))
+            if end.workspace != begin.workspace:
+                into = tree_of(end, stack.enter_context(Room(end)), make=True)
+            yield tree, begin.path, into, end.path
+
+
+def _require_below_root(place: Place, member: str) -> None:
+    if not place.path:
+        raise InvalidInput([Fault((member,), "is the root of a workspace, which cannot be replaced, moved or deleted")])
+
+
+# --- errors ---
+
+
+def _too_large(size: int | None) -> str:
+    much = "more" if size is None else f"{size:,}"
+    limit = settings.AGENTHOST_FILE_BYTES
+    return f"has {much} bytes; the limit of one read or write is {limit:,} (AGENTHOST_FILE_BYTES)"
+
+
+@contextmanager
+def _refusals(member: str) -> Iterator[None]:
+    """Raises the core's errors for the mechanism's. ``member``: of the request, for errors of its value."""
+    try:
+        yield
+    except QuotaReached as error:
+        raise error.refusal from None
+    except (mechanism.Missing, mechanism.NotADirectory):
+        raise PathNotFound from None
+    except mechanism.Exists:
+        raise PathTaken from None
+    except (mechanism.Outside, mechanism.NotPermitted):
+        raise PathOutside from None
+    except (mechanism.NoRoom, mechanism.TooSlow):
+        # The disk itself is full or too slow.
+        raise FilesAway from None
+    except mechanism.FileError as error:
+        raise InvalidInput([Fault((member,) if member else (), str(error))]) from None

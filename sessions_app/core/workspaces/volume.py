@@ -1,0 +1,133 @@
+"""The file system of the workspaces: checks that it is the one of this database.
+
+Its root has a file with a random id, which the database has too. A directory without that file is not used: it may be the mount
+point of a volume that is not mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from django.conf import settings
+from django.utils import timezone
+
+from sessions_app.core.base import command_hint, database
+from sessions_app.core.base.errors import FilesAway
+from sessions_app.models import InstallationMark
+
+FILE = "agenthost-volume"
+MARK = "workspaces_volume"
+_CHECKED_EVERY = 10.0
+
+_checked: dict[Path, tuple[float, str | None]] = {}
+_lock = threading.Lock()
+
+
+def fault(*, now: bool = False) -> str | None:
+    """Why workspaces cannot be used; None if they can, or if this server has none.
+
+    ``now``: do not answer from memory, which is at most ten seconds old.
+    """
+    base: Path | None = settings.AGENTHOST_WORKSPACES_DIR
+    if base is None:
+        return None
+    with _lock:
+        checked_at, found = _checked.get(base, (float("-inf"), None))
+        if not now and time.monotonic() - checked_at < _CHECKED_EVERY:
+            return found
+    found = _fault(base)
+    with _lock:
+        _checked[base] = time.monotonic(), found
+    return found
+
+
+def require(*, now: bool = False) -> None:
+    """FilesAway if workspaces cannot be used."""
+    if fault(now=now) is not None:
+        raise FilesAway
+
+
+def accept() -> None:
+    """Store the id of this process's volume in the database, whatever the one before was."""
+    base: Path | None = settings.AGENTHOST_WORKSPACES_DIR
+    assert base is not None
+    found = _read(base) or _make(base) or ""
+    InstallationMark.objects.update_or_create(name=MARK, defaults={"value": found, "updated_at": timezone.now()})
+    forget()
+
+
+def forget() -> None:
+    """Check anew next time."""
+    with _lock:
+        _checked.clear()
+
+
+def _fault(base: Path) -> str | None:
+    try:
+        expected = _mark()
+    finally:
+        database.release()
+    try:
+        found = _read(base)
+        if found is None and expected is None:
+            found = _make(base)
+    except OSError as error:
+        return f"AGENTHOST_WORKSPACES_DIR cannot be used: {error.strerror}."
+    if found is None:
+        return (
+            f"AGENTHOST_WORKSPACES_DIR has no file {FILE}: it is not the volume of this database, or that is not mounted."
+            f" If its files are lost, run: {command_hint.manage('accept_keys --workspaces')}"
+        )
+    if expected is None:
+        expected = _store(found)
+    if expected != found:
+        return (
+            f"AGENTHOST_WORKSPACES_DIR is the volume of another database: its file {FILE} has another id."
+            f" To use it on purpose, run: {command_hint.manage('accept_keys --workspaces')}"
+        )
+    return None
+
+
+def _mark() -> str | None:
+    return InstallationMark.objects.filter(name=MARK).values_list("value", flat=True).first()
+
+
+def _store(found: str) -> str | None:
+    """Store the first volume's id; several processes may do this at the same time."""
+    try:
+        row = InstallationMark(name=MARK, value=found, updated_at=timezone.now())
+        InstallationMark.objects.bulk_create([row], ignore_conflicts=True)
+        return _mark()
+    finally:
+        database.release()
+
+
+def _read(base: Path) -> str | None:
+    try:
+        return (base / FILE).read_text(encoding="ascii", errors="replace").strip()[:100] or None
+    except FileNotFoundError:
+        return None
+
+
+def _make(base: Path) -> str | None:
+    """Create the directory and the file. Of several processes that do it together, one wins."""
+    base.mkdir(mode=0o711, parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=base, prefix=f".{FILE}-")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(16) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # The id is no secret, and the processes may have several users.
+        Path(draft).chmod(0o644)
+        with contextlib.suppress(FileExistsError):
+            (base / FILE).hardlink_to(draft)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+    return _read(base)

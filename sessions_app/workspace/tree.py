@@ -1,0 +1,213 @@
+"""A workspace's tree of files: reads and changes it while a sandbox may change it at the same time."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from sessions_app.workspace import copying, reading, removing, walking, writing
+from sessions_app.workspace.copying import End
+from sessions_app.workspace.entries import Entry, Usage
+from sessions_app.workspace.failures import translated
+from sessions_app.workspace.ledger import Ledger, Unlimited
+from sessions_app.workspace.paths import Path
+from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, token
+from sessions_app.workspace.resolving import Resolver, usual
+
+MOST_ENTRIES = 100_000
+MOST_COPIED_BYTES = 1024**3
+_REMOVED_AT_ONCE = 1000
+
+
+class Tree:
+    """The files in ``directory``/tree. All methods are synchronous, thread-safe and raise ``FileError``.
+
+    ``directory`` is the workspace's own directory; nobody but the server can open it. Only `contents` is mounted in sandboxes.
+    ``owner`` (uid, gid) owns new files if this process is root. ``resolver`` is the kernel's where it has one.
+
+    Hard links are read and written like any file: a sandbox can link only what is in its own mount, which is this tree, so a
+    link cannot bring in a file of another tenant or of the server. Names of links are replaced, never the linked content.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        *,
+        owner: tuple[int, int] | None = None,
+        ledger: Ledger | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self.directory = directory
+        self.owner = owner
+        self.ledger: Ledger = Unlimited() if ledger is None else ledger
+        self._resolver = resolver or usual()
+
+    @property
+    def contents(self) -> pathlib.Path:
+        """The directory that sandboxes mount."""
+        return self._part(CONTENTS)
+
+    def create(self) -> None:
+        """Make the tree's directories. Does nothing if they exist."""
+        made = not self.directory.exists()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if made:
+            # The user of sandboxes can get to `contents` and to nothing else.
+            self.directory.chmod(0o711)
+        for name in (NEW, TRASH):
+            self._part(name).mkdir(mode=0o700, exist_ok=True)
+        if not self.exists():
+            self._create_contents()
+
+    def _create_contents(self) -> None:
+        made = self._part(NEW + b"/" + token())
+        made.mkdir()
+        made.chmod(0o755)
+        if self.owner is not None and os.geteuid() == 0:
+            os.chown(made, *self.owner)
+        try:
+            # Replaces an empty directory only, which another process made at the same moment.
+            made.rename(self.contents)
+        except OSError:
+            made.rmdir()
+            if not self.exists():
+                raise
+
+    def exists(self) -> bool:
+        """Whether `create` has made the tree."""
+        return self.contents.is_dir()
+
+    def stat(self, path: Path, *, follow: bool = False) -> Entry:
+        """The entry; of a link's target if ``follow``."""
+        with self._open() as at:
+            return reading.stat_entry(at, path, follow=follow)
+
+    def read(self, path: Path, *, offset: int = 0, length: int | None = None, most: int) -> bytes:
+        """A file's bytes from ``offset`` on: ``length`` of them (fewer at its end), or all.
+
+        Raises ``TooLarge`` if these are more than ``most``. Follows links inside the tree.
+        """
+        with self._open() as at:
+            return reading.read(at, path, offset, length, most)
+
+    def write(self, path: Path, data: bytes | Iterable[bytes], *, create_only: bool = False) -> None:
+        """Create or replace a file; others see its old or its new content, never a part. Keeps a replaced file's mode.
+
+        A link inside the tree is followed, and its target is replaced. ``create_only``: raises ``Exists`` if there is
+        anything, a link too. The directory must exist.
+        """
+        with self._open() as at:
+            writing.write(at, self.ledger, path, data, create_only=create_only)
+
+    def make_directory(self, path: Path, *, parents: bool = False) -> None:
+        """Make a directory. Raises ``Exists`` if there is anything.
+
+        ``parents``: make the missing ones above it too; then an existing directory is no error.
+        """
+        with self._open() as at:
+            writing.make_directory(at, self.ledger, path, parents=parents)
+
+    def list(self, path: Path, *, most: int = MOST_ENTRIES) -> list[Entry]:
+        """A directory's entries, by name. Raises ``TooMany`` if there are more than ``most``."""
+        with self._open() as at:
+            return reading.list_entries(at, path, most)
+
+    def walk(self, path: Path, *, most: int = MOST_ENTRIES) -> Iterator[tuple[Path, Entry]]:
+        """All entries below a directory, each with its path in the tree, directories before their entries.
+
+        Links are reported and not followed. Entries whose names are not valid Unicode are left out. Raises ``TooMany`` after
+        ``most`` entries. Close the iterator if you stop early.
+        """
+        with self._open() as at:
+            yield from walking.walk(at, path, most)
+
+    def copy(
+        self,
+        source: Path,
+        destination: Path,
+        *,
+        fail_if_exists: bool = False,
+        into: Tree | None = None,
+        most_files: int = MOST_ENTRIES,
+        most_bytes: int = MOST_COPIED_BYTES,
+    ) -> None:
+        """Copy a file, or a directory with all below it, to ``destination`` (in another tree: ``into``).
+
+        A file replaces a file, a directory replaces a whole directory; a file never replaces a directory, nor a directory a
+        file. Links below a directory are copied as links, special files are left out. A failure leaves nothing behind.
+        """
+        most = copying.Most(most_files, most_bytes)
+        target = into or self
+        with self._open() as at, target._open() as target_at:
+            ends = End(at, self.ledger, source), End(target_at, target.ledger, destination)
+            copying.copy(*ends, most, fail_if_exists=fail_if_exists)
+            removing.sweep(target_at, target.ledger, _REMOVED_AT_ONCE)
+
+    def move(
+        self,
+        source: Path,
+        destination: Path,
+        *,
+        fail_if_exists: bool = False,
+        into: Tree | None = None,
+        most_files: int = MOST_ENTRIES,
+        most_bytes: int = MOST_COPIED_BYTES,
+    ) -> None:
+        """Rename a file, link or directory; into another tree: copy it and delete it here. Replaces as `copy` does."""
+        if into is None or into.directory == self.directory:
+            with self._open() as at:
+                ends = End(at, self.ledger, source), End(at, self.ledger, destination)
+                copying.move(*ends, fail_if_exists=fail_if_exists)
+                removing.sweep(at, self.ledger, _REMOVED_AT_ONCE)
+            return
+        most = copying.Most(most_files, most_bytes)
+        with self._open() as at, into._open() as into_at:
+            ends = End(at, self.ledger, source), End(into_at, into.ledger, destination)
+            copying.copy(*ends, most, fail_if_exists=fail_if_exists, follow=False)
+            self._delete(at, source, recursive=True)
+
+    def delete(self, path: Path, *, recursive: bool = False) -> None:
+        """Delete a file, a link itself, or a directory (with ``recursive``: and all below it).
+
+        A directory disappears at once; a large one is removed from the disk later, by `sweep`.
+        """
+        with self._open() as at:
+            self._delete(at, path, recursive=recursive)
+
+    def _delete(self, at: Descriptors, path: Path, *, recursive: bool) -> None:
+        removing.delete(at, self.ledger, path, recursive=recursive)
+        if recursive:
+            removing.sweep(at, self.ledger, _REMOVED_AT_ONCE)
+
+    def usage(self, *, most: int = 10 * MOST_ENTRIES) -> Usage:
+        """Count everything on the disk, deleted directories that are not yet removed too."""
+        return deque(self.measure(most=most, step=most + 1), maxlen=1)[0]
+
+    def measure(self, *, most: int = 10 * MOST_ENTRIES, step: int = 1000) -> Iterator[Usage]:
+        """`usage` in steps: the sums so far, after each ``step`` entries and at the end."""
+        with self._open() as at, translated(()):
+            yield from walking.measure(at, most, step)
+
+    def sweep(self, batch: int = 1000) -> bool:
+        """Remove at most ``batch`` entries of deleted directories and of interrupted writes; True if none are left."""
+        with self._open() as at, translated(()):
+            return removing.sweep(at, self.ledger, batch)
+
+    def remove(self, batch: int = 1000) -> bool:
+        """Delete the whole workspace's directory, at most ``batch`` entries per call; True when it is gone."""
+        with translated(()):
+            if not self.directory.exists():
+                return True
+            for name in (NEW, TRASH):
+                self._part(name).mkdir(mode=0o700, exist_ok=True)
+            with Descriptors(self.directory, self._resolver, self.owner, deleting=True) as at:
+                return removing.remove_workspace(at, self.ledger, self.directory, batch)
+
+    def _part(self, name: bytes) -> pathlib.Path:
+        return self.directory / os.fsdecode(name)
+
+    def _open(self) -> Descriptors:
+        with translated(()):
+            return Descriptors(self.directory, self._resolver, self.owner)
