@@ -161,4 +161,3 @@ def _sum_up(tenant: int) -> None:
     """Correct the tenant's total, which ``_lock_total`` has locked."""
     total = Workspace.objects.filter(tenant_id=tenant).aggregate(total=Coalesce(Sum("bytes"), 0))["total"]
     WorkspaceTotal.objects.filter(tenant_id=tenant).update(bytes=total)
-
