@@ -13,7 +13,7 @@ class Workspace(models.Model):
     """One directory tree. The row exists before the directory and is deleted after it.
 
     ``bytes`` and ``files`` include the reservations of ``operations`` that have not ended. ``revision`` changes with every
-    update of these, so that a recount finds out whether it is still exact.
+    update of these, and when a session is bound to the workspace: a recount or removal that is based on an old one is refused.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, related_name="+")

@@ -75,6 +75,7 @@ def _number_of_calls() -> int:
 
 _calls = _Threads("database", _number_of_calls)
 _own = _Threads("own", _number_of_calls)
+_files = _Threads("files", lambda: int(settings.AGENTHOST_FILE_THREADS))
 _requests = _Threads("request", lambda: int(settings.AGENTHOST_DATABASE_POOL_MAX), lambda most: max(1, most // _UNKNOWN_SHARE))
 
 
@@ -147,6 +148,18 @@ async def serve(
     """
     call = partial(context.run, _call_and_release, partial(fn, *args, **kwargs))
     return await _requests.pool().run(owner, call, wait_seconds=timeout)
+
+
+async def run_with_disk(
+    tenant: int, timeout: float, wait_seconds: float, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call ``fn``, which works on files, in a thread of the tenant's share; a slow disk occupies no other thread.
+
+    ``fn`` releases its connection before it uses the disk. Raises TimeoutError if no thread was free within ``wait_seconds``,
+    or if ``fn`` has not returned within ``timeout``: it continues then.
+    """
+    call = partial(_call_and_release, partial(fn, *args, **kwargs))
+    return await _files.pool().run(tenant, call, timeout, wait_seconds=wait_seconds)
 
 
 @cache
@@ -260,5 +273,5 @@ def shut_down() -> None:
         writing, _writing = _writing, None
     if writing is not None:
         writing.close()
-    for threads in (_calls, _own, _requests):
+    for threads in (_calls, _own, _files, _requests):
         threads.shut_down()

@@ -28,6 +28,8 @@ class Lock(IntEnum):
     """Its holder is a process of the role beat, to which workers leave the duties."""
     HOUSEKEEPING = 3
     """Its holder runs a round of housekeeping."""
+    WORKSPACES = 4
+    """Its holder removes and counts workspaces."""
 
 
 # The first of an advisory lock's two numbers. The core's other advisory locks have one number, which is another key space.

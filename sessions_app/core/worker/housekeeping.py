@@ -38,23 +38,32 @@ _DAYS_OF_TOKENS = timedelta(days=90)
 _LOCK_LOST_AFTER_SECONDS = 60.0
 """A process that hangs within a step loses the lock of housekeeping after this."""
 
-_running = threading.Lock()
+
+class _Rounds:
+    """Rounds of one task, each in a thread of its own and in one process of the deployment at a time."""
+
+    def __init__(self, name: str, lock: Lock, run: Callable[[Callable[[], bool]], object]) -> None:
+        self._name, self._lock, self._run = name, lock, run
+        self._running = threading.Lock()
+
+    def start(self) -> None:
+        if self._running.acquire(blocking=False):
+            threading.Thread(target=self._run_and_release, name=self._name, daemon=True).start()
+
+    def _run_and_release(self) -> None:
+        locks = SessionLocks(_LOCK_LOST_AFTER_SECONDS)
+        try:
+            self._run(lambda: locks.hold(self._lock))
+        finally:
+            locks.close()
+            database.release()
+            self._running.release()
 
 
 def start() -> None:
-    """Run one round in a separate thread, unless one is running in any process: the caller has other tasks to handle."""
-    if _running.acquire(blocking=False):
-        threading.Thread(target=_run_and_release, name="housekeeping", daemon=True).start()
-
-
-def _run_and_release() -> None:
-    locks = SessionLocks(_LOCK_LOST_AFTER_SECONDS)
-    try:
-        run(lambda: locks.hold(Lock.HOUSEKEEPING))
-    finally:
-        locks.close()
-        database.release()
-        _running.release()
+    """Run one round in separate threads, unless one is running in any process: the caller has other tasks to handle."""
+    _database.start()
+    _workspaces.start()
 
 
 def run(may_run: Callable[[], bool] = lambda: True) -> None:
@@ -70,6 +79,20 @@ def run(may_run: Callable[[], bool] = lambda: True) -> None:
                 step()
         except Exception as error:  # the next round tries again
             log.error("housekeeping_failed step=%r: %s", name, redaction.described(error))
+
+
+def keep_workspaces(may_run: Callable[[], bool] = lambda: True) -> None:
+    """One round of the upkeep of workspaces. A disk that hangs does not stop the steps of ``run``."""
+    if not upkeep.is_needed() or not may_run():
+        return
+    try:
+        upkeep.run(_STEP_SECONDS, may_run)
+    except Exception as error:  # the next round tries again
+        log.error("housekeeping_failed step='workspaces': %s", redaction.described(error))
+
+
+_database = _Rounds("housekeeping", Lock.HOUSEKEEPING, run)
+_workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 
 
 def _forget_token_days() -> None:
@@ -114,7 +137,6 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("idempotency", idempotency.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),
-    ("workspaces", partial(upkeep.run, _STEP_SECONDS)),
     ("mark", database_checks.note_housekeeping),
 )
 

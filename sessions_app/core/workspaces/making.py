@@ -8,7 +8,6 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from sessions_app.core.base import database, raw_sql
 from sessions_app.core.base.caller import Caller
@@ -22,9 +21,11 @@ from sessions_app.workspace.errors import FileError
 from sessions_app.workspace.paths import Path
 from sessions_app.workspace.tree import Tree
 
-_INSERT = """insert into sessions_app_workspace
- (tenant_id, public_id, root, private, bytes, files, operations, revision, changed_at, used_at, created_at)
- values (%s, %s, %s, %s, 0, 0, 0, 0, %s, %s, %s) on conflict (tenant_id, root) where removed_at is null do nothing returning id"""
+_COUNTS = "bytes, files, operations, revision"
+_TIMES = "changed_at, used_at, created_at"
+_INSERT = f"""insert into sessions_app_workspace (tenant_id, public_id, root, private, {_COUNTS}, {_TIMES})
+ values (%s, %s, %s, %s, 0, 0, 0, 0, {{now}}, {{now}}, {{now}})
+ on conflict (tenant_id, root) where removed_at is null do nothing returning id"""
 _INSERT_TOTAL = "insert into sessions_app_workspacetotal (tenant_id, bytes, workspaces) values (%s, 0, 0) on conflict do nothing"
 
 
@@ -112,13 +113,13 @@ def _shared(caller: Caller, root: Path) -> Workspace:
 
 def _insert(tenant: int, root: str, *, private: bool) -> Workspace | None:
     """The new workspace, or None if there is one with this root. Called in a transaction. WorkspaceFull: too many."""
-    most, now = settings.AGENTHOST_TENANT_WORKSPACES, timezone.now()
+    most = settings.AGENTHOST_TENANT_WORKSPACES
     raw_sql.execute([raw_sql.Statement(_INSERT_TOTAL, (tenant,))])
     # It locks the total until the end of the transaction; the row of a workspace always comes after it.
     counted = WorkspaceTotal.objects.filter(tenant_id=tenant, workspaces__lt=most).update(workspaces=F("workspaces") + 1)
     if not counted and not Workspace.objects.filter(tenant_id=tenant, removed_at=None, root=root).exists():
         raise WorkspaceFull("workspaces of a tenant", most, "AGENTHOST_TENANT_WORKSPACES")
-    made = counted and raw_sql.row(_INSERT, (tenant, new_id("ws"), root, private, now, now, now))
+    made = counted and raw_sql.row(_INSERT, (tenant, new_id("ws"), root, private))
     if not made:
         if counted:
             WorkspaceTotal.objects.filter(tenant_id=tenant).update(workspaces=F("workspaces") - 1)
@@ -191,4 +192,4 @@ def join_again(caller: Caller, workspace: int, directory: str) -> int | None:
 def _keep(rows: QuerySet[Workspace]) -> Workspace | None:
     """The row, which housekeeping does not remove now: it does so only if the row has not changed since it was found unused."""
     rows = rows.filter(removed_at=None)
-    return rows.get() if rows.update(used_at=Now()) else None
+    return rows.get() if rows.update(used_at=Now(), revision=F("revision") + 1) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from django.conf import settings
@@ -33,18 +33,22 @@ _COUNTED_EVERY = timedelta(days=1)
 _LIVE = Exists(Session.objects.filter(workspace_id=OuterRef("pk")))
 
 
-def run(seconds: float) -> None:
-    """One round. Nothing is removed while the volume is not this installation's."""
-    if settings.AGENTHOST_WORKSPACES_DIR is None or volume.fault(now=True) is not None:
+def is_needed() -> bool:
+    return settings.AGENTHOST_WORKSPACES_DIR is not None
+
+
+def run(seconds: float, may_run: Callable[[], bool] = lambda: True) -> None:
+    """One round. Nothing is removed while the volume is not this installation's. ``may_run`` is asked before each batch."""
+    if volume.fault(now=True) is not None:
         return
     this_round = Round(seconds)
     retire(this_round)
     removed = 0
-    while not this_round.over and (batch := _rows(_removed(), "removed_at", this_round.skipped)):
+    while not this_round.over and may_run() and (batch := _rows(_removed(), "removed_at", this_round.skipped)):
         removed += this_round.for_each(batch, lambda row: remove(row, this_round))
     if removed:
         log.info("workspaces_removed count=%s", removed)
-    while not this_round.over and (batch := _rows(_uncounted(), "changed_at", this_round.skipped)):
+    while not this_round.over and may_run() and (batch := _rows(_uncounted(), "changed_at", this_round.skipped)):
         this_round.for_each(batch, lambda row: _counted(row, this_round))
     this_round.report("workspaces")
 
@@ -63,11 +67,11 @@ def retire(this_round: Round) -> None:
     live.update(used_at=Now())
     since = timedelta(days=settings.AGENTHOST_WORKSPACE_DAYS)
     unused = Q(private=True, used_at__lt=Now() - _PRIVATE_UNUSED) | Q(private=False, used_at__lt=Now() - since)
-    candidates = Workspace.objects.filter(unused, ~_LIVE, removed_at=None).order_by("used_at").values_list("pk", "used_at")
+    candidates = Workspace.objects.filter(unused, ~_LIVE, removed_at=None).order_by("used_at").values_list("pk", "revision")
     while not this_round.over and (batch := list(candidates[:BATCH])):
-        for row, used_at in batch:
-            # A session that joins at the same moment changes used_at.
-            Workspace.objects.filter(~_LIVE, pk=row, used_at=used_at, removed_at=None).update(removed_at=Now())
+        for row, revision in batch:
+            # A session that joins at the same moment changes the revision.
+            Workspace.objects.filter(~_LIVE, pk=row, revision=revision, removed_at=None).update(removed_at=Now())
         if len(batch) < BATCH:
             break
 
@@ -159,5 +163,7 @@ def _lock_total(tenant: int) -> None:
 
 def _sum_up(tenant: int) -> None:
     """Correct the tenant's total, which ``_lock_total`` has locked."""
-    total = Workspace.objects.filter(tenant_id=tenant).aggregate(total=Coalesce(Sum("bytes"), 0))["total"]
-    WorkspaceTotal.objects.filter(tenant_id=tenant).update(bytes=total)
+    rows = Workspace.objects.filter(tenant_id=tenant)
+    # Two queries, because there is an index for each.
+    sums = [part.aggregate(sum=Coalesce(Sum("bytes"), 0))["sum"] for part in (rows.filter(removed_at=None), rows & _removed())]
+    WorkspaceTotal.objects.filter(tenant_id=tenant).update(bytes=sum(sums))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from channels.layers import channel_layers
 from django.db import connection
+from pytest_django import Settings
 
 from agenthost.websocket import WebSocket
 from agenthost.websocket_guard import WebSocketGuard
@@ -15,6 +17,7 @@ from sessions_app.ahp import versions
 from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import database
 from sessions_app.core.log.broadcast.layer import ChannelLayer
+from sessions_app.core.workspaces import volume
 from tests.serving import serving
 
 
@@ -29,6 +32,15 @@ def _own_layer() -> Iterator[None]:
         channel_layers.backends.pop("default", None)
     else:
         channel_layers.set("default", before)
+
+
+@pytest.fixture
+def workspaces(settings: Settings, tmp_path: Path) -> Iterator[Path]:
+    """The volume of the workspaces; without this fixture there are none."""
+    settings.AGENTHOST_WORKSPACES_DIR = tmp_path / "volume"
+    volume.forget()
+    yield tmp_path / "volume"
+    volume.forget()
 
 
 @pytest.fixture

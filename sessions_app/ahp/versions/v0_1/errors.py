@@ -57,7 +57,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.PathNotFound: _always(Code.NOT_FOUND, "There is no such file or directory."),
     errors.PathTaken: _always(Code.ALREADY_EXISTS, "A file or directory with this URI exists."),
     errors.ContentNotFound: _always(Code.CONTENT_NOT_FOUND, "The session or its content with this URI does not exist."),
-    errors.WorkspaceFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}.".capitalize()),
+    errors.WorkspaceFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"This is {error}."),
     errors.WorkspacesOff: _always(Code.PERMISSION_DENIED, "This host has no workspaces."),
     errors.FilesAway: _files_away,
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, TRY_AGAIN),
