@@ -8,14 +8,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from django.conf import settings
 from django.db import Error as DatabaseUnusable
 from django.http import HttpRequest, JsonResponse
 
 from agents_app import registry
 from agents_app.mcp.catalogue import catalogue
 from sessions_app.core.base import database, draining
+from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import broadcast
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.records.database_checks import Fault
+from sessions_app.core.workspaces import threads, volume
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +71,14 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 
 async def ready(_request: HttpRequest) -> JsonResponse:
-    """/readyz: whether this process can serve. Also reports the pub/sub transport and the MCP servers; turns run without them."""
-    reasons_found, announcements = await asyncio.gather(reasons(), broadcast.pubsub_up_within(TIMEOUT_SECONDS))
+    """/readyz: whether this process can serve. Also reports the pub/sub transport, the workspaces and the MCP servers; turns run
+    without them."""
+    reasons_found, announcements, files = await asyncio.gather(
+        reasons(), broadcast.pubsub_up_within(TIMEOUT_SECONDS), _workspaces()
+    )
     facts: dict[str, Any] = {"ready": not reasons_found, "reasons": reasons_found, "announcements": announcements}
+    if files is not None:
+        facts["workspaces"] = files
     servers, down = catalogue.standing()
     if servers:
         # Without names, because this page needs no key.
@@ -82,6 +91,27 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     # Django would log a line for each probe; ``watch`` logs each change.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
+
+
+_NO_VOLUME = "The volume of the workspaces does not answer."
+
+
+async def _workspaces() -> str | None:
+    """Whether this process can use the workspaces: "up", or why not. None: this server has none."""
+    if settings.AGENTHOST_WORKSPACES_DIR is None:
+        return None
+    loop = asyncio.get_running_loop()
+    check = _volume_checks.get(loop)
+    if check is None or check.done():
+        check = _volume_checks[loop] = asyncio.ensure_future(threads.run("volume", volume.fault))
+    try:
+        fault = await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS)
+        return "up" if fault is None else fault.problem
+    except (TimeoutError, NotReady, DatabaseUnusable):
+        return _NO_VOLUME
+
+
+_volume_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Fault | None]] = WeakKeyDictionary()
 
 
 async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]] = reasons) -> None:

@@ -28,7 +28,7 @@ THOROUGH = "AGENTHOST_TEST_THOROUGH"
 RECORD = "AGENTHOST_TEST_RECORD"
 NO_TESTS = 5
 # These need no servers; `--fast` without arguments runs the pure tests and the core's.
-WITHOUT_SERVERS = ("tests/pure", "tests/network")
+WITHOUT_SERVERS = ("tests/pure", "tests/network", "tests/workspace")
 FAST = ("tests/pure", "tests/core")
 BOTH_DATABASES = ("tests/core", "tests/faces")
 

@@ -54,10 +54,11 @@ def run_all(*, connect: bool) -> Iterator[Finding]:
         "clock": machine.check_clocks,
         "disk": machine.check_disk,
         "workers": processes.check,
+        "workspaces": processes.check_workspaces,
     }
     if database_diagnosis.diagnose() is not None:
         # These need the database, whose own check reports the fault.
-        del checks["schema"], checks["workers"]
+        del checks["schema"], checks["workers"], checks["workspaces"]
     for name, check in checks.items():
         try:
             yield from check()

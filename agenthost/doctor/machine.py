@@ -70,6 +70,8 @@ def _redis_time(conn: redis.Redis) -> float:
 
 def check_disk() -> Iterator[Finding]:
     directories = {"AGENTHOST_VAR_DIR": settings.AGENTHOST_VAR_DIR}
+    if settings.AGENTHOST_WORKSPACES_DIR is not None:
+        directories["AGENTHOST_WORKSPACES_DIR"] = settings.AGENTHOST_WORKSPACES_DIR
     if connection.vendor == "sqlite" and (parent := database_diagnosis.sqlite_path().parent) != settings.AGENTHOST_VAR_DIR:
         directories["the database"] = parent
     elif connection.vendor == "postgresql" and (directory := _data_directory()) is not None:

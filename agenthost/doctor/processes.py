@@ -1,4 +1,4 @@
-"""Checks workers, beat and turns that wait for a worker."""
+"""Checks workers, beat, turns that wait for a worker, and the volume of the workspaces."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.workspaces import volume
 
 _LATE = timedelta(minutes=10)
 
@@ -19,6 +20,18 @@ def check() -> Iterator[Finding]:
         return
     yield check_workers()
     yield check_beat()
+
+
+def check_workspaces() -> Iterator[Finding]:
+    """Changes nothing: a volume that was never used is created by the server."""
+    if settings.AGENTHOST_WORKSPACES_DIR is None or database_checks.schema_fault() is not None:
+        return
+    if not volume.was_used():
+        yield ok("workspaces", "the volume has not been used yet")
+    elif (fault := volume.fault(now=True)) is not None:
+        yield fail("workspaces", fault.problem, fault.fix)
+    else:
+        yield ok("workspaces", f"the volume at {settings.AGENTHOST_WORKSPACES_DIR} is the one of this database")
 
 
 def check_workers() -> Finding:

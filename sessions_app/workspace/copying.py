@@ -115,9 +115,9 @@ def copy(source: End, target: End, most: Most, *, fail_if_exists: bool, follow: 
     ):
         status = _status(origin, source.path)
         is_directory = stat.S_ISDIR(status.st_mode)
+        old = _replaceable(destination, target.path, directory=is_directory, fail_if_exists=fail_if_exists)
         if is_directory:
             refuse_into_itself(source.at, origin, status, target.at, destination)
-        old = _replaceable(destination, target.path, directory=is_directory, fail_if_exists=fail_if_exists)
         # A directory that is replaced is freed when it is removed from the trash.
         credit = freed(old) if old is not None and not stat.S_ISDIR(old.st_mode) else (0, 0)
         with Reservation(target.ledger, credit=credit) as reservation:
@@ -138,9 +138,9 @@ def move(source: End, target: End, *, fail_if_exists: bool) -> None:
         status = _status(origin, source.path)
         refuse_root(origin, source.path)
         is_directory = stat.S_ISDIR(status.st_mode)
+        old = _replaceable(destination, target.path, directory=is_directory, fail_if_exists=fail_if_exists)
         if is_directory:
             refuse_into_itself(at, origin, status, at, destination)
-        old = _replaceable(destination, target.path, directory=is_directory, fail_if_exists=fail_if_exists)
         _put(at, origin, destination, directory=is_directory, fail_if_exists=fail_if_exists)
         if old is None or stat.S_ISDIR(old.st_mode):
             return

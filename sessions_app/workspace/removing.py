@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from sessions_app.workspace.copying import refuse_root
 from sessions_app.workspace.failures import translated
-from sessions_app.workspace.ledger import Ledger
+from sessions_app.workspace.ledger import Ledger, Unlimited
 from sessions_app.workspace.paths import Path
 from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, Place, token
 from sessions_app.workspace.reading import ATTEMPTS
@@ -124,11 +124,11 @@ def _unlink(place: Place, ledger: Ledger) -> None:
     ledger.give(*freed(status))
 
 
-def remove_workspace(at: Descriptors, ledger: Ledger, directory: pathlib.Path, batch: int) -> bool:
+def remove_workspace(at: Descriptors, directory: pathlib.Path, batch: int) -> bool:
     """Delete the workspace's own directory and all in it, in steps; True when it is gone."""
     with suppress(FileNotFoundError):
         rename(Place(at.base, CONTENTS), Place(at.trash, token()))
-    if not sweep(at, ledger, batch, interrupted_after=-1):
+    if not sweep(at, Unlimited(), batch, interrupted_after=-1):
         return False
     try:
         for name in (NEW, TRASH):

@@ -196,14 +196,17 @@ class Tree:
             return removing.sweep(at, self.ledger, batch)
 
     def remove(self, batch: int = 1000) -> bool:
-        """Delete the whole workspace's directory, at most ``batch`` entries per call; True when it is gone."""
+        """Delete the whole workspace's directory, at most ``batch`` entries per call; True when it is gone.
+
+        The ledger is not called: the caller forgets the workspace's sums.
+        """
         with translated(()):
             if not self.directory.exists():
                 return True
             for name in (NEW, TRASH):
                 self._part(name).mkdir(mode=0o700, exist_ok=True)
             with Descriptors(self.directory, self._resolver, self.owner, deleting=True) as at:
-                return removing.remove_workspace(at, self.ledger, self.directory, batch)
+                return removing.remove_workspace(at, self.directory, batch)
 
     def _part(self, name: bytes) -> pathlib.Path:
         return self.directory / os.fsdecode(name)

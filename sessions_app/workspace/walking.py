@@ -121,10 +121,21 @@ def walk(at: Descriptors, path: Path, most: int) -> Iterator[tuple[Path, Entry]]
 
 
 def _open_if_permitted(place: Place) -> int:
+    """As `open_directory`. A directory that the server may not list or enter is left out."""
     try:
-        return open_directory(place)
+        return _entered(open_directory(place))
     except PermissionError:
-        raise OSError(errno.ENOENT, "not readable: left out") from None
+        raise OSError(errno.ENOENT, "left out") from None
+
+
+def _entered(descriptor: int) -> int:
+    """The directory's descriptor, if its entries can be looked at and not only listed; else ``PermissionError``."""
+    try:
+        os.stat(b".", dir_fd=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def measure(at: Descriptors, most: int, step: int) -> Iterator[Usage]:
@@ -158,7 +169,7 @@ def open_even_if_closed(place: Place) -> int:
     Otherwise a sandbox could hide files from the quota, or keep them from being deleted.
     """
     try:
-        return open_directory(place)
+        return _entered(open_directory(place))
     except PermissionError:
         make_accessible(place)
         return open_directory(place)

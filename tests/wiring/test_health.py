@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from pathlib import Path
 
 import pytest
 from channels import DEFAULT_CHANNEL_LAYER
@@ -18,6 +19,7 @@ from agenthost import health
 from sessions_app.core.base import database, draining
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.workspaces import volume
 
 
 def test_healthz_needs_no_database() -> None:
@@ -160,3 +162,20 @@ async def test_readiness_changes_are_logged(caplog: pytest.LogCaptureFixture) ->
     watch.cancel()
     lines = [record.getMessage() for record in caplog.records if record.name == "agenthost.health"]
     assert lines == [f"not ready: {health.NO_WORKER}", "ready again"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readyz_reports_a_volume_that_is_not_this_databases(settings: Settings, tmp_path: Path) -> None:
+    assert "workspaces" not in Client().get("/readyz").json() or settings.AGENTHOST_WORKSPACES_DIR is not None
+    settings.AGENTHOST_WORKSPACES_DIR = tmp_path / "first"
+    volume.forget()
+    assert Client().get("/readyz").json()["workspaces"] == "up"
+    settings.AGENTHOST_WORKSPACES_DIR = tmp_path
+    answer = Client().get("/readyz")
+    # Turns run without files.
+    assert answer.status_code == 200
+    assert answer.json()["workspaces"] == (
+        "AGENTHOST_WORKSPACES_DIR has no file agenthost-volume: the volume of this database is not mounted."
+    )
+    volume.forget()
+    database.shut_down()

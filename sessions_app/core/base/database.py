@@ -151,15 +151,15 @@ async def serve(
 
 
 async def run_with_disk(
-    tenant: int, timeout: float, wait_seconds: float, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    owner: Hashable, timeout: float, wait_seconds: float, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call ``fn``, which works on files, in a thread of the tenant's share; a slow disk occupies no other thread.
+    """Call ``fn``, which works on files, in a thread of the owner's share; a slow disk occupies no other thread.
 
     ``fn`` releases its connection before it uses the disk. Raises TimeoutError if no thread was free within ``wait_seconds``,
     or if ``fn`` has not returned within ``timeout``: it continues then.
     """
     call = partial(_call_and_release, partial(fn, *args, **kwargs))
-    return await _files.pool().run(tenant, call, timeout, wait_seconds=wait_seconds)
+    return await _files.pool().run(owner, call, timeout, wait_seconds=wait_seconds)
 
 
 @cache

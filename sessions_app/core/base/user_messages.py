@@ -4,18 +4,20 @@ The model input is the text, then each attachment in turn:
 - ``simple``: its own representation for models.
 - ``embeddedResource``: an image, if the agent accepts images as data and models support the format; text, cut to the
   selection; for anything else its name, type and size, so that the model knows of content that it cannot see.
-- ``resource``: an image by its https URL, if the agent accepts those; for anything else its name and URL. The server fetches
-  nothing.
+- ``resource``: a file that was read from a workspace, like an embedded resource; an image by its https URL, if the agent accepts
+  those; for anything else its name and URL. The server fetches nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import mimetypes
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from agents_app.runtime.messages import Content, text_of
 from sessions_app.core.base import content
@@ -45,8 +47,11 @@ class UserMessage:
         return UserMessage(document["text"], document.get("attachments"))
 
 
-def content_of(message: UserMessage, images: Collection[str]) -> Content:
-    """The model input. InvalidInput for an empty message, broken data, or text that databases cannot store."""
+def content_of(message: UserMessage, images: Collection[str], files: Mapping[str, bytes] | None = None) -> Content:
+    """The model input. ``files``: the content of attached files, by URI.
+
+    InvalidInput for an empty message, broken data, or text that databases cannot store.
+    """
     faults = content.unstorable(message.document(), ("userMessage",))
     if faults:
         raise InvalidInput(faults)
@@ -54,13 +59,15 @@ def content_of(message: UserMessage, images: Collection[str]) -> Content:
         return content.user_content(message.text, images, ("userMessage", "text"))
     blocks = [{"type": "text", "text": message.text}] if message.text else []
     for index, attachment in enumerate(message.attachments):
-        block = _block(attachment, images, ("userMessage", "attachments", index))
+        block = _block(attachment, images, ("userMessage", "attachments", index), files or {})
         if block is not None:
             blocks.append(block)
     return content.user_content(blocks, images, ("userMessage",))
 
 
-def _block(attachment: Mapping[str, Any], images: Collection[str], path: tuple[str | int, ...]) -> dict[str, str] | None:
+def _block(
+    attachment: Mapping[str, Any], images: Collection[str], path: tuple[str | int, ...], files: Mapping[str, bytes]
+) -> dict[str, str] | None:
     label = attachment["label"]
     match attachment["type"]:
         case "simple":
@@ -70,6 +77,8 @@ def _block(attachment: Mapping[str, Any], images: Collection[str], path: tuple[s
             return _embedded(attachment, label, images, path)
         case "resource":
             uri, kind = attachment["uri"], attachment.get("contentType") or ""
+            if uri in files and (block := _file(attachment, label, files[uri], images)) is not None:
+                return block
             if kind.startswith("image/") and "http" in images and content.HTTP_IMAGE.fullmatch(uri):
                 return {"type": "image", "url": uri}
             return {"type": "text", "text": f"[Attachment {label}: {uri}{_lines(attachment)}]"}
@@ -92,6 +101,20 @@ def _embedded(attachment: Mapping[str, Any], label: str, images: Collection[str]
         if text and "\0" not in text:
             return {"type": "text", "text": f"Attachment {label}{_lines(attachment)}:\n{_selected(text, attachment)}"}
     return {"type": "text", "text": f"[Attachment {label}: {kind}, {len(data)} bytes that cannot be shown here]"}
+
+
+def _file(attachment: Mapping[str, Any], label: str, data: bytes, images: Collection[str]) -> dict[str, str] | None:
+    """An attached file; None if models cannot see it."""
+    kind = attachment.get("contentType") or mimetypes.guess_type(unquote(attachment["uri"]), strict=False)[0] or ""
+    try:
+        if image := content.image_block(kind, base64.b64encode(data).decode("ascii"), images, ()):
+            return image
+        text = data.decode()
+    except (InvalidInput, UnicodeDecodeError):
+        return None
+    if "\0" in text:
+        return None
+    return {"type": "text", "text": f"Attachment {label}{_lines(attachment)}:\n{_selected(text, attachment)}"}
 
 
 def _range(attachment: Mapping[str, Any]) -> tuple[int, int, int, int] | None:

@@ -7,7 +7,7 @@ the database. A scope that is missing is refused by the caller of these function
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from django.conf import settings
 from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import (
+    DomainError,
     Fault,
     FilesAway,
     InvalidInput,
@@ -58,12 +59,29 @@ def read(caller: Caller, uri: str) -> bytes:
             raise InvalidInput([Fault(("uri",), _too_large(None))]) from None
 
 
+def read_attached(caller: Caller, uris: Collection[str]) -> dict[str, bytes]:
+    """The files with these URIs that the caller may read, each at most AGENTHOST_IMAGE_BYTES and all together twice that."""
+    found: dict[str, bytes] = {}
+    most = settings.AGENTHOST_IMAGE_BYTES
+    left = 2 * most
+    for uri in uris:
+        try:
+            place = places.find(caller, uri)
+            with _refusals("uri"):
+                data = _existing(place).read(place.path, most=min(most, left))
+        except DomainError:
+            continue
+        found[uri] = data
+        left -= len(data)
+    return found
+
+
 def write(caller: Caller, uri: str, data: bytes, *, create_only: bool) -> None:
     """Create or replace a file."""
     if len(data) > settings.AGENTHOST_FILE_BYTES:
         raise InvalidInput([Fault(("data",), _too_large(len(data)))])
     place = making.find_or_make(caller, uri)
-    with _refusals("uri"), Room(place) as room:
+    with _refusals("uri"), Room(place, len(data)) as room:
         tree_of(place, room, make=True).write(place.path, data, create_only=create_only)
 
 

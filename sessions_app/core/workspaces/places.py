@@ -102,6 +102,13 @@ def find(caller: Caller, uri: str, member: str = "uri") -> Place:
     raise PathOutside
 
 
+def default_directory(caller: Caller) -> str | None:
+    """The URI of the tenant's default workspace, for callers that may use it."""
+    if settings.AGENTHOST_WORKSPACES_DIR is None or caller.key_agents is not None:
+        return None
+    return paths.uri_of(DEFAULT)
+
+
 def is_in_default(caller: Caller, path: Path) -> bool:
     """Whether the path is in the tenant's default workspace, and the caller may make that."""
     return path[: len(DEFAULT)] == DEFAULT and caller.key_agents is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -29,26 +30,46 @@ class QuotaReached(NoRoom):
         super().__init__(str(refusal))
 
 
-class Room:
-    """The ledger of one operation in one workspace; a context manager. It returns its database connection after each call."""
+_AHEAD = (4 * 1024 * 1024, 64)
+"""Bytes and files that the mechanism reserves at a time (``sessions_app.workspace.ledger``)."""
 
-    def __init__(self, place: Place) -> None:
+
+class Room:
+    """The ledger of one operation in one workspace; a context manager. It returns its database connection after each call.
+
+    ``size``: the bytes that the operation is going to write, if they are known; None: it writes none.
+    """
+
+    def __init__(self, place: Place, size: int | None = None) -> None:
         assert place.workspace is not None
         self._tenant, self._workspace = place.tenant, place.workspace
+        self._ahead = None if size is None else (max(size, _AHEAD[0]), _AHEAD[1])
         self._free = [0, 0]
-        """Given back to this object, but not to the database yet: bytes and files."""
+        """Reserved in the database and not used: bytes and files."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Room:
         try:
-            begun = Workspace.objects.filter(pk=self._workspace, removed_at=None).update(
-                operations=F("operations") + 1, revision=F("revision") + 1, changed_at=Now()
-            )
+            self._begin()
         finally:
             database.release()
+        return self
+
+    def _begin(self) -> None:
+        if self._ahead is not None:
+            try:
+                self._reserve(*self._ahead, begins=True)
+            except QuotaReached:
+                # It may need less.
+                pass
+            else:
+                self._free = list(self._ahead)
+                return
+        begun = Workspace.objects.filter(pk=self._workspace, removed_at=None).update(
+            operations=F("operations") + 1, revision=F("revision") + 1, changed_at=Now()
+        )
         if not begun:
             raise PathOutside
-        return self
 
     def take(self, size: int, files: int) -> None:
         with self._lock:
@@ -66,7 +87,7 @@ class Room:
             self._free[0] += size
             self._free[1] += files
 
-    def _reserve(self, size: int, files: int) -> None:
+    def _reserve(self, size: int, files: int, *, begins: bool = False) -> None:
         of_tenant = settings.AGENTHOST_TENANT_WORKSPACE_BYTES
         most_bytes, most_files = settings.AGENTHOST_WORKSPACE_BYTES, settings.AGENTHOST_WORKSPACE_FILES
         with transaction.atomic():
@@ -76,12 +97,15 @@ class Room:
                     raise QuotaReached(
                         WorkspaceFull("bytes in all workspaces of a tenant", of_tenant, "AGENTHOST_TENANT_WORKSPACE_BYTES")
                     )
-            rows = Workspace.objects.filter(pk=self._workspace)
+            rows = Workspace.objects.filter(pk=self._workspace, removed_at=None)
             if size:
                 rows = rows.filter(bytes__lte=most_bytes - size)
             if files:
                 rows = rows.filter(files__lte=most_files - files)
-            if not rows.update(bytes=F("bytes") + size, files=F("files") + files, revision=F("revision") + 1):
+            counts: dict[str, Any] = {"bytes": F("bytes") + size, "files": F("files") + files, "revision": F("revision") + 1}
+            if begins:
+                counts |= {"operations": F("operations") + 1, "changed_at": Now()}
+            if not rows.update(**counts):
                 raise QuotaReached(self._why(size, most_bytes, most_files))
 
     def _why(self, size: int, most_bytes: int, most_files: int) -> WorkspaceFull:

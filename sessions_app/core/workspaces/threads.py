@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import ParamSpec, TypeVar
 
 from sessions_app.core.base import database
@@ -17,9 +17,12 @@ LONGEST_SECONDS = 300.0
 """How long a call may take before its caller gets an error. Its thread continues."""
 
 
-async def run(tenant: int, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn`` in a thread of the tenant's share, at most half of all. FilesAway: no thread, or no result, in time."""
+async def run(owner: Hashable, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call ``fn`` in a thread of the owner's share, at most half of all; the owners are tenants, by their numbers.
+
+    FilesAway: no thread, or no result, in time.
+    """
     try:
-        return await database.run_with_disk(tenant, LONGEST_SECONDS, WAIT_SECONDS, fn, *args, **kwargs)
+        return await database.run_with_disk(owner, LONGEST_SECONDS, WAIT_SECONDS, fn, *args, **kwargs)
     except TimeoutError:
         raise FilesAway from None

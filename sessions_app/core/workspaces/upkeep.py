@@ -39,7 +39,9 @@ def is_needed() -> bool:
 
 def run(seconds: float, may_run: Callable[[], bool] = lambda: True) -> None:
     """One round. Nothing is removed while the volume is not this installation's. ``may_run`` is asked before each batch."""
-    if volume.fault(now=True) is not None:
+    fault = volume.fault(now=True)
+    if fault is not None:
+        log.error("workspaces_unusable: %s", fault)
         return
     this_round = Round(seconds)
     retire(this_round)

@@ -15,21 +15,24 @@ import time
 from pathlib import Path
 
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 from sessions_app.core.base import command_hint, database
 from sessions_app.core.base.errors import FilesAway
+from sessions_app.core.records.database_checks import Fault
+from sessions_app.core.tenancy import audit
 from sessions_app.models import InstallationMark
 
 FILE = "agenthost-volume"
 MARK = "workspaces_volume"
 _CHECKED_EVERY = 10.0
 
-_checked: dict[Path, tuple[float, str | None]] = {}
+_checked: dict[Path, tuple[float, Fault | None]] = {}
 _lock = threading.Lock()
 
 
-def fault(*, now: bool = False) -> str | None:
+def fault(*, now: bool = False) -> Fault | None:
     """Why workspaces cannot be used; None if they can, or if this server has none.
 
     ``now``: do not answer from memory, which is at most ten seconds old.
@@ -53,12 +56,19 @@ def require(*, now: bool = False) -> None:
         raise FilesAway
 
 
-def accept() -> None:
+def was_used() -> bool:
+    """Whether this database has a volume."""
+    return _mark() is not None
+
+
+def accept(*, actor: str, address: str = "") -> None:
     """Store the id of this process's volume in the database, whatever the one before was."""
     base: Path | None = settings.AGENTHOST_WORKSPACES_DIR
     assert base is not None
     found = _read(base) or _make(base) or ""
-    InstallationMark.objects.update_or_create(name=MARK, defaults={"value": found, "updated_at": timezone.now()})
+    with transaction.atomic():
+        InstallationMark.objects.update_or_create(name=MARK, defaults={"value": found, "updated_at": timezone.now()})
+        audit.record(actor=actor, action=audit.Action.INSTALLATION_KEYS_ACCEPTED, target="workspaces", address=address)
     forget()
 
 
@@ -68,7 +78,7 @@ def forget() -> None:
         _checked.clear()
 
 
-def _fault(base: Path) -> str | None:
+def _fault(base: Path) -> Fault | None:
     try:
         expected = _mark()
     finally:
@@ -78,20 +88,21 @@ def _fault(base: Path) -> str | None:
         if found is None and expected is None:
             found = _make(base)
     except OSError as error:
-        return f"AGENTHOST_WORKSPACES_DIR cannot be used: {error.strerror}."
-    if found is None:
-        return (
-            f"AGENTHOST_WORKSPACES_DIR has no file {FILE}: it is not the volume of this database, or that is not mounted."
-            f" If its files are lost, run: {command_hint.manage('accept_keys --workspaces')}"
+        return _bad(
+            f"AGENTHOST_WORKSPACES_DIR cannot be used: {error.strerror}.", "Make it a directory that this user may change."
         )
+    on_purpose = f"To use it nevertheless, run: {command_hint.manage('accept_keys --workspaces')}"
+    if found is None:
+        return _bad(f"AGENTHOST_WORKSPACES_DIR has no file {FILE}: the volume of this database is not mounted.", on_purpose)
     if expected is None:
         expected = _store(found)
     if expected != found:
-        return (
-            f"AGENTHOST_WORKSPACES_DIR is the volume of another database: its file {FILE} has another id."
-            f" To use it on purpose, run: {command_hint.manage('accept_keys --workspaces')}"
-        )
+        return _bad(f"AGENTHOST_WORKSPACES_DIR is the volume of another database: its file {FILE} has another id.", on_purpose)
     return None
+
+
+def _bad(problem: str, fix: str) -> Fault:
+    return Fault("workspaces", problem, fix)
 
 
 def _mark() -> str | None:

@@ -1,23 +1,27 @@
-"""accept_keys: lets a database start with a key ring or a secret key that it was not used with."""
+"""accept_keys: lets a database be used with a key ring, a secret key or a volume of workspaces that it was not used with."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from sessions_app.core.records import database_checks
+from sessions_app.core.workspaces import volume
 from sessions_app.management.operator import OperatorCommand
 
 
 class Command(OperatorCommand):
     help = (
-        "Accepts a key ring or a secret key that this database was not used with: for lost keys, and for a secret key that is"
-        " changed on purpose. To replace a key of the ring that you still have, see reseal_secrets."
+        "Accepts a key ring, a secret key or a volume of workspaces that this database was not used with: for lost keys and"
+        " volumes, and for a secret key that is changed on purpose. To replace a key of the ring that you still have, see"
+        " reseal_secrets."
     )
     examples = """
 accept_keys --secret-key
 accept_keys --key-ring
+accept_keys --workspaces
 """
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,10 +35,23 @@ accept_keys --key-ring
             action="store_true",
             help="AGENTHOST_SECRET_KEY was changed: admin users must sign in again; clients' positions and cursors are refused",
         )
+        parser.add_argument(
+            "--workspaces",
+            action="store_true",
+            help="AGENTHOST_WORKSPACES_DIR is another volume on purpose: files of workspaces that are not on it are lost",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         chosen = {name: options[name] for name in ("key_ring", "secret_key")}
-        if not any(chosen.values()):
-            raise CommandError("Give --key-ring, --secret-key, or both.")
-        database_checks.accept(**chosen, actor=self.actor, address=self.address)
+        if not any(chosen.values()) and not options["workspaces"]:
+            raise CommandError("Give --key-ring, --secret-key or --workspaces.")
+        if options["workspaces"]:
+            if settings.AGENTHOST_WORKSPACES_DIR is None:
+                raise CommandError("AGENTHOST_WORKSPACES_DIR is not set.")
+            try:
+                volume.accept(actor=self.actor, address=self.address)
+            except OSError as error:
+                raise CommandError(f"AGENTHOST_WORKSPACES_DIR cannot be used: {error.strerror}.") from None
+        if any(chosen.values()):
+            database_checks.accept(**chosen, actor=self.actor, address=self.address)
         self.explain("Accepted. Restart every process with the same keys.")

@@ -249,5 +249,5 @@ def test_a_round_waits_for_that_of_another_process(monkeypatch: pytest.MonkeyPat
 
 def run_round() -> bool:
     housekeeping.start()
-    wait_for(lambda: not housekeeping._running.locked(), "the end of the round")
+    wait_for(lambda: not housekeeping._database._running.locked(), "the end of the round")
     return True

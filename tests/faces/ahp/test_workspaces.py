@@ -15,15 +15,17 @@ from django.db import connection, transaction
 from django.utils import timezone
 from pytest_django import Settings
 
+from agents_app import exact_json
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.core.base import database
 from sessions_app.core.records import history
 from sessions_app.core.tenancy import keys
 from sessions_app.core.workspaces import upkeep, volume
-from sessions_app.models import Session, Workspace, WorkspaceTotal
+from sessions_app.models import Message, Session, Workspace, WorkspaceTotal
 from sessions_app.workspace.tree import Tree
-from tests.e2e.ahp_steps import create_session, new_uri
+from tests.e2e.ahp_steps import create_session, new_uri, start_action
 from tests.e2e.ahp_watcher import Watcher
+from tests.fakes.pictures import PIXEL
 from tests.sample_tenants import SampleTenant, SampleTenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -262,19 +264,20 @@ async def test_links_do_not_lead_out(alice: Watcher, workspaces: Path, tmp_path:
 @pytest.mark.rule("R337", "R9")
 async def test_access_is_granted_to_what_is_permitted(alice: Watcher, host: str, sample: SampleTenants) -> None:
     await put(alice, f"{ROOT}/file")
-    for params in ({}, {"read": True}, {"write": True}, {"read": True, "write": True}):
+    asked: list[dict[str, bool]] = [{}, {"read": True}, {"write": True}, {"read": True, "write": True}]
+    for params in asked:
         assert await alice.request("resourceRequest", {"uri": f"{ROOT}/none", **params}) == {}
     reader = await opened(host, sample.alice.reading_key, "reader")
     assert await reader.request("resourceRequest", {"uri": ROOT}) == {}
     assert await code_of(reader, "resourceRequest", uri=ROOT, write=True) == -32009
     assert await get(reader, f"{ROOT}/file") == "text"
-    for method, params in (
+    for method, changing in (
         ("resourceWrite", {"uri": f"{ROOT}/file", "data": "x", "encoding": "utf-8"}),
         ("resourceDelete", {"uri": f"{ROOT}/file"}),
         ("resourceMove", {"source": f"{ROOT}/file", "destination": f"{ROOT}/b"}),
         ("resourceCopy", {"source": f"{ROOT}/file", "destination": f"{ROOT}/b"}),
     ):
-        assert await code_of(reader, method, **params) == -32009
+        assert await code_of(reader, method, **changing) == -32009
     assert await names(alice, ROOT) == {"file": "file"}
     await reader.close()
 
@@ -321,7 +324,7 @@ async def test_a_limited_key_uses_the_workspaces_of_its_agents_sessions(alice: W
 # --- sessions ---
 
 
-async def workspace_of(client: Watcher, uri: str) -> Workspace | None:
+async def workspace_of(uri: str) -> Workspace | None:
     public_id = await Session.objects.filter(addresses__uri=uri).values_list("public_id", flat=True).aget()
     return (await Session.objects.select_related("workspace").aget(public_id=public_id)).workspace
 
@@ -331,21 +334,21 @@ async def test_sessions_that_name_a_directory_share_its_workspace(alice: Watcher
     first = await create_session(alice, workingDirectory="file:///harbour/logs")
     await put(alice, "file:///harbour/logs/a")
     again = await create_session(alice, workingDirectory="file:///harbour/logs/")
-    assert await workspace_of(alice, again) == await workspace_of(alice, first)
+    assert await workspace_of(again) == await workspace_of(first)
     # An existing directory inside belongs to the workspace; what does not exist is a workspace of its own.
     await put(alice, f"{ROOT}/x")
     await alice.request("resourceCopy", {"source": ROOT, "destination": "file:///harbour/logs/inside"})
     inside = await create_session(alice, workingDirectory="file:///harbour/logs/inside")
-    assert await workspace_of(alice, inside) == await workspace_of(alice, first)
+    assert await workspace_of(inside) == await workspace_of(first)
     other = await create_session(alice, workingDirectory="file:///harbour/logs/other")
-    assert (await workspace_of(alice, other)).root == "file:///harbour/logs/other"
+    assert getattr(await workspace_of(other), "root", None) == "file:///harbour/logs/other"
     # It covers that part of the workspace around it.
     await put(alice, "file:///harbour/logs/other/b")
     assert await names(alice, "file:///harbour/logs") == {"a": "file", "inside": "directory"}
     for shown in ("file:///etc", "file:///", "http://example.org/x", "file://host/x", "file:///sessions/none"):
         uri = await create_session(alice, workingDirectory=shown)
         assert alice.state(uri)["summary"]["workingDirectory"] == shown
-        assert await workspace_of(alice, uri) is None
+        assert await workspace_of(uri) is None
 
 
 @pytest.mark.rule("R330", "R331", "R116")
@@ -416,12 +419,44 @@ async def test_a_fork_shares_the_directory_of_its_source_but_not_its_own_files(a
         (turn,) = (await alice.request("fetchTurns", {"session": uri}))["turns"]
         fork = new_uri()
         await alice.request("createSession", {"session": fork, "fork": {"session": uri, "turnId": turn["id"]}})
-        assert await workspace_of(alice, fork) == (await workspace_of(alice, uri) if directory else None)
+        assert await workspace_of(fork) == (await workspace_of(uri) if directory else None)
 
 
 def add_seed(session: Session) -> None:
     with transaction.atomic():
         history.add_seed(session, [{"role": "user", "content": "hello"}], set(), timezone.now())
+
+
+@pytest.mark.rule("R154", "R381")
+async def test_attached_files_are_read_for_the_model_as_the_key_may_read_them(
+    alice: Watcher, host: str, sample: SampleTenants
+) -> None:
+    uri = await create_session(alice, workingDirectory="file:///harbour")
+    await put(alice, "file:///harbour/a.txt", "one\ntwo\nthree")
+    pixel = PIXEL.partition(",")[2]
+    await alice.request("resourceWrite", {"uri": "file:///harbour/p.png", "data": pixel, "encoding": "base64"})
+    bob = await opened(host, sample.bob.key, "bob")
+    await make_folder(bob, "file:///pier")
+    await put(bob, "file:///pier/secret", "of bob")
+    second_line = {"range": {"start": {"line": 1, "character": 0}, "end": {"line": 1, "character": 3}}}
+    attachments: list[dict[str, Any]] = [
+        {"type": "resource", "label": "a", "uri": "file:///harbour/a.txt", "selection": second_line},
+        {"type": "resource", "label": "p", "uri": "file:///harbour/p.png"},
+        {"type": "resource", "label": "mine", "uri": "file:///home/me/notes"},
+        {"type": "resource", "label": "other", "uri": "file:///pier/secret"},
+    ]
+    action = start_action(uri, "look", userMessage={"text": "look", "attachments": attachments})
+    echo = await alice.echo(await alice.dispatch(action))
+    assert echo["action"] == action
+    message = await Message.objects.aget(role="user")
+    assert exact_json.loads(message.content) == [
+        {"type": "text", "text": "look"},
+        {"type": "text", "text": "Attachment a (lines 2 to 2):\ntwo"},
+        {"type": "image", "url": PIXEL},
+        {"type": "text", "text": "[Attachment mine: file:///home/me/notes]"},
+        {"type": "text", "text": "[Attachment other: file:///pier/secret]"},
+    ]
+    await bob.close()
 
 
 # --- limits ---
@@ -532,11 +567,23 @@ async def test_files_of_another_installations_volume_are_not_touched(
         assert reason in str(await database.run(volume.fault))
         await database.run(upkeep.run, 20)
     assert entries_of(tmp_path / "unmounted") == []
-    await database.run(volume.accept)
+    await database.run(lambda: volume.accept(actor="the tests"))
     assert await code_of(alice, "resourceRead", uri=f"{ROOT}/a") == -32008
     settings.AGENTHOST_WORKSPACES_DIR = workspaces
     volume.forget()
     assert await code_of(alice, "resourceRead", uri=f"{ROOT}/a") == -32603
+
+
+@pytest.mark.rule("R46")
+async def test_the_default_directory_is_one_that_the_client_may_list(alice: Watcher, host: str, sample: SampleTenants) -> None:
+    for key, directory in ((sample.alice.reading_key, ROOT), (await issue(sample.alice, "echo"), None)):
+        client = Watcher(host, key, "client")
+        await client.open()
+        answer = await client.request("initialize", {"clientId": "client", "protocolVersions": ["0.1.0"]})
+        assert answer.get("defaultDirectory") == directory
+        if directory is not None:
+            assert await names(client, directory) == {}
+        await client.close()
 
 
 @pytest.mark.rule("R339")

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 from pytest_django import Settings
@@ -28,7 +30,8 @@ from agents_app.spec import AgentSpec, McpSpec, OptionSpec
 from ops.services import Redis, free_port
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.worker import housekeeping
-from sessions_app.models import InstallationMark
+from sessions_app.core.workspaces import volume
+from sessions_app.models import AuditRecord, InstallationMark
 from tests.fakes import steps
 from tests.fakes.mcp_server import serving
 from tests.fakes.model_server import ModelServer
@@ -381,6 +384,23 @@ def test_a_missing_beat_is_noticed_by_the_missing_housekeeping(settings: Setting
     assert processes.check_beat().detail == "The last housekeeping was 120 minutes ago."
 
 
+def test_a_volume_of_workspaces_that_is_not_this_databases_is_a_fault(settings: Settings, tmp_path: Path) -> None:
+    settings.AGENTHOST_WORKSPACES_DIR = tmp_path / "first"
+    volume.forget()
+    assert [each.state for each in processes.check_workspaces()] == ["ok"]
+    assert not (tmp_path / "first").exists()
+    assert volume.fault() is None
+    assert [each.state for each in processes.check_workspaces()] == ["ok"]
+    settings.AGENTHOST_WORKSPACES_DIR = tmp_path / "second"
+    tmp_path.joinpath("second").mkdir()
+    fault = the_bad(processes.check_workspaces())
+    assert (fault.state, "accept_keys --workspaces" in fault.fix) == ("fail", True)
+    call_command("accept_keys", "--workspaces", stdout=StringIO(), stderr=StringIO())
+    assert [each.state for each in processes.check_workspaces()] == ["ok"]
+    assert AuditRecord.objects.filter(action="installation_keys_accepted", target="workspaces").count() == 1
+    volume.forget()
+
+
 # All of it -------------------------------------------------------------------------------------------
 
 
@@ -391,4 +411,4 @@ def test_an_exception_in_a_check_is_a_finding_and_the_other_checks_run(monkeypat
     monkeypatch.setattr(machine, "check_disk", broken)
     found = list(run_all(connect=False))
     assert [each.state for each in found if each.check == "disk"] == ["fail"]
-    assert found[-1].check in ("workers", "beat")
+    assert found[-1].check in ("workers", "beat", "workspaces")

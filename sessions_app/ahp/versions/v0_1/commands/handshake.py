@@ -9,6 +9,7 @@ from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import PositionedResult
 from sessions_app.ahp.versions.v0_1.wire import errors as wire_errors
 from sessions_app.core.log import journal
+from sessions_app.core.workspaces import places
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -38,10 +39,12 @@ async def initialize(connection: Connection, params: Any) -> PositionedResult:
             counter, _sessions = await connection.in_database(journal.counter_and_sessions, connection.caller.tenant)
     # The answer has every event up to the lowest of its snapshots' positions.
     seq = min(positions.values()) if positions else counter
-    result = f'{{"protocolVersion":{jsonrpc.encode(version)},"serverSeq":{seq},"snapshots":{snapshots}}}'
+    result = f'"protocolVersion":{jsonrpc.encode(version)},"serverSeq":{seq},"snapshots":{snapshots}'
+    if (directory := places.default_directory(connection.caller)) is not None:
+        result += f',"defaultDirectory":{jsonrpc.encode(directory)}'
     connection.opened(params.get("locale"))
     subscribing.unsubscribe_deleted(connection, resources, positions)
-    return PositionedResult(result, positions)
+    return PositionedResult(f"{{{result}}}", positions)
 
 
 async def reconnect(connection: Connection, params: Any) -> PositionedResult:

@@ -6,22 +6,45 @@ in the tenant's order. A rejection takes the same path, to its connection alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sessions_app.ahp.versions.v0_1.dispatch.handling import handle
 from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch
+from sessions_app.core.base.errors import FilesAway
+from sessions_app.core.workspaces import files, threads
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
 
 
+_MOST_ATTACHED = 32
+"""Attached files of one message that are read; of others the model gets the name."""
 HOT = frozenset({"session/turnStarted"})
 """Actions that are handled on the loop, because they need few round trips."""
 
 
 async def take(connection: Connection, params: Any) -> None:
     """The client notification ``dispatchAction``. Returns when the action has taken effect, was rejected or ignored."""
-    sender = (connection.caller, connection.client, connection.id, connection.life)
-    dispatch = Dispatch(*sender, params["clientSeq"], params["action"])
-    run = connection.on_loop if params["action"].get("type") in HOT else connection.in_database
+    caller, action = connection.caller, params["action"]
+    read: Mapping[str, bytes] = {}
+    if uris := _attached(action):
+        # If the disk does not answer, the model gets their names.
+        with suppress(FilesAway):
+            read = await threads.run(caller.tenant, files.read_attached, caller, uris)
+    dispatch = Dispatch(caller, connection.client, connection.id, connection.life, params["clientSeq"], action, read)
+    run = connection.on_loop if action.get("type") in HOT else connection.in_database
     await run(handle, dispatch)
+
+
+def _attached(action: Mapping[str, Any]) -> list[str]:
+    """The ``file:`` URIs that are attached to the message of a new turn (R154). The action was not validated yet."""
+    if action.get("type") != "session/turnStarted":
+        return []
+    message = action.get("userMessage")
+    attachments = message.get("attachments") if isinstance(message, dict) else None
+    if not isinstance(attachments, list):
+        return []
+    uris = [each.get("uri") for each in attachments if isinstance(each, dict) and each.get("type") == "resource"]
+    return [uri for uri in uris if isinstance(uri, str) and uri.startswith("file:")][:_MOST_ATTACHED]

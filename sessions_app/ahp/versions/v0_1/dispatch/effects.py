@@ -64,7 +64,7 @@ def _turn_started(valid: ValidAction) -> None:
     if "queuedMessageId" in action:
         raise Refusal("queuedMessageId: only the host starts turns with queued messages")
     message = UserMessage.of(action["userMessage"])
-    content = content_of(message, agents.for_turn(valid.caller, valid.session).images)
+    content = content_of(message, agents.for_turn(valid.caller, valid.session).images, valid.files)
     turns.start(
         valid.caller,
         valid.session,

@@ -93,7 +93,7 @@ def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) 
     effect: Callable[[ValidAction], None] | None = EFFECTS.get(type_)
     if session is None or effect is None:
         raise Refusal("this host does not support actions of this type")
-    effect(ValidAction(dispatch.caller, session, action, _accepted(dispatched, action)))
+    effect(ValidAction(dispatch.caller, session, action, _accepted(dispatched, action), dispatch.files))
 
 
 def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:

@@ -13,7 +13,7 @@ from sessions_app.models import Session
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """An action as received, with its sender. ``seq``: the client's number."""
+    """An action as received, with its sender. ``seq``: the client's number. ``files``: attached ones that were read, by URI."""
 
     caller: Caller
     client: str
@@ -21,6 +21,7 @@ class Dispatch:
     life: str
     seq: Any
     action: Mapping[str, Any] = field(repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class ValidAction:
     session: Session
     action: Mapping[str, Any] = field(repr=False)
     dispatched: Dispatched = field(repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 class Refusal(Exception):
