@@ -84,8 +84,15 @@ class Copy:
             os.chown(new.name, *self._target.owner, dir_fd=new.parent, follow_symlinks=False)
 
     def _directory(self, source: int, new: Place) -> None:
-        """Special files below it, and what disappears meanwhile, are left out."""
-        levels = [new_directory(self._target, new, self._reservation, os.fstat(source).st_mode)]
+        made = new_directory(self._target, new, self._reservation, os.fstat(source).st_mode)
+        try:
+            self.below(source, made)
+        finally:
+            os.close(made)
+
+    def below(self, source: int, new: int) -> None:
+        """All below a directory's descriptor, except special files and what disappears meanwhile."""
+        levels = [os.dup(new)]
         try:
             for found in below(source, self._path, Limits(self._most.files)):
                 while len(levels) > len(found.names):

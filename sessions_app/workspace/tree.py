@@ -81,7 +81,7 @@ class Tree:
 
     def stat(self, path: Path, *, follow: bool = False) -> Entry:
         """The entry; of a link's target if ``follow``."""
-        with self._open() as at:
+        with self.open() as at:
             return reading.stat_entry(at, path, follow=follow)
 
     def read(self, path: Path, *, offset: int = 0, length: int | None = None, most: int) -> bytes:
@@ -89,7 +89,7 @@ class Tree:
 
         Raises ``TooLarge`` if these are more than ``most``. Follows links inside the tree.
         """
-        with self._open() as at:
+        with self.open() as at:
             return reading.read(at, path, offset, length, most)
 
     def write(self, path: Path, data: bytes | Iterable[bytes], *, create_only: bool = False) -> None:
@@ -98,7 +98,7 @@ class Tree:
         A link inside the tree is followed, and its target is replaced. ``create_only``: raises ``Exists`` if there is
         anything, a link too. The directory must exist.
         """
-        with self._open() as at:
+        with self.open() as at:
             writing.write(at, self.ledger, path, data, create_only=create_only)
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
@@ -106,12 +106,12 @@ class Tree:
 
         ``parents``: make the missing ones above it too; then an existing directory is no error.
         """
-        with self._open() as at:
+        with self.open() as at:
             writing.make_directory(at, self.ledger, path, parents=parents)
 
     def list(self, path: Path, *, most: int = MOST_ENTRIES) -> list[Entry]:
         """A directory's entries, by name. Raises ``TooMany`` if there are more than ``most``."""
-        with self._open() as at:
+        with self.open() as at:
             return reading.list_entries(at, path, most)
 
     def walk(self, path: Path, *, most: int = MOST_ENTRIES) -> Iterator[tuple[Path, Entry]]:
@@ -120,7 +120,7 @@ class Tree:
         Links are reported and not followed. Entries whose names are not valid Unicode are left out. Raises ``TooMany`` after
         ``most`` entries. Close the iterator if you stop early.
         """
-        with self._open() as at:
+        with self.open() as at:
             yield from walking.walk(at, path, most)
 
     def copy(
@@ -140,7 +140,7 @@ class Tree:
         """
         most = copying.Most(most_files, most_bytes)
         target = into or self
-        with self._open() as at, target._open() as target_at:
+        with self.open() as at, target.open() as target_at:
             ends = End(at, self.ledger, source), End(target_at, target.ledger, destination)
             copying.copy(*ends, most, fail_if_exists=fail_if_exists)
             removing.sweep(target_at, target.ledger, _REMOVED_AT_ONCE)
@@ -157,13 +157,13 @@ class Tree:
     ) -> None:
         """Rename a file, link or directory; into another tree: copy it and delete it here. Replaces as `copy` does."""
         if into is None or into.directory == self.directory:
-            with self._open() as at:
+            with self.open() as at:
                 ends = End(at, self.ledger, source), End(at, self.ledger, destination)
                 copying.move(*ends, fail_if_exists=fail_if_exists)
                 removing.sweep(at, self.ledger, _REMOVED_AT_ONCE)
             return
         most = copying.Most(most_files, most_bytes)
-        with self._open() as at, into._open() as into_at:
+        with self.open() as at, into.open() as into_at:
             ends = End(at, self.ledger, source), End(into_at, into.ledger, destination)
             copying.copy(*ends, most, fail_if_exists=fail_if_exists, follow=False)
             self._delete(at, source, recursive=True)
@@ -173,7 +173,7 @@ class Tree:
 
         A directory disappears at once; a large one is removed from the disk later, by `sweep`.
         """
-        with self._open() as at:
+        with self.open() as at:
             self._delete(at, path, recursive=recursive)
 
     def _delete(self, at: Descriptors, path: Path, *, recursive: bool) -> None:
@@ -187,12 +187,12 @@ class Tree:
 
     def measure(self, *, most: int = 10 * MOST_ENTRIES, step: int = 1000) -> Iterator[Usage]:
         """`usage` in steps: the sums so far, after each ``step`` entries and at the end."""
-        with self._open() as at, translated(()):
+        with self.open() as at, translated(()):
             yield from walking.measure(at, most, step)
 
     def sweep(self, batch: int = 1000) -> bool:
         """Remove at most ``batch`` entries of deleted directories and of interrupted writes; True if none are left."""
-        with self._open() as at, translated(()):
+        with self.open() as at, translated(()):
             return removing.sweep(at, self.ledger, batch)
 
     def remove(self, batch: int = 1000) -> bool:
@@ -211,6 +211,7 @@ class Tree:
     def _part(self, name: bytes) -> pathlib.Path:
         return self.directory / os.fsdecode(name)
 
-    def _open(self) -> Descriptors:
+    def open(self) -> Descriptors:
+        """Descriptors for one operation; for the modules of this package."""
         with translated(()):
             return Descriptors(self.directory, self._resolver, self.owner)

@@ -33,6 +33,8 @@ class Limits:
     entries: int
     depth: int = MOST_NAMES
     strict: bool = True
+    skip: frozenset[bytes] = frozenset()
+    """Names of directories that are not entered."""
     reached: bool = field(default=False, init=False)
 
     def reach(self, path: Path, text: str) -> None:
@@ -80,7 +82,7 @@ def below(
                 return
             found = Found((*level.names, name), place, status)
             yield found
-            if not stat.S_ISDIR(status.st_mode):
+            if not stat.S_ISDIR(status.st_mode) or name in limits.skip:
                 continue
             if len(found.names) >= limits.depth:
                 limits.reach(path, f"directories below it are more than {limits.depth} levels deep")
@@ -112,7 +114,7 @@ def _names(directory: int, most: int) -> Iterator[bytes]:
 
 def walk(at: Descriptors, path: Path, most: int) -> Iterator[tuple[Path, Entry]]:
     with at.directory(path) as directory, translated(path):
-        for found in below(directory, path, Limits(most), _open_if_permitted):
+        for found in below(directory, path, Limits(most), open_if_permitted):
             try:
                 relative = tuple(name.decode() for name in found.names)
             except UnicodeDecodeError:
@@ -120,7 +122,7 @@ def walk(at: Descriptors, path: Path, most: int) -> Iterator[tuple[Path, Entry]]
             yield (*path, *relative), entry_of(found.names[-1], found.status)
 
 
-def _open_if_permitted(place: Place) -> int:
+def open_if_permitted(place: Place) -> int:
     """As `open_directory`. A directory that the server may not list or enter is left out."""
     try:
         return _entered(open_directory(place))

@@ -341,7 +341,7 @@ def test_closed_directories_of_the_own_user_are_counted_and_removed(
 
 
 def _attempts(thorough: bool) -> int:
-    return 20_000 if thorough else 250
+    return 5_000 if thorough else 250
 
 
 THOROUGH = [False, pytest.param(True, marks=pytest.mark.slow)]
