@@ -7,7 +7,7 @@ from collections import deque
 from agents_app.errors import ToolFailed
 from agents_app.tools.files import naming
 from agents_app.tools.files.host import FileProblem, Files, Found, Kind, Path
-from agents_app.tools.files.text import plural, printable
+from agents_app.tools.files.text import on_one_line, plural, printable
 
 MOST_ENTRIES = 1_000
 MOST_IN_DIRECTORY = 10_000
@@ -67,7 +67,7 @@ def _listed(files: Files, given: str, depth: int) -> str:
             # A directory below the listed one may disappear, be closed or be too large.
             if not below:
                 raise
-            shown.append(((*below, ""), f"{'/'.join(below)}/ [cannot be listed: {problem.fault.replace('_', ' ')}]"))
+            shown.append(((*below, ""), f"{on_one_line('/'.join(below))}/ [cannot be listed: {problem.fault.replace('_', ' ')}]"))
             continue
         for info in entries:
             if len(shown) == MOST_ENTRIES:
@@ -88,7 +88,7 @@ def _listed(files: Files, given: str, depth: int) -> str:
 
 def _line(name: str, kind: Kind) -> str:
     marks = {"directory": "/", "link": " [link]", "other": " [special file]", "file": ""}
-    return printable(name) + marks[kind]
+    return on_one_line(name) + marks[kind]
 
 
 def _found(files: Files, given: str, pattern: str) -> str:
@@ -115,7 +115,7 @@ def _matches(found: Found, cwd: Path, given: str) -> str:
     for match in found.matches:
         text = printable(match.text.rstrip("\r\n"))
         text = text if len(text) <= LONGEST_MATCH else text[:LONGEST_MATCH] + " [cut]"
-        lines.append(f"{naming.shown(match.path, cwd)}:{match.line}: {text}")
+        lines.append(f"{on_one_line(naming.shown(match.path, cwd))}:{match.line}: {text}")
     if found.stopped:
         lines.append(f"[incomplete: {found.stopped}]")
     return "\n".join(lines)

@@ -54,6 +54,11 @@ def printable(text: str) -> str:
     return text if is_utf8(text) else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def on_one_line(name: str) -> str:
+    """A file's name for a list of names: control characters, such as a line feed, are shown as their escapes."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in printable(name))
+
+
 def lines_of(text: str) -> list[str]:
     """The lines with their ends; only a line feed ends a line, as in every editor's count."""
     found = text.split("\n")

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from agents_app.tools.files.host import Fault, FileProblem, Files, Found, Info, Kind, Named, Path
+from agents_app.tools.files.host import Fault, FileProblem, Files, Found, Info, Kind, Match, Named, Path
+from agents_app.tools.files.listing import NOT_ENTERED
 from sessions_app.core.base.errors import FilesAway, NotReady, PathOutside, SessionNotFound, WorkspaceFull, WorkspacesOff
 from sessions_app.core.workspaces import directories, files, threads
 from sessions_app.core.workspaces.places import Place
@@ -21,6 +22,7 @@ from sessions_app.models import Session
 from sessions_app.workspace import errors as mechanism
 from sessions_app.workspace import paths
 from sessions_app.workspace.entries import Entry
+from sessions_app.workspace.search import Limits, Reached, find_lines, find_lines_of_file, find_names
 
 T = TypeVar("T")
 
@@ -78,10 +80,21 @@ class _Files:
             return [_info(entry) for entry in self._tree.list(self._inside(path), most=most)]
 
     def find(self, path: Path, pattern: str, most: int) -> Named:
-        raise FileProblem("unavailable", f"{path} {pattern} {most}")
+        with _problems():
+            limits = Limits(matches=most)
+            found = find_names(self._tree, pattern, path=self._inside(path), skip=NOT_ENTERED, limits=limits)
+        return Named([(self._place.root + names, entry.kind) for names, entry in found.entries], _stopped(found.reached, limits))
 
     def search(self, path: Path, expression: str, pattern: str, most: int) -> Found:
-        raise FileProblem("unavailable", f"{path} {expression} {pattern} {most}")
+        with _problems():
+            inside, limits = self._inside(path), Limits(matches=most)
+            if self._tree.stat(inside, follow=True).kind == "file":
+                found = find_lines_of_file(self._tree, expression, inside, limits=limits)
+            else:
+                found = find_lines(self._tree, expression, path=inside, glob=pattern or None, skip=NOT_ENTERED, limits=limits)
+        root = self._place.root
+        matches = [Match(root + each.path, each.number, each.text) for each in found.lines]
+        return Found(matches, _stopped(found.reached, limits))
 
     def _inside(self, path: Path) -> Path:
         """The path in the tree. Links on the way cannot lead out of it: the tree refuses those."""
@@ -95,6 +108,17 @@ class _Files:
 def _info(entry: Entry) -> Info:
     kind: Kind = entry.kind
     return Info(entry.name, kind, entry.size, entry.modified)
+
+
+def _stopped(reached: Reached, limits: Limits) -> str:
+    texts: Mapping[Reached, str] = {
+        "": "",
+        "files": f"more than {limits.files:,} files; give a subdirectory",
+        "bytes": f"more than {limits.bytes // 1024**2:,} MiB to search; give a subdirectory or a glob pattern",
+        "matches": f"there are more than these {limits.matches:,}; give a more specific pattern",
+        "seconds": f"it took longer than {limits.seconds:g} s; give a subdirectory or a simpler pattern",
+    }
+    return texts[reached]
 
 
 _FAULTS: Mapping[type[mechanism.FileError], Fault] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,12 @@ CODE = "def one():\n    return 1\n"
 
 
 @pytest.fixture
-def volume_directory(settings: Any, tmp_path: Path) -> Path:
+def volume_directory(settings: Any, tmp_path: Path) -> Iterator[Path]:
     settings.AGENTHOST_WORKSPACES_DIR = tmp_path
     settings.AGENTHOST_SANDBOX_UID = os.geteuid() or 64_321
     volume.forget()
-    return tmp_path
+    yield tmp_path
+    volume.forget()
 
 
 @pytest.fixture
@@ -82,10 +83,35 @@ def test_an_agent_writes_reads_edits_lists_and_searches_its_sessions_files(
         ("edit_file", {"path": "src/a.py", "old_text": "return 1", "new_text": "return 2"}),
         ("list_files", {}),
     )
+    found += play(
+        alice,
+        model,
+        session,
+        ("write_file", {"path": "src/node_modules/b{1}.py", "content": "return 3\n"}),
+        ("search_files", {"pattern": r"return \d"}),
+        ("search_files", {"pattern": "return", "path": "src/node_modules/b{1}.py"}),
+        ("list_files", {"pattern": "**/*.py"}),
+    )
+    (tree_of(volume_directory, session) / "link.py").symlink_to("src/a.py")
+    found += play(
+        alice,
+        model,
+        session,
+        ("search_files", {"pattern": "(", "glob": "*.py"}),
+        ("list_files", {"path": "none"}),
+        ("search_files", {"pattern": "def", "path": "link.py"}),
+    )
     assert found[0] == "Created src/a.py (2 lines)."
     assert found[1] == "src/a.py: lines 1 to 2 of 2\n     1\tdef one():\n     2\t    return 1"
     assert found[2].startswith("Edited src/a.py (+1 -1 lines).\n--- src/a.py\n")
     assert found[3] == "src/\nsrc/a.py"
+    # Generated directories are searched if they are asked for.
+    assert found[5] == "1 match in 1 file:\nsrc/a.py:2:     return 2"
+    assert found[6] == "1 match in 1 file:\nsrc/node_modules/b{1}.py:1: return 3"
+    assert found[7] == "src/a.py"
+    assert found[8].startswith("Tool execution failed: the pattern is not valid (not a regular expression: ")
+    assert found[9] == "Tool execution failed: none does not exist; list_files shows what does"
+    assert found[10] == "1 match in 1 file:\nlink.py:1: def one():"
     file = tree_of(volume_directory, session) / "src" / "a.py"
     assert file.read_text() == CODE.replace("1", "2")
 
