@@ -126,7 +126,7 @@ async def test_a_result_stays_below_the_limit_of_characters() -> None:
 
 @pytest.mark.parametrize("tool", ["read_file", "list_files"])
 @pytest.mark.parametrize(
-    "path", ["../../etc/passwd", "../../../../../etc/passwd", "/etc/passwd", "a/../../../etc", "file:///etc/passwd"]
+    "path", ["../../etc/passwd", "../../../workspace/a.py", "/etc/passwd", "a/../../../etc", "file:///etc/passwd"]
 )
 async def test_paths_outside_are_refused_with_the_path_as_given(tool: str, path: str) -> None:
     reason = await Host({"a.py": CODE}).refused(tool, path=path)
@@ -275,7 +275,8 @@ async def test_crlf_line_ends_are_kept() -> None:
     host = Host({"dos": "a\r\nb\r\nc\r\n", "mixed": "a\r\nb\nc\r\nd\n"})
     await host.call("edit_file", path="dos", old_text="a\nb\n", new_text="x\ny\nz\n")
     await host.call("edit_file", path="mixed", old_text="b\nc", new_text="b\nq")
-    assert host._files["workspace", "dos"] == b"x\r\ny\r\nz\r\nc\r\n"
+    await host.call("edit_file", path="dos", old_text="c", new_text="d\ne")
+    assert host._files["workspace", "dos"] == b"x\r\ny\r\nz\r\nd\r\ne\r\n"
     assert host._files["workspace", "mixed"] == b"a\r\nb\nq\r\nd\n"
 
 
