@@ -20,6 +20,9 @@ _BY_NUMBER: dict[int, tuple[type[errors.FileError], str]] = {
     errno.EACCES: (errors.NotPermitted, "its permissions, or those of its directory, do not allow this"),
     errno.EPERM: (errors.NotPermitted, "its permissions, or those of its directory, do not allow this"),
     errno.EROFS: (errors.NotPermitted, "is on a read-only file system"),
+    # A program holds a lease on it; opening it without O_NONBLOCK would wait for that.
+    errno.EAGAIN: (errors.NotPermitted, "is locked by a program"),
+    errno.EBUSY: (errors.NotPermitted, "is in use by the system"),
     errno.ENAMETOOLONG: (errors.BadUri, "has a name or path that is too long"),
     errno.EINVAL: (errors.BadUri, "has a name that the file system does not take"),
     errno.EILSEQ: (errors.BadUri, "has a name that the file system does not take"),

@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from sessions_app.workspace import copying, reading, removing, walking, writing
 from sessions_app.workspace.copying import End
@@ -13,8 +14,9 @@ from sessions_app.workspace.entries import Entry, Usage
 from sessions_app.workspace.failures import translated
 from sessions_app.workspace.ledger import Ledger, Unlimited
 from sessions_app.workspace.paths import Path
-from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, token
-from sessions_app.workspace.resolving import Resolver, usual
+from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, Place, token
+from sessions_app.workspace.renaming import rename_only
+from sessions_app.workspace.resolving import DIRECTORY, Resolver, usual
 
 MOST_ENTRIES = 100_000
 MOST_COPIED_BYTES = 1024**3
@@ -67,13 +69,14 @@ class Tree:
         made.chmod(0o755)
         if self.owner is not None and os.geteuid() == 0:
             os.chown(made, *self.owner)
+        base = os.open(self.directory, DIRECTORY)
         try:
-            # Replaces an empty directory only, which another process made at the same moment.
-            made.rename(self.contents)
-        except OSError:
+            rename_only(Place(base, NEW + b"/" + os.fsencode(made.name)), Place(base, CONTENTS))
+        except FileExistsError:
+            # Another process was faster.
             made.rmdir()
-            if not self.exists():
-                raise
+        finally:
+            os.close(base)
 
     def exists(self) -> bool:
         """Whether `create` has made the tree."""
@@ -143,7 +146,7 @@ class Tree:
         with self.open() as at, target.open() as target_at:
             ends = End(at, self.ledger, source), End(target_at, target.ledger, destination)
             copying.copy(*ends, most, fail_if_exists=fail_if_exists)
-            removing.sweep(target_at, target.ledger, _REMOVED_AT_ONCE)
+            target._sweep_a_little(target_at)
 
     def move(
         self,
@@ -160,7 +163,7 @@ class Tree:
             with self.open() as at:
                 ends = End(at, self.ledger, source), End(at, self.ledger, destination)
                 copying.move(*ends, fail_if_exists=fail_if_exists)
-                removing.sweep(at, self.ledger, _REMOVED_AT_ONCE)
+                self._sweep_a_little(at)
             return
         most = copying.Most(most_files, most_bytes)
         with self.open() as at, into.open() as into_at:
@@ -179,6 +182,11 @@ class Tree:
     def _delete(self, at: Descriptors, path: Path, *, recursive: bool) -> None:
         removing.delete(at, self.ledger, path, recursive=recursive)
         if recursive:
+            self._sweep_a_little(at)
+
+    def _sweep_a_little(self, at: Descriptors) -> None:
+        """Free what a small directory takes at once. The entry is gone already, so a failure is left to `sweep`."""
+        with suppress(OSError):
             removing.sweep(at, self.ledger, _REMOVED_AT_ONCE)
 
     def usage(self, *, most: int = 10 * MOST_ENTRIES) -> Usage:

@@ -58,10 +58,11 @@ def open_directory(place: Place) -> int:
 def below(
     directory: int, path: Path, limits: Limits, open_found: Callable[[Place], int] = open_directory
 ) -> Generator[Found, None, None]:
-    """All entries below a directory's descriptor, directories before their entries. Links are not followed.
+    """All entries below a directory's descriptor, directories before their entries.
 
-    What disappears meanwhile is left out. Errors are about ``path``.
+    Links are not followed and other file systems not entered. What disappears meanwhile is left out. Errors are about ``path``.
     """
+    device = os.fstat(directory).st_dev
     levels = [_Level(os.dup(directory), (), iter(()))]
     count = 0
     try:
@@ -82,7 +83,7 @@ def below(
                 return
             found = Found((*level.names, name), place, status)
             yield found
-            if not stat.S_ISDIR(status.st_mode) or name in limits.skip:
+            if not stat.S_ISDIR(status.st_mode) or status.st_dev != device or name in limits.skip:
                 continue
             if len(found.names) >= limits.depth:
                 limits.reach(path, f"directories below it are more than {limits.depth} levels deep")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import stat
 import sys
 import threading
@@ -451,7 +452,21 @@ def test_a_failing_source_of_data_leaves_nothing(tree: Tree, inside: Path, ledge
     assert (ledger.size, ledger.files) == (0, 0)
 
 
-def test_sparse_and_preallocated_files_count_what_they_take(tree: Tree, inside: Path) -> None:
+def test_a_write_that_the_system_stops_leaves_the_old_content(filled: Tree, inside: Path, ledger: Counted) -> None:
+    before = everything_in(inside.parent), ledger.size, ledger.files
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, hard))
+    try:
+        with pytest.raises(TooLarge):
+            filled.write(A, b"x" * 4_000_000)
+        with pytest.raises(TooLarge):
+            filled.write(B, iter([b"x" * 1_000_000] * 4))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (everything_in(inside.parent), ledger.size, ledger.files) == before
+
+
+def test_a_sparse_file_counts_what_it_takes(tree: Tree, inside: Path) -> None:
     with (inside / "sparse").open("wb") as file:
         file.truncate(2**40)
         file.seek(2**39)
