@@ -6,6 +6,7 @@ from sessions_app.models.client import ClientPresence, DispatchRecord, SessionCl
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
 from sessions_app.models.due_summary import DueSummary
+from sessions_app.models.file_edit import FileVersion, SessionDiffs
 from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
@@ -45,6 +46,7 @@ __all__ = [
     "DispatchRecord",
     "DueSummary",
     "Event",
+    "FileVersion",
     "Form",
     "IdempotencyRecord",
     "InstallationMark",
@@ -60,6 +62,7 @@ __all__ = [
     "Pruned",
     "Session",
     "SessionClient",
+    "SessionDiffs",
     "SessionTail",
     "ShownListing",
     "Tenant",

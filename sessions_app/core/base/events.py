@@ -30,6 +30,7 @@ class Kind(StrEnum):
     CUSTOMIZATIONS_CHANGED = "customizations_changed"
     CUSTOMIZATION_TOGGLED = "customization_toggled"
     ACTIVITY_CHANGED = "activity_changed"
+    DIFFS_CHANGED = "diffs_changed"
     HISTORY_CUT = "history_cut"
     CLIENT_JOINED = "client_joined"
     CLIENT_LEFT = "client_left"

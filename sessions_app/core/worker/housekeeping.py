@@ -160,6 +160,8 @@ def _deleted(excluded: Collection[int]) -> list[int]:
 _TABLES_OF_SESSION = (
     "sessions_app_message",
     "sessions_app_toolcall",
+    "sessions_app_fileversion",
+    "sessions_app_sessiondiffs",
     "sessions_app_compaction",
     "sessions_app_optionvalue",
     "sessions_app_form",

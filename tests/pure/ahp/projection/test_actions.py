@@ -28,6 +28,13 @@ ENTRY = {
 CUSTOMIZATION = {"customization": {"uri": "file:///x", "displayName": "X"}, "enabled": True, "client": "me", "status": "loaded"}
 OUTCOME = {"success": False, "message": "Dropped", "content": [], "structured": {"a": 1}, "error": {"message": "wet"}}
 FORM = {"id": "f", "message": "Which?", "questions": [{"id": "q", "kind": "text", "message": "Name?"}]}
+EDIT = {
+    "uri": "file:///a.py",
+    "before": {"content": "1" * 64, "size": 9},
+    "after": {"content": "2" * 64, "size": 12},
+    "added": 2,
+    "removed": 1,
+}
 ANSWER = {"state": "submitted", "value": {"kind": "text", "value": "Bree"}}
 
 TERMINALS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
@@ -75,6 +82,8 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
     (Kind.CUSTOMIZATION_TOGGLED, {"uri": "file:///x", "enabled": False}, "customizationToggled"),
     (Kind.ACTIVITY_CHANGED, {"activity": "Running"}, "activityChanged"),
     (Kind.ACTIVITY_CHANGED, {"activity": None}, "activityChanged"),
+    (Kind.DIFFS_CHANGED, {"diffs": [EDIT, {**EDIT, "before": None}, {**EDIT, "after": None}]}, "diffsChanged"),
+    (Kind.DIFFS_CHANGED, {"diffs": []}, "diffsChanged"),
     (Kind.HISTORY_CUT, {"turn": "t", "found": True}, "truncated"),
     (Kind.HISTORY_CUT, {"turn": None, "found": True}, "truncated"),
     (Kind.CLIENT_JOINED, {"client": ENTRY}, "activeClientChanged"),
@@ -132,6 +141,11 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
         "toolCallConfirmed",
     ),
     (Kind.CALL_FINISHED, {**CALL, "content": "ok", "failed": False, "by": "server", "shown": True}, "toolCallComplete"),
+    (
+        Kind.CALL_FINISHED,
+        {**CALL, "content": "ok", "failed": True, "by": "server", "shown": True, "edits": [EDIT]},
+        "toolCallComplete",
+    ),
     (
         Kind.CALL_FINISHED,
         {**CALL, "content": [{"type": "text", "text": "x"}], "failed": True, "by": "server", "shown": True, "reviewed": True},
@@ -211,6 +225,23 @@ def test_every_kind_of_event_has_a_case_here() -> None:
     here = {kind for kind, _, _ in EVENTS} | {kind for kind, _, _ in TERMINALS} | {kind for kind, _ in SILENT}
     of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED, Kind.TERMINALS_CHANGED}
     assert here | of_tenant == set(Kind)
+
+
+@pytest.mark.rule("R172", "R155", "R339")
+def test_an_edit_refers_to_the_contents_below_its_sessions_uri() -> None:
+    text = actions.envelope_of(_event(Kind.DIFFS_CHANGED, {"diffs": [EDIT]}), URI)
+    assert text is not None
+    [shown] = exact_json.loads(text)["action"]["diffs"]
+    assert shown == {
+        "before": {"uri": "file:///a.py", "content": {"uri": f"{URI}/content/{'1' * 64}", "sizeHint": 9}},
+        "after": {"uri": "file:///a.py", "content": {"uri": f"{URI}/content/{'2' * 64}", "sizeHint": 12}},
+        "diff": {"added": 2, "removed": 1},
+    }
+    finished = {**CALL, "content": "ok", "failed": False, "by": "server", "shown": True, "edits": [EDIT]}
+    text = actions.envelope_of(_event(Kind.CALL_FINISHED, finished), URI)
+    assert text is not None
+    blocks = exact_json.loads(text)["action"]["result"]["content"]
+    assert blocks == [{"type": "text", "text": "ok"}, {"type": "fileEdit", **shown}]
 
 
 @pytest.mark.rule("R82", "R83", "R68")

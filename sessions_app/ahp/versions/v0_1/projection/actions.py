@@ -23,11 +23,22 @@ Payload = Mapping[str, Any]
 Made = tuple[str, dict[str, Any]]
 
 
+_SESSION_URI = "session_uri"
+"""A member that the payload of events with URIs of contents gets here: these are below the session's URI."""
+
+
 def action_of(event: Event, uri: str) -> dict[str, Any] | None:
     """None if this version has no action for the event."""
     make = _ACTIONS.get(event.kind)
-    made = None if make is None else make(exact_json.loads(event.data))
+    made = None if make is None else make(_payload(event, uri))
     return None if made is None else _action(event.kind, uri, made)
+
+
+def _payload(event: Event, uri: str) -> dict[str, Any]:
+    payload: dict[str, Any] = exact_json.loads(event.data)
+    if event.kind in _WITH_CONTENTS:
+        payload[_SESSION_URI] = uri
+    return payload
 
 
 def envelopes(event: Event, channels: Collection[Channel]) -> Iterator[tuple[Channel, str]]:
@@ -47,7 +58,7 @@ def envelope_of(event: Event, uri: str) -> str | None:
             return _streamed_envelope(event, uri, make)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
             pass  # It has a lone surrogate, which only the slower codec keeps.
-    payload = exact_json.loads(event.data)
+    payload = _payload(event, uri)
     origin = payload.get("origin")
     if origin is None:
         made = make(payload)
@@ -162,6 +173,10 @@ def _customization(payload: Payload) -> Made:
 
 def _activity(payload: Payload) -> Made:
     return "activityChanged", {} if payload["activity"] is None else {"activity": payload["activity"]}
+
+
+def _diffs(payload: Payload) -> Made:
+    return "diffsChanged", {"diffs": [values.file_edit(edit, payload[_SESSION_URI]) for edit in payload["diffs"]]}
 
 
 def _cut(payload: Payload) -> Made:
@@ -287,7 +302,13 @@ def _call_denied(payload: Payload) -> Made | None:
 
 
 def _call_finished(payload: Payload) -> Made:
-    result = values.tool_result(payload["content"], failed=payload["failed"], outcome=payload.get("outcome"))
+    result = values.tool_result(
+        payload["content"],
+        failed=payload["failed"],
+        outcome=payload.get("outcome"),
+        edits=payload.get("edits", ()),
+        session=payload.get(_SESSION_URI, ""),
+    )
     members = {**_of_call(payload), "result": result}
     if payload.get("reviewed"):
         members["requiresResultConfirmation"] = True
@@ -391,6 +412,7 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.CUSTOMIZATIONS_CHANGED: _customizations,
     Kind.CUSTOMIZATION_TOGGLED: _customization,
     Kind.ACTIVITY_CHANGED: _activity,
+    Kind.DIFFS_CHANGED: _diffs,
     Kind.HISTORY_CUT: _cut,
     Kind.CLIENT_JOINED: _joined,
     Kind.CLIENT_LEFT: _left,
@@ -420,6 +442,7 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.FORM_CLOSED: _form_closed,
 }
 
+_WITH_CONTENTS = {Kind.CALL_FINISHED, Kind.DIFFS_CHANGED}
 _OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED, Kind.TERMINALS_CHANGED}
 SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
 """Kinds of events for which this version has no action. Some of them lead to notifications."""
