@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0026_workspaces'),
+        ('sessions_app', '0027_terminals'),
     ]
 
     operations = [
