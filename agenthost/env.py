@@ -23,7 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 T = TypeVar("T")
 
-ROLES = ("web", "worker", "beat", "migrate", "embedded")
+ROLES = ("web", "worker", "terminals", "beat", "migrate", "embedded")
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})

@@ -20,6 +20,7 @@ from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import broadcast
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.records.database_checks import Fault
+from sessions_app.core.terminals import availability
 from sessions_app.core.workspaces import threads, volume
 
 log = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 
 async def ready(_request: HttpRequest) -> JsonResponse:
-    """/readyz: whether this process can serve. Also reports the pub/sub transport, the workspaces and the MCP servers; turns run
-    without them."""
+    """/readyz: whether this process can serve. Also reports the pub/sub transport, the workspaces, the MCP servers and terminals;
+    turns run without them."""
     reasons_found, announcements, files = await asyncio.gather(
         reasons(), broadcast.pubsub_up_within(TIMEOUT_SECONDS), _workspaces()
     )
@@ -87,6 +88,7 @@ async def ready(_request: HttpRequest) -> JsonResponse:
         if catalogue.has_programs() and (commands := await _commands()) is not None:
             facts["mcp"]["commands"] = commands
     if not reasons_found:
+        facts["terminals"] = await _terminals()
         return JsonResponse(facts, headers={"Cache-Control": "no-store"})
     problem = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": " ".join(reasons_found), **facts}
     headers = {"Cache-Control": "no-store", "Retry-After": "2"}
@@ -131,6 +133,21 @@ async def _workspaces() -> str | None:
 
 
 _volume_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Fault | None]] = WeakKeyDictionary()
+
+
+async def _terminals() -> str | None:
+    """``on``, or why no terminal can be created; None if that is not known."""
+    loop = asyncio.get_running_loop()
+    check = _terminal_checks.get(loop)
+    if check is None or check.done():
+        check = _terminal_checks[loop] = asyncio.ensure_future(database.run(availability.reason))
+    try:
+        return await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS) or "on"
+    except (TimeoutError, NotReady, DatabaseUnusable):
+        return None
+
+
+_terminal_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[str]] = WeakKeyDictionary()
 
 
 async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]] = reasons) -> None:

@@ -56,6 +56,8 @@ def load(role: str) -> None:
 
         preloading.load(runs=True)
         worker_services.load()
+    if role in ("terminals", "embedded"):
+        import sessions_app.core.terminals.service  # noqa: F401
     if role == "beat":
         from agenthost import beat  # noqa: F401
 
@@ -108,6 +110,23 @@ def beat() -> None:
     service.stop()
 
 
+def terminals() -> None:
+    from django.conf import settings
+
+    from agenthost import startup_checks
+    from sessions_app.core.terminals.service import Service
+
+    if not settings.AGENTHOST_TERMINALS:
+        raise ImproperlyConfigured("AGENTHOST_TERMINALS: must be on in all processes for the role terminals.")
+    stop = _stop_event()
+    startup_checks.check()
+    service = Service()
+    service.start()
+    stop.wait()
+    log.info("stopping: all terminals end")
+    service.stop()
+
+
 def migrate() -> None:
     from django.core.management import call_command
 
@@ -121,14 +140,24 @@ def embedded() -> None:
 
     from agenthost import data_directory, web_server
     from agenthost.worker_services import WorkerServices
+    from sessions_app.core.terminals.service import Service
 
     listener = web_server.listen()
     locked = data_directory.lock(settings.AGENTHOST_VAR_DIR, listener.getsockname()[1])
     call_command("migrate", interactive=False, verbosity=0)
     services = WorkerServices()
     services.start()
+    terminal_service = Service() if settings.AGENTHOST_TERMINALS else None
+    if terminal_service is not None:
+        terminal_service.start()
+
     # Worker and web server stop at the same time, so that runs can end while their streams are still open.
-    stopping = threading.Thread(target=services.stop, args=(settings.AGENTHOST_WORKER_GRACE_SECONDS,), name="stop-worker")
+    def stop() -> None:
+        if terminal_service is not None:
+            terminal_service.stop()
+        services.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS)
+
+    stopping = threading.Thread(target=stop, name="stop-worker")
 
     def on_signal() -> None:
         if not stopping.is_alive() and stopping.ident is None:
@@ -143,7 +172,7 @@ def embedded() -> None:
         locked.close()
 
 
-ONE = {"beat": beat, "migrate": migrate, "embedded": embedded}
+ONE = {"terminals": terminals, "beat": beat, "migrate": migrate, "embedded": embedded}
 MANY = {"web": web, "worker": worker}
 """The roles that can run as several processes; called with their number."""
 assert set(ONE | MANY) == set(ROLES)

@@ -26,6 +26,7 @@ from agents_app.runtime.interface import Provider
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.spec import AgentSpec
 from agents_app.testkit import shared_loop
+from agents_app.testkit.files import MemoryWorkspace
 from agents_app.testkit.recording import Recording, RecordingMismatch
 from agents_app.testkit.script import OutOfScript, Script, call, fail, finish, pause, thinking, usage
 from agents_app.testkit.turn_runner import Answers, Clients, Permit, play
@@ -63,6 +64,7 @@ class Conversation:
     tools, as functions by name. ``answers``: the user's answers to forms, by question; or a function of the form.
     ``stand_ins``: functions by name that replace the agent's own tools or provide the tools of its MCP servers, which
     are not contacted. Nothing is summarised: a conversation that is too long is cut.
+    ``files``: the workspace of the file tools at the start, by path; the property ``files`` has its present content.
     ``api_key``: a key that a server would have in its environment, for a test with the real model.
     """
 
@@ -78,6 +80,7 @@ class Conversation:
         client_tools: Mapping[str, Callable[..., Any]] | None = None,
         answers: Answers | None = None,
         stand_ins: Mapping[str, Callable[..., Any]] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
         api_key: str | None = None,
     ) -> None:
         self.agent = load(agent, name)
@@ -89,10 +92,17 @@ class Conversation:
             raise ValueError("; ".join(f"option {option}: {why}" for option, why in faults))
         self._enabled = _enabled(self.agent, tools)
         schemas = _schemas(self.agent, client_tools or {})
-        self._clients = Clients(permit, client_tools or {}, schemas, answers, _stand_ins(self.agent, stand_ins or {}))
+        self._workspace = MemoryWorkspace(files or {})
+        replaced = _stand_ins(self.agent, stand_ins or {})
+        self._clients = Clients(permit, client_tools or {}, schemas, answers, replaced, self._workspace)
 
     def __repr__(self) -> str:
         return f"<Conversation with {self.agent.name}, {len(self.turns)} turns>"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of the workspace by path."""
+        return self._workspace.content
 
     def say(self, message: Content) -> Turn:
         """Send the user's message (a text, or blocks with images) and run the turn to its end."""
@@ -123,6 +133,7 @@ def run(
     client_tools: Mapping[str, Callable[..., Any]] | None = None,
     answers: Answers | None = None,
     stand_ins: Mapping[str, Callable[..., Any]] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
     api_key: str | None = None,
 ) -> Turn:
     """Run one turn in a conversation of its own; see ``Conversation`` for the parameters."""
@@ -136,6 +147,7 @@ def run(
         client_tools=client_tools,
         answers=answers,
         stand_ins=stand_ins,
+        files=files,
         api_key=api_key,
     )
     return conversation.say(message)

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-ROLES = ("web", "worker", "beat", "migrate", "embedded")
+ROLES = ("web", "worker", "terminals", "beat", "migrate", "embedded")
 KNOWN = {"ARG", "FROM", "WORKDIR", "COPY", "ADD", "RUN", "ENV", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
 # The folder is checked with the embedded settings, whatever the caller's environment has.
 NOT_INHERITED = ("AGENTHOST_", "DATABASE_", "REDIS_", "CELERY_", "DJANGO_", "PYTHON")
@@ -116,7 +116,7 @@ def compose_faults(text: str) -> list[str]:
     services: dict[str, dict[str, Any]] = document["services"]
     secrets, volumes = set(document.get("secrets", {})), set(document.get("volumes", {}))
     settings = (ROOT / "agenthost" / "settings.py").read_text()
-    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded"} - set(services)]
+    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded", "terminals"} - set(services)]
     for name, service in services.items():
         if names_a_host(service.get("image", "")):
             faults.append(f"{name}: its image names a registry's host")

@@ -48,11 +48,12 @@ _WRITERS = {
     "records": ("clients", "dispatches", "session_changes", "summary_queue"),
     "sessions": ("connections", "creating", "deleting", "forms", "inbox", "truncating"),
     "tenancy": ("agent_listings",),
+    "terminals": ("changing", "creating", "disposing", "ending"),
     "turns": ("between_steps", "calls", "finishing", "queue", "starting", "stopping"),
 }
 TRANSACTIONS = frozenset(f"sessions_app/core/{layer}/{name}.py" for layer, names in _WRITERS.items() for name in names)
-"""The modules that open `journal.transaction`. Such a transaction holds its tenant's counter from its last statement on, so
-each one has been looked at; other modules call a function of these."""
+"""The modules that open `journal.transaction` or call `journal.append_for_each`. Such a transaction holds its tenant's counter
+from its last statement on, so each one has been looked at; other modules call a function of these."""
 
 HISTORY = "sessions_app/core/records/history.py"
 """The one module of the core that inserts or changes messages, tool calls and `Turn.parts`. (Housekeeping deletes the rows
@@ -78,9 +79,9 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def transactions(tree: ast.Module) -> Iterator[int]:
-    """The lines that open `journal.transaction`."""
+    """The lines that open `journal.transaction`, or one of `journal.append_for_each`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "journal.transaction":
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("journal.transaction", "journal.append_for_each"):
             yield node.lineno
 
 

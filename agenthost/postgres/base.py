@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -36,6 +36,8 @@ _LONGEST_PAUSE = 1.0
 """Seconds between two attempts to replace a lost connection."""
 _FIRST_WAIT = 0.5
 """Seconds to wait for a connection before failing if the server is away. Short restarts are waited for."""
+_LIMITS_TRANSACTIONS = 170000
+"""The first version of Postgres with transaction_timeout."""
 _LOCK_MILLISECONDS = 100
 """How long a statement on the loop waits for a lock. Its request is then repeated in a thread, where it may wait longer."""
 
@@ -134,6 +136,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return LoopDatabaseWrapper(self.settings_dict, self.alias)
 
 
+def _with_limited_transactions(connect: Callable[[], LoopConnection]) -> LoopConnection:
+    """A connection whose transactions may take as long as others may be idle in one. Calls on the loop take milliseconds."""
+    conn = connect()
+    if conn.info.server_version >= _LIMITS_TRANSACTIONS:
+        conn.execute("select set_config('transaction_timeout', current_setting('idle_in_transaction_session_timeout'), false)")
+    return conn
+
+
 class LoopConnection(psycopg.Connection[Any]):
     def __del__(self, *_: Any) -> None:
         # Its loop has ended, or its call was cancelled while it connected.
@@ -157,10 +167,15 @@ class LoopDatabaseWrapper(DatabaseWrapper):
         options = f"{conn_params.get('options', '')} -c lock_timeout={_LOCK_MILLISECONDS} -c enable_seqscan=off".strip()
         connect = partial(LoopConnection.connect, **{**conn_params, "options": options, "autocommit": True})
         try:
-            return loop_calls.wait_for(asyncio.to_thread(connect))
+            return loop_calls.wait_for(asyncio.to_thread(_with_limited_transactions, connect))
         except psycopg.OperationalError as error:
             # The pool of the threads waits for a database that is away, and reports it.
             raise loop_calls.NeedsThread from error
+
+    @property
+    def limits_transactions(self) -> bool:
+        """Whether the server ends a transaction that takes too long, also while it waits for a statement."""
+        return bool(self.connection.info.server_version >= _LIMITS_TRANSACTIONS)
 
     def is_usable(self) -> bool:
         """Whether the server has neither closed the idle connection nor sent anything, as it does before it closes it."""

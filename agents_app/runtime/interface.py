@@ -143,6 +143,31 @@ class ToolSet(Protocol):
         ...
 
 
+# --- files ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file before or after an edit. ``content`` None: it was too large to be kept."""
+
+    size: int
+    content: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """A change that a tool made to a file. ``path``: absolute, as clients see it (``/src/a.py``).
+
+    ``before`` None: the tool created the file; ``after`` None: it deleted it. ``added``, ``removed``: lines.
+    """
+
+    path: str
+    before: FileState | None
+    after: FileState | None
+    added: int
+    removed: int
+
+
 # --- the host ------------------------------------------------------------------------------------
 
 Decider = Literal["server", "client"]
@@ -235,8 +260,11 @@ class Host(Protocol):
         """Commit point, before the tool starts."""
         ...
 
-    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
-        """Commit point: a result. If a client has to confirm it first, the call is not final yet."""
+    async def call_finished(self, call: Call, content: Content, *, failed: bool, edits: Sequence[FileEdit] = ()) -> None:
+        """Commit point: a result. If a client has to confirm it first, the call is not final yet.
+
+        ``edits``: the files that the tool changed, also if it failed afterwards.
+        """
         ...
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:

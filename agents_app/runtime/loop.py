@@ -24,6 +24,7 @@ from agents_app.runtime.interface import (
     Call,
     Change,
     EndReason,
+    FileEdit,
     Finish,
     FinishReason,
     Host,
@@ -42,6 +43,7 @@ from agents_app.runtime.interface import (
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.runtime.size_limits import MAX_CALLS, PART_BYTES, MessageSize, SizeLimitReached, SizeLimits
 from agents_app.runtime.unicode import Mender, storable, storable_value
+from agents_app.tools.caller import edits
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +220,9 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     await host.call_running(call)
     failed = False
     content: Content
+    made: list[FileEdit] = []
+    # Each call has a task of its own, so this holds for this call only.
+    edits.set(made)
     try:
         arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
         content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
@@ -228,7 +233,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     if plan.size_limits.left < 0:
         log.warning("tool_result_dropped bytes=%d limit=AGENTHOST_TURN_BYTES", size)
         content, failed = NO_ROOM, True
-    await host.call_finished(call, content, failed=failed)
+    await host.call_finished(call, content, failed=failed, edits=tuple(made))
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

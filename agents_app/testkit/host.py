@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from agents_app import compaction
 from agents_app.runtime import content
-from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage
+from agents_app.runtime.interface import Call, Change, EndReason, FileEdit, FormAnswer, StepMessage
 from agents_app.runtime.messages import Content, Message, ToolSchema
 
 Decision = Literal["granted", "denied", "done"]
@@ -34,6 +34,7 @@ class MemoryHost:
         self.messages: list[StepMessage] = []
         self.results: dict[str, Content] = {}
         self.failed: set[str] = set()
+        self.edits: list[FileEdit] = []
         self.ended: tuple[EndReason, str] | None = None
         self._turn, self._fits = turn, fits
         self._step = 0
@@ -123,7 +124,8 @@ class MemoryHost:
         self.note("call_running", call.call_id)
         self.calls[call.call_id].state = "running"
 
-    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
+    async def call_finished(self, call: Call, content: Content, *, failed: bool, edits: Sequence[FileEdit] = ()) -> None:
+        self.edits += edits
         self.results[call.call_id] = content
         if failed:
             self.failed.add(call.call_id)

@@ -20,6 +20,7 @@ from agents_app.testkit.host import MemoryHost, fitting
 from agents_app.testkit.values import By, ToolRun, Turn
 from agents_app.tools import output, questions
 from agents_app.tools.arguments import checked
+from agents_app.tools.files.host import Workspace
 from agents_app.tools.signature import describe
 
 Permit = bool | Callable[[str, Mapping[str, Any]], bool | str | None]
@@ -39,6 +40,7 @@ class Clients:
     answers: Answers | None = None
     stand_ins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Functions that replace the agent's own tools or provide the tools of its MCP servers."""
+    files: Workspace | None = None
 
 
 class RequestLog:
@@ -152,7 +154,7 @@ async def play(
     pool = FairPool(_THREADS)
     failures: list[ProviderError] = []
     try:
-        plan = assemble(spec, options, enabled, pool, None, clients.schemas)
+        plan = assemble(spec, options, enabled, pool, None, clients.schemas, files=clients.files)
         asked = RequestLog(model(plan.provider))
         tools = ReplacedTools(plan.tools, clients.stand_ins, spec.limits.tool_output_bytes)
         schemas = [*plan.tool_schemas, *tools.more]

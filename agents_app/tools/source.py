@@ -9,6 +9,9 @@ from typing import Any
 from agents_app import object_references
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
+from agents_app.tools.files.listing import list_files, search_files
+from agents_app.tools.files.reading import read_file
+from agents_app.tools.files.writing import edit_file, write_file
 from agents_app.tools.questions import ask_user
 from agents_app.tools.web import fetch_url
 
@@ -16,9 +19,17 @@ BUILTINS: Mapping[str, Callable[..., Any]] = {
     "ask_user": ask_user,
     "calculator": calculator,
     "current_time": current_time,
+    "edit_file": edit_file,
     "fetch_url": fetch_url,
+    "list_files": list_files,
+    "read_file": read_file,
+    "search_files": search_files,
+    "write_file": write_file,
 }
-REPEATABLE = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fetch_url"})
+_READ_FILES = frozenset({"builtin:list_files", "builtin:read_file", "builtin:search_files"})
+READ_ONLY = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fetch_url"}) | _READ_FILES
+"""Builtin tools that change nothing, which clients are told."""
+REPEATABLE = READ_ONLY
 """Builtin tools that may run twice without harm; the agents file need not declare them idempotent."""
 
 

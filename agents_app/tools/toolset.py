@@ -18,19 +18,24 @@ from agents_app.tools import output
 from agents_app.tools.arguments import checked
 from agents_app.tools.caller import fair_key
 from agents_app.tools.cancelling import cancel_without_waiting
+from agents_app.tools.files.host import Workspace, workspace
 from agents_app.tools.source import NoFunction, known, resolve
 
 logger = logging.getLogger(__name__)
 
 MAX_REASON = 500
+MAX_BUILTIN_REASON = 5_000
+"""Builtin tools show the lines that a model has to know for a second attempt."""
 
 
 class ServerTools:
     """A run's own tools (interface.ToolSet). Coroutines run in the loop, everything else in ``pool``."""
 
-    def __init__(self, specs: Sequence[ToolSpec], pool: Pool, fair_key: Hashable, limits: Limits) -> None:
+    def __init__(
+        self, specs: Sequence[ToolSpec], pool: Pool, fair_key: Hashable, limits: Limits, files: Workspace | None = None
+    ) -> None:
         self._specs = {spec.name: spec for spec in specs}
-        self._pool, self._fair_key, self._limits = pool, fair_key, limits
+        self._pool, self._fair_key, self._limits, self._files = pool, fair_key, limits, files
 
     @property
     def schemas(self) -> Sequence[ToolSchema]:
@@ -54,6 +59,7 @@ class ServerTools:
             logger.warning("tool %s cannot be used here: %s", name, error)
             raise ToolFailed("the tool is not available") from None
         fair_key.set(self._fair_key)
+        workspace.set(self._files)
         seconds = spec.timeout or self._limits.tool_seconds
         limit = self._limits.tool_output_bytes
         # A library that describes its own tools also validates their arguments.
@@ -69,7 +75,8 @@ class ServerTools:
         except TimeoutError:
             raise ToolFailed(f"timed out after {seconds:g} s") from None
         except ToolFailed as error:
-            raise ToolFailed(output.clean(error.reason)[:MAX_REASON]) from None
+            most = MAX_BUILTIN_REASON if spec.source.startswith("builtin:") else MAX_REASON
+            raise ToolFailed(output.clean(error.reason)[:most]) from None
         # The tool's code may raise anything.
         except Exception as error:
             # Class and stack frames only: the message may quote a user.

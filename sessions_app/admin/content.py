@@ -29,6 +29,9 @@ _SIGNATURES = {
 }
 
 
+_DIFF_KINDS = {"@": "place", "+": "added", "-": "removed"}
+
+
 @dataclass(frozen=True, slots=True)
 class Excerpt:
     """The start of a text, and the number of characters that are not shown."""
@@ -39,13 +42,29 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a message. ``image``: a checked data URL, or "" if ``excerpt`` describes the image instead."""
+    """A block of a message. ``image``: a checked data URL, or "" if ``excerpt`` describes the image instead.
 
-    kind: Literal["text", "thinking", "call", "image", "unreadable"]
+    ``diff``: a text that ends with a unified diff.
+    """
+
+    kind: Literal["text", "thinking", "call", "image", "unreadable", "diff"]
     excerpt: Excerpt
     call_id: str = ""
     name: str = ""
     image: str = ""
+
+    @property
+    def diff_lines(self) -> list[tuple[str, str]]:
+        """The lines of a diff, each with what it is: ``note``, ``head``, ``place``, ``added``, ``removed``, ``same``."""
+        lines: list[tuple[str, str]] = []
+        kind = "note"
+        for line in self.excerpt.text.split("\n"):
+            if kind == "note" and line.startswith("--- "):
+                kind = "head"
+            elif kind != "note":
+                kind = "head" if kind == "head" and line.startswith("+++ ") else _DIFF_KINDS.get(line[:1], "same")
+            lines.append((kind, line))
+        return lines
 
 
 def cut(text: str, most: int | None = TEXT_SHOWN) -> Excerpt:

@@ -6,12 +6,12 @@ Read-only. The page (sessions.py) checks permissions and writes the audit record
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Case, Count, F, QuerySet, Sum, TextField, Value, When
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import Length
 
 from agents_app import exact_json, registry
@@ -269,8 +269,8 @@ def _calls(session: Session, call_ids: Iterable[str], *, whole: bool) -> dict[st
     rows = (
         ToolCall.objects.filter(session=session, call_id__in=set(call_ids))
         .annotate(size=Length("result"))
-        .annotate(shown_result=result)
-        .defer("result", "arguments")
+        .annotate(shown_result=result, has_edits=Q(edits__isnull=False))
+        .defer("result", "arguments", "edits")
     )
     return {row.call_id: row for row in rows}
 
@@ -294,6 +294,8 @@ def _call(block: Block, row: ToolCall | None, answer: Message | None, result: li
         if stored is not None:
             result = blocks(stored, most=most)
             note = note or ("the result is too long to show here" if stored == "" else "not in the history yet")
+    if result is not None and getattr(row, "has_edits", False):
+        result = [replace(block, kind="diff") if block.kind == "text" else block for block in result]
     began = row.started_at
     return CallView(
         call_id=row.call_id,

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from sessions_app.core.base.shapes import Shape
     from sessions_app.core.log.journal.types import Event
     from sessions_app.core.sessions.entries import SessionEntry
-    from sessions_app.models import Session
+    from sessions_app.models import Session, Terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A URI with a state behind it, to which connections subscribe.
 
-    ``key``: the journal's key for its events: the session's row id, or minus the tenant's for the root. Several channels may
-    have the same key. ``kind``: the version's own name for what it is. ``agent``: the session's; "" for the root.
+    ``key``: the journal's key for its events (core.base.journal_keys). Several channels may have the same key. ``kind``: the
+    version's own name for what it is. ``agent``: the session's; "" for the root and terminals.
     """
 
     key: int
@@ -37,10 +37,11 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A channel that exists for a caller. ``session``: None for the root."""
+    """A channel that exists for a caller. ``session`` and ``terminal``: both None for the root."""
 
     channel: Channel
     session: Session | None = field(default=None, repr=False)
+    terminal: Terminal | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +107,20 @@ class Snapshots(Protocol):
         """The resources with these URIs, each once and in order, and the URIs that do not exist."""
 
     def read(self, caller: Caller, resource: Resource, /) -> Snapshot:
-        """SessionNotFound if the session was deleted meanwhile."""
+        """SessionNotFound or TerminalNotFound if it was deleted meanwhile."""
 
 
 class Projection(Protocol):
     """Encodes events as envelopes: the params of an ``action`` notification, as JSON text. Pure."""
 
     def envelopes(self, event: Event, channels: Collection[Channel], /) -> Iterable[tuple[Channel, str]]:
-        """An event of a session, for those of these channels that it changes: at most one envelope for each."""
+        """An event of a session or terminal, for those of these channels that it changes: at most one envelope for each."""
 
-    def root_envelope(self, event: Event, key_agents: Collection[str] | None, sessions: int | None, /) -> str | None:
+    def root_envelope(self, event: Event, key_agents: Collection[str] | None, sessions: int | None, line: int, /) -> str | None:
         """An event of the tenant, for subscribers of the root; None if it does not change the root.
 
         ``key_agents``: the agents that a limited key may use; None: all. ``sessions``: for a limited key, the number of its
-        sessions, if that has changed.
+        sessions, if that has changed. ``line``: the key's line.
         """
 
     def rejection(self, event: Event, /) -> str | None:

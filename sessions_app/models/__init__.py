@@ -6,6 +6,7 @@ from sessions_app.models.client import ClientPresence, DispatchRecord, SessionCl
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
 from sessions_app.models.due_summary import DueSummary
+from sessions_app.models.file_edit import FileVersion, SessionDiffs
 from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
@@ -19,6 +20,7 @@ from sessions_app.models.option import OptionValue
 from sessions_app.models.presence import WorkerPresence
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
+from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalService, TerminalState
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
 from sessions_app.models.usage import STANDING, Measure, UsageEntry, UsageTotal
@@ -44,6 +46,7 @@ __all__ = [
     "DispatchRecord",
     "DueSummary",
     "Event",
+    "FileVersion",
     "Form",
     "IdempotencyRecord",
     "InstallationMark",
@@ -59,10 +62,15 @@ __all__ = [
     "Pruned",
     "Session",
     "SessionClient",
+    "SessionDiffs",
     "SessionTail",
     "ShownListing",
     "Tenant",
     "TenantCounter",
+    "Terminal",
+    "TerminalScreen",
+    "TerminalService",
+    "TerminalState",
     "ToolCall",
     "Turn",
     "TurnState",

@@ -112,11 +112,9 @@ def find_lines(
 
     Files with a NUL at the beginning are left out. Raises ``BadPattern``.
     """
-    if not expression or len(expression) > MOST_CHARACTERS or any(character in expression for character in "\n\r\0"):
-        raise BadPattern(f"an expression is one line of 1 to {MOST_CHARACTERS:,} characters")
     limits, result = limits or Limits(), Lines()
     matches = None if glob is None else matcher(glob)
-    command = (engine or usual())(expression, ignore_case, limits.line_bytes)
+    command = _command(expression, ignore_case, limits, engine)
     with tree.open() as at, _Program(command, limits) as program:
         for names, place, status in _below(at, path, skip, limits, result):
             if (matches is None or matches(names)) and not _pipe(program, place, (*path, *names), status):
@@ -124,6 +122,32 @@ def find_lines(
         result.lines, reached = program.finish()
     result.reached = reached or result.reached
     return result
+
+
+def find_lines_of_file(
+    tree: Tree,
+    expression: str,
+    path: Path,
+    *,
+    ignore_case: bool = False,
+    limits: Limits | None = None,
+    engine: Engine | None = None,
+) -> Lines:
+    """`find_lines` in one file. A link inside the tree is followed; the lines have the path that was given."""
+    limits, result = limits or Limits(), Lines()
+    command = _command(expression, ignore_case, limits, engine)
+    with tree.open() as at, at.place(path, follow=True) as place, translated(path):
+        status = place.status()
+        with _Program(command, limits) as program:
+            _pipe(program, place, path, status)
+            result.lines, result.reached = program.finish()
+    return result
+
+
+def _command(expression: str, ignore_case: bool, limits: Limits, engine: Engine | None) -> list[str]:
+    if not expression or len(expression) > MOST_CHARACTERS or any(character in expression for character in "\n\r\0"):
+        raise BadPattern(f"an expression is one line of 1 to {MOST_CHARACTERS:,} characters")
+    return (engine or usual())(expression, ignore_case, limits.line_bytes)
 
 
 def _below(

@@ -170,6 +170,24 @@ model = "openai-chat:gpt-test"
 base_url = "http://127.0.0.1:9/v1"
 api_key = "sk-unreachable"
 {full}
+
+[[agents]]
+name = "coder"
+version = "1.0.0"
+model = "openai-chat:gpt-test"
+base_url = "{model}"
+api_key = "sk-coder"
+{full}
+[[agents.tools]]
+builtin = "read_file"
+[[agents.tools]]
+builtin = "write_file"
+[[agents.tools]]
+builtin = "edit_file"
+[[agents.tools]]
+builtin = "list_files"
+[[agents.tools]]
+builtin = "search_files"
 """
 
 

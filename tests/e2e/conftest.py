@@ -21,6 +21,8 @@ def server(
     # servers would use a fifth of the CPU.
     leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", "AGENTHOST_SWEEP_SECONDS": ""}
     directory = tmp_path_factory.mktemp(request.param)
+    # Production servers have no workspaces otherwise.
+    leases["AGENTHOST_WORKSPACES_DIR"] = str(directory / "workspaces")
     with servers.running(request.param, directory, _model_server.url, webs=1, environment=leases) as running:
         yield running
 

@@ -138,6 +138,7 @@ class Server:
     ports: list[int] = field(default_factory=list)
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
+    terminals: list[Process] = field(default_factory=list)
     redis: Redis | None = None
     owner: dict[str, str] = field(default_factory=dict)
     """In production: the database URL for ``migrate``, which uses another role than the other processes."""
@@ -168,6 +169,12 @@ class Server:
     def start_worker(self) -> Process:
         process = self._start("worker")
         self.workers.append(process)
+        return process
+
+    def start_terminals(self) -> Process:
+        """Start a terminal service (production: embedded servers have one)."""
+        process = self._start("terminals")
+        self.terminals.append(process)
         return process
 
     def start(self, *, webs: int = 1, workers: int = 1) -> None:
@@ -211,17 +218,19 @@ class Server:
         self.workers.clear()
 
     def stop(self) -> None:
-        processes = [*self.webs, *self.workers]
+        processes = [*self.webs, *self.workers, *self.terminals]
         for process in processes:
             process.terminate()
         for process in processes:
             process.stop()
         self.workers.clear()
+        self.terminals.clear()
 
     def kill(self) -> None:
-        for process in [*self.webs, *self.workers]:
+        for process in [*self.webs, *self.workers, *self.terminals]:
             process.kill()
         self.workers.clear()
+        self.terminals.clear()
 
     def close(self) -> None:
         for client in self._clients:

@@ -10,7 +10,7 @@ from tests.e2e import agents_file
 from tests.e2e.client import Client
 from tests.e2e.server import Server
 
-AGENTS = ["echo", "pilot", "hasty", "bare", "mute", "forgetful", "climber", "mate", "unreachable"]
+AGENTS = ["echo", "pilot", "hasty", "bare", "mute", "forgetful", "climber", "mate", "unreachable", "coder"]
 
 
 @pytest.mark.rule("A19")

@@ -84,7 +84,7 @@ def until_said(words: str, process: subprocess.Popen[bytes], log: Path) -> None:
 def test_an_unknown_role_is_refused_with_the_list_of_roles(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run(tmp_path, *arguments)
     assert done.returncode == 2
-    assert "web, worker, beat, migrate, embedded" in done.stderr
+    assert "web, worker, terminals, beat, migrate, embedded" in done.stderr
 
 
 @pytest.mark.parametrize("role", ["web", "worker", "beat"])

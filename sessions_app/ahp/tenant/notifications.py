@@ -42,6 +42,7 @@ CHANGES: Mapping[str, frozenset[str]] = {
     Kind.MODEL_CHANGED: frozenset({"model", "modified_at"}),
     Kind.SETTINGS_CHANGED: frozenset({"modified_at"}),
     Kind.ACTIVITY_CHANGED: frozenset({"activity"}),
+    Kind.DIFFS_CHANGED: frozenset({"diffs"}),
     Kind.HISTORY_CUT: _STATE_AND_TIME,
     Kind.TURN_STARTED: _STATE_AND_TIME,
     Kind.TURN_ENDED: _STATE_AND_TIME,

@@ -17,7 +17,7 @@ from sessions_app.ahp.tenant.switchboard import agents_redefined, root_key
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel, Resource, Snapshot, Version
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.errors import PositionPruned, SessionNotFound
+from sessions_app.core.base.errors import PositionPruned, SessionNotFound, TerminalNotFound
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import addresses
@@ -84,7 +84,7 @@ def subscribed(connection: Connection, resources: Sequence[Resource]) -> Iterato
 
 
 def unsubscribe_deleted(connection: Connection, resources: Sequence[Resource], positions: Mapping[Channel, int]) -> None:
-    """End the subscriptions of sessions that were deleted before their snapshot was read."""
+    """End the subscriptions of sessions and terminals that were deleted before their snapshot was read."""
     for resource in resources:
         if resource.channel not in positions:
             connection.switchboard.unsubscribe(resource.channel, connection)
@@ -120,7 +120,7 @@ def read_all(version: Version, caller: Caller, resources: Sequence[Resource]) ->
     for resource in resources:
         try:
             found[resource.channel] = version.snapshots.read(caller, resource)
-        except SessionNotFound:
+        except (SessionNotFound, TerminalNotFound):
             continue
     return found
 
@@ -142,7 +142,7 @@ def replay(version: Version, caller: Caller, client: str, resources: Sequence[Re
         return None
     if read.more or last_seen > read.counter:
         return None
-    if addresses.any_created_after([resource.session for resource in resources if resource.session is not None], last_seen):
+    if addresses.any_created_after([key for key in channels if key != root], last_seen):
         return None
     redefined = frozenset().union(*(agents_redefined(event) for event in read.events if event.session == root))
     if any(resource.channel.agent in redefined for resource in resources):
@@ -158,7 +158,7 @@ def replay(version: Version, caller: Caller, client: str, resources: Sequence[Re
         elif root in channels:
             # A limited key is sent its own number of sessions only once, as of the end of the replay.
             count = sessions if event.seq == last_count else None
-            if (text := version.projection.root_envelope(event, caller.key_agents, count)) is not None:
+            if (text := version.projection.root_envelope(event, caller.key_agents, count, caller.line)) is not None:
                 envelopes.append(text)
     return Replay(envelopes, read.counter)
 

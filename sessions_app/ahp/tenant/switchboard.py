@@ -23,13 +23,14 @@ from sessions_app.ahp.tenant.notifications import Notifications
 from sessions_app.ahp.tenant.session_counts import SessionCount
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.outbox import Unsent
-from sessions_app.core.base import database
+from sessions_app.core.base import database, journal_keys
 from sessions_app.core.base.byte_budget import ANSWERS
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log import feed
 from sessions_app.core.log.feed import TenantFollower
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
+from sessions_app.core.terminals import access
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -42,8 +43,8 @@ RECONNECT = 1012
 
 
 def root_key(tenant: int) -> int:
-    """The journal's key for events of the tenant's root; a session's key is its row id."""
-    return -tenant
+    """The journal's key for events of the tenant's root."""
+    return journal_keys.of_tenant(tenant)
 
 
 def agents_redefined(event: Event) -> frozenset[str]:
@@ -185,7 +186,9 @@ class Switchboard:
                 text = _action(envelope)
                 for connection in channels[channel]:
                     _send(connection, event.seq, channel, text)
-        if event.kind == Kind.SESSION_DELETED:
+        if event.kind == Kind.TERMINAL_CLAIMED:
+            self._unsubscribe_blind(event)
+        if event.kind in (Kind.SESSION_DELETED, Kind.TERMINAL_DISPOSED):
             for channel, connection in self._subscriptions(event.session):
                 self.unsubscribe(channel, connection)
         if self._counts and event.kind in (Kind.SESSION_CREATED, Kind.SESSION_DELETED):
@@ -202,14 +205,24 @@ class Switchboard:
         self._close_redefined(agents_redefined(event))
         is_count = event.kind == Kind.ACTIVE_SESSIONS_CHANGED
         counts = {agents: count.take_change() for agents, count in self._counts.items()} if is_count else {}
-        texts: dict[tuple[Version, frozenset[str] | None], str | None] = {}
+        texts: dict[tuple[Version, frozenset[str] | None, int], str | None] = {}
         for channel, connection in self._subscriptions(event.session):
             version, agents = connection.version, connection.caller.key_agents
-            if (version, agents) not in texts:
-                envelope = version.projection.root_envelope(event, agents, None if agents is None else counts.get(agents))
-                texts[version, agents] = None if envelope is None else _action(envelope)
-            if (text := texts[version, agents]) is not None:
+            line = 0 if agents is None else connection.caller.line
+            if (version, agents, line) not in texts:
+                sessions = None if agents is None else counts.get(agents)
+                envelope = version.projection.root_envelope(event, agents, sessions, line)
+                texts[version, agents, line] = None if envelope is None else _action(envelope)
+            if (text := texts[version, agents, line]) is not None:
                 _send(connection, event.seq, channel, text)
+
+    def _unsubscribe_blind(self, event: Event) -> None:
+        """End the subscriptions of limited keys that do not see a terminal any more, because it was given to another session."""
+        payload = exact_json.loads(event.data)
+        for channel, connection in self._subscriptions(event.session):
+            caller = connection.caller
+            if not access.may_see(caller.key_agents, caller.line, payload["agent"], payload["line"]):
+                self.unsubscribe(channel, connection)
 
     def _count(self, event: Event) -> None:
         agent = exact_json.loads(event.data).get("agent")

@@ -117,6 +117,31 @@ class AddressTaken(DomainError):
         super().__init__("a session with this URI exists")
 
 
+class TerminalNotFound(DomainError):
+    """The terminal does not exist for this caller. Another tenant's terminal gives the same error."""
+
+    code = "terminal_not_found"
+
+
+class TerminalTaken(DomainError):
+    """A terminal or session of the tenant has this URI."""
+
+    code = "terminal_taken"
+
+    def __init__(self) -> None:
+        super().__init__("a terminal or session with this URI exists")
+
+
+class TerminalsUnavailable(DomainError):
+    """This server cannot run terminals now. ``reason`` is for people."""
+
+    code = "terminals_unavailable"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 class TurnUnknown(DomainError):
     """The session has no such turn."""
 

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     CUSTOMIZATIONS_CHANGED = "customizations_changed"
     CUSTOMIZATION_TOGGLED = "customization_toggled"
     ACTIVITY_CHANGED = "activity_changed"
+    DIFFS_CHANGED = "diffs_changed"
     HISTORY_CUT = "history_cut"
     CLIENT_JOINED = "client_joined"
     CLIENT_LEFT = "client_left"
@@ -68,6 +69,20 @@ class Kind(StrEnum):
     TURN_ENDED = "turn_ended"
     TURN_FAILED = "turn_failed"
     TURN_CANCELLED = "turn_cancelled"
+    TERMINALS_CHANGED = "terminals_changed"
+    TERMINAL_CREATED = "terminal_created"
+    TERMINAL_DATA = "terminal_data"
+    TERMINAL_INPUT = "terminal_input"
+    TERMINAL_RESIZED = "terminal_resized"
+    TERMINAL_CLAIMED = "terminal_claimed"
+    TERMINAL_TITLE_CHANGED = "terminal_title_changed"
+    TERMINAL_CWD_CHANGED = "terminal_cwd_changed"
+    TERMINAL_CLEARED = "terminal_cleared"
+    TERMINAL_COMMANDS_AVAILABLE = "terminal_commands_available"
+    TERMINAL_COMMAND_STARTED = "terminal_command_started"
+    TERMINAL_COMMAND_ENDED = "terminal_command_ended"
+    TERMINAL_EXITED = "terminal_exited"
+    TERMINAL_DISPOSED = "terminal_disposed"
 
 
 STREAM_KINDS = frozenset(
@@ -79,9 +94,14 @@ STREAM_KINDS = frozenset(
         Kind.THINKING_DELTA,
         Kind.CALL_OPENED,
         Kind.CALL_ARGUMENTS,
+        Kind.TERMINAL_DATA,
+        Kind.TERMINAL_INPUT,
     }
 )
-"""Sent while a model's output streams: stored without waiting for the disk, kept for a day."""
+"""Sent while a model's or a terminal's output streams: stored without waiting for the disk, kept for a day."""
+
+TEXT_KINDS = STREAM_KINDS - {Kind.TERMINAL_INPUT}
+"""Stream events whose payloads have only texts and small numbers, and no origin: a faster codec keeps them exact."""
 
 RUN_START_KINDS = frozenset({Kind.TURN_STARTED, Kind.TURN_RESUMED})
 
@@ -111,9 +131,9 @@ class Happening:
         return Happening(self.kind, {**self.payload, "delta": "".join(texts)}, self.join)
 
     def data(self) -> str:
-        if self.durable:
+        if self.kind not in TEXT_KINDS:
             return exact_json.dumps(self.payload)
-        # Called for every token. These payloads have only texts and small numbers, which the faster codec keeps exact.
+        # Called for every token.
         try:
             return orjson.dumps(self.payload).decode()
         except orjson.JSONEncodeError:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from sessions_app.core.base import loop_calls
 
@@ -27,7 +27,7 @@ Reading = Generator[bool, None, T]
 """Reads an answer; yields when the socket has to be waited for, and whether it has to become writable."""
 
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
-_BEGIN, _COMMIT = "begin", "commit"
+_BEGIN, _ROLLBACK = "begin", "rollback"
 _PREPARED = "_agenthost_prepared"
 _MOST_PREPARED = 300
 """The statements of this project are fewer. Others of a connection are planned each time."""
@@ -77,11 +77,23 @@ class _Prepared:
         return b"ah%d" % self._last
 
 
+@dataclass(slots=True)
+class _Group:
+    """Statements that are answered together. ``is_synced``: their transaction ends with them."""
+
+    statements: list[tuple[str, list[bytes | None]]] = field(default_factory=list)
+    is_synced: bool = True
+
+
 class Pipeline:
     """Statements that are sent together. ``add`` them, ``sync`` at the end of each group, then take each group's ``rows``.
 
-    An error fails the rest of its group. A transaction that the connection wants is begun before the first statement. Nothing
-    is sent before the first ``rows``, so a parameter that cannot be sent leaves the connection as it was.
+    ``flush`` ends a group too, but not its transaction: the server sends the answers, and the next group continues it. So
+    these answers can be read while the transaction's end waits for the disk, or more statements be added after them. Whoever
+    adds none calls ``roll_back``.
+
+    An error fails the rest of its transaction. A transaction that the connection wants is begun before the first statement.
+    Nothing is sent before the next ``rows``, so a parameter that cannot be sent leaves the connection as it was.
     """
 
     def __init__(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -90,9 +102,11 @@ class Pipeline:
         if prepared is None:
             prepared = conn.__dict__[_PREPARED] = _Prepared()
         self._prepared = prepared
-        self._added: list[list[tuple[str, list[bytes | None]]]] = [[]]
-        self._groups: list[list[tuple[str, bool]]] | None = None
-        """The statements of each group that was sent, and whether each is only prepared; None before."""
+        self._added: list[_Group] = [_Group()]
+        self._groups: list[tuple[list[tuple[str, bool]], bool]] = []
+        """Of each group that was sent and not read: its statements and whether each is only prepared; whether it ends a
+        transaction."""
+        self._is_open = self._is_reading = False
         if self._pgconn.status != psycopg.pq.ConnStatus.OK:
             raise psycopg.OperationalError("the connection is lost")
         self._begins = not conn.autocommit and self._pgconn.transaction_status == TransactionStatus.IDLE
@@ -100,22 +114,49 @@ class Pipeline:
             self.add(_BEGIN)
 
     def add(self, sql: str, params: Sequence[Any] = ()) -> None:
-        self._added[-1].append((sql, [_text(each) for each in params]))
+        self._added[-1].statements.append((sql, [_text(each) for each in params]))
 
     def sync(self) -> None:
         """End a group: its statements are executed even if nothing follows."""
-        self._added.append([])
+        self._added.append(_Group())
 
-    def _send(self) -> list[list[tuple[str, bool]]]:
-        self._pgconn.enter_pipeline_mode()
-        groups = []
-        for added in self._added[:-1]:
+    def flush(self) -> None:
+        """End a group, but not its transaction, which ends with the next ``sync``."""
+        self._added[-1].is_synced = False
+        self._added.append(_Group())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction was flushed and not ended."""
+        return self._is_open
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the server has answered everything that was sent; False if the connection is lost."""
+        return not self._is_reading and not self._groups
+
+    def roll_back(self) -> None:
+        """Undo an open transaction whose answers were read."""
+        # BEGIN makes a block of the transaction. ROLLBACK alone would be a warning in the server's log.
+        self._added = [_Group()]
+        self.add(_BEGIN)
+        self.add(_ROLLBACK)
+        self.sync()
+        self.rows()
+
+    def _send(self) -> None:
+        if self._pgconn.pipeline_status == PipelineStatus.OFF:
+            self._pgconn.enter_pipeline_mode()
+        added_groups, self._added = self._added[:-1], self._added[-1:]
+        for added in added_groups:
             group: list[tuple[str, bool]] = []
-            for sql, params in added:
+            for sql, params in added.statements:
                 self._send_one(sql, params, group)
-            self._pgconn.pipeline_sync()
-            groups.append(group)
-        return groups
+            if added.is_synced:
+                self._pgconn.pipeline_sync()
+            else:
+                self._pgconn.send_flush_request()
+            self._groups.append((group, added.is_synced))
 
     def _send_one(self, sql: str, params: list[bytes | None], group: list[tuple[str, bool]]) -> None:
         name = self._prepared.names.get(sql)
@@ -150,19 +191,28 @@ class Pipeline:
             return found
 
     def _read(self) -> Reading[list[Rows]]:
-        if self._groups is None:
-            self._groups = self._send()
-        found, failed = yield from self._answers(self._groups.pop(0))
-        while failed is not None and self._groups:
-            yield from self._answers(self._groups.pop(0))
         if not self._groups:
+            self._send()
+        self._is_reading = True
+        is_synced = self._groups[0][1]
+        found, failed = yield from self._answers(*self._groups.pop(0))
+        while failed is not None and self._groups:
+            is_synced = self._groups[0][1]
+            yield from self._answers(*self._groups.pop(0))
+        if failed is not None and not is_synced:
+            # The server ignores everything up to a sync.
+            self._pgconn.pipeline_sync()
+            is_synced = True
+            yield from self._answers([], is_synced)
+        if is_synced and not self._groups:
             self._pgconn.exit_pipeline_mode()
+        self._is_open, self._is_reading = not is_synced, False
         if failed is not None:
             raise failed
         begins, self._begins = self._begins, False
         return found[1:] if begins else found
 
-    def _answers(self, group: list[tuple[str, bool]]) -> Reading[tuple[list[Rows], psycopg.Error | None]]:
+    def _answers(self, group: list[tuple[str, bool]], is_synced: bool) -> Reading[tuple[list[Rows], psycopg.Error | None]]:
         found: list[Rows] = []
         failed: psycopg.Error | None = None
         for sql, is_preparation in group:
@@ -179,8 +229,13 @@ class Pipeline:
                         self._prepared.names.clear()
             elif not is_preparation:
                 found.append(self._loaded(result))
-        end = yield from self._result()
-        if end is None or end.status != ExecStatus.PIPELINE_SYNC:
+        end = (yield from self._result()) if is_synced else None
+        if end is not None and end.status in _FAILED:
+            # The end of the transaction failed, as where a deferred constraint is violated.
+            failed = failed or error_from_result(end, encoding="utf-8")
+            yield from self._result()
+            end = yield from self._result()
+        if is_synced and (end is None or end.status != ExecStatus.PIPELINE_SYNC):
             raise _lost(failed)
         return found, failed
 

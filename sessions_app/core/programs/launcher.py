@@ -147,6 +147,7 @@ def _own_box(program: Program, tree: Path) -> Box:
         root=settings.AGENTHOST_SANDBOX_ROOT,
         network=program.network,
         limits=_limits(program, _PRIVATE_BYTES, _PRIVATE_FILES),
+        cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
         mounts=settings.AGENTHOST_MCP_MOUNTS,
     )
@@ -163,6 +164,7 @@ def _box_of(program: Program, place: Place) -> Box:
         root=root,
         network=program.network,
         limits=_limits(program, settings.AGENTHOST_WORKSPACE_BYTES, settings.AGENTHOST_WORKSPACE_FILES),
+        cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
         writable=program.workspace == "write",
         mounts=settings.AGENTHOST_MCP_MOUNTS,

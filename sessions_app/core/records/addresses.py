@@ -85,10 +85,18 @@ def of_all(sessions: Iterable[Session]) -> dict[int, str]:
     return {row.pk: chosen.get(row.pk) or default(row.agent_name, row.public_id) for row in rows}
 
 
+def is_taken(caller: Caller, uri: str) -> bool:
+    """Whether a session has this URI, also one that this key may not see: a URI is unique in its tenant."""
+    try:
+        find(replace(caller, key_agents=None), uri)
+    except SessionNotFound:
+        return False
+    return True
+
+
 def take(caller: Caller, session: Session, uri: str) -> None:
     """Store the URI of a session that is being created; AddressTaken if another session has it."""
     try:
-        # Also among the sessions that this key may not see: a URI is unique in its tenant.
         if find(replace(caller, key_agents=None), uri).pk != session.pk:
             raise AddressTaken(uri)
     except SessionNotFound:
@@ -103,8 +111,11 @@ def release(session: Session) -> None:
     Address.objects.filter(session_id=session.pk).delete()
 
 
-def any_created_after(sessions: Collection[Session], seq: int) -> bool:
-    """Whether one of them was created after this event number, so that its URI meant another session before."""
-    sql = "select count(*) from event where session_id {among} and seq > %s and kind = %s"
-    row = raw_sql.row(sql, ([session.pk for session in sessions], seq, Kind.SESSION_CREATED.value))
+def any_created_after(keys: Collection[int], seq: int) -> bool:
+    """Whether one of these sessions and terminals was created after this event number.
+
+    Then its URI meant another one before. ``keys``: their numbers in the journal.
+    """
+    sql = "select count(*) from event where session_id {among} and seq > %s and kind in (%s, %s)"
+    row = raw_sql.row(sql, (list(keys), seq, Kind.SESSION_CREATED.value, Kind.TERMINAL_CREATED.value))
     return row is not None and row[0] > 0

@@ -212,6 +212,14 @@ def call_final(
     )
 
 
+def call_edits(ref: StepRef, call_id: str, edits: Sequence[Mapping[str, Any]]) -> Statement:
+    """The files that the call's tool changed."""
+    return Statement(
+        "update sessions_app_toolcall set edits = %s where session_id = %s and call_id = %s",
+        (exact_json.dumps(list(edits)), ref.session, call_id),
+    )
+
+
 def call_notes(ref: StepRef, call_id: str, *, option: str, suggestion: Any, outcome: Any) -> Statement:
     """What other clients are shown of a decision or a client's result, in addition to its text."""
     return Statement(
@@ -479,7 +487,7 @@ where session_id = %s and position <= %s and cut_at is null order by position
 """
 _CALL_COLUMNS = (
     "tenant_id, call_id, name, arguments, runner, state, step, ordinal, idempotent, failed, reason, result, stored, decided_by,"
-    " created_at, decided_at, started_at, finished_at, title, client, why, option, how, suggestion, outcome, shown"
+    " created_at, decided_at, started_at, finished_at, title, client, why, option, how, suggestion, outcome, shown, edits"
 )
 _COPY_CALLS = f"""
 insert into sessions_app_toolcall ({_CALL_COLUMNS}, session_id, turn_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from agents_app.spec import AgentSpec
 from sessions_app.core.base import raw_sql, sealing
@@ -68,21 +69,20 @@ def shown(sessions: Iterable[int]) -> dict[int, dict[str, str]]:
     return found
 
 
-_VALUES = """
-select session_id, name, value, sealed from sessions_app_optionvalue where session_id {among} order by session_id, position
-"""
+_VALUES = "select session_id, position, name, value, sealed from sessions_app_optionvalue where session_id {among}"
+_TYPES = ("bigint", "bigint", "text", "text", "bytea")
 
 
 def query(sessions: Sequence[int]) -> Statement:
     """The rows of these sessions' values, each with its session first; ``opened_rows`` reads the rest."""
-    return Statement(_VALUES, [list(sessions)])
+    return Statement(_VALUES, [list(sessions)], types=_TYPES)
 
 
 def opened_rows(tenant: int, session: int, rows: Rows) -> dict[str, str]:
     """The decrypted values of one session, for a run."""
     return {
         name: sealing.unseal(bytes(sealed or b""), _place(tenant, session, name)) if value is None else value
-        for name, value, sealed in rows
+        for _, name, value, sealed in sorted(rows, key=itemgetter(0))
     }
 
 

@@ -11,6 +11,7 @@ from agents_app import exact_json
 from agents_app import options as agent_options
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
+from agents_app.tools.source import READ_ONLY
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
@@ -145,6 +146,7 @@ def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, An
             **({} if tool.title is None else {"title": tool.title}),
             "description": tool.description,
             "parameters": tool.parameters,
+            **({"annotations": {"readOnlyHint": True}} if tool.source in READ_ONLY else {}),
         }
         for tool in spec.exposed_tools
         if tool.name in enabled

@@ -43,6 +43,7 @@ from c cross join sessions_app_compaction k
 where k.session_id = c.session_id and k.covers_through = c.through and k.summary is not null
 """
 _POSITION, _THROUGH, _IS_SUMMARY = 7, 8, 9
+_TYPES = ("bigint", "text", "text", "text", "text", "bigint", "bigint", "bigint", "bigint", "bigint")
 
 
 def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
@@ -53,7 +54,7 @@ def for_models(sessions: Sequence[int]) -> dict[int, list[Message]]:
 
 def query_for_models(sessions: Sequence[int]) -> Statement:
     """The query alone, for callers that send several in one round trip."""
-    return Statement(_FOR_MODEL, [list(sessions), list(sessions)])
+    return Statement(_FOR_MODEL, [list(sessions), list(sessions)], types=_TYPES)
 
 
 def parse_for_models(sessions: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> dict[int, list[Message]]:

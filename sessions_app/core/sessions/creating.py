@@ -19,7 +19,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.core import turns
 from sessions_app.core.base import raw_sql, row_ids
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.base.errors import AddressTaken, Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
@@ -31,6 +31,7 @@ from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
 from sessions_app.core.records.session_changes import Approval
 from sessions_app.core.sessions import forking
 from sessions_app.core.tenancy import access, agents, definitions, quotas
+from sessions_app.core.terminals import access as terminals
 from sessions_app.core.turns import Accepted
 from sessions_app.core.workspaces import making
 from sessions_app.core.workspaces.making import WorkingDirectory
@@ -206,6 +207,8 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         end = None if new.fork is None or source is None else forking.end_of_copy(source, new.fork.turn)
         session = _insert(tx, caller, new, session_id)
         if new.uri is not None:
+            if terminals.is_taken(caller.tenant, new.uri):
+                raise AddressTaken(new.uri)
             addresses.take(caller, session, new.uri)
         directory, workspace = new.directory, None
         if source is not None and end is not None:

@@ -16,6 +16,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import access, quotas
+from sessions_app.core.terminals import disposing as terminals
 from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, PendingMessage, Session, SessionClient, Turn
 
 
@@ -41,6 +42,7 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     tx.append(NewEvent(session.tenant_id, session.pk, gone))
     counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})
     tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))
+    terminals.dispose_of_session(tx, session)
     return stopped
 
 

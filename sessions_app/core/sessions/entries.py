@@ -9,8 +9,9 @@ from typing import Literal
 
 from django.db.models import Max, OuterRef, Q, Subquery
 
+from sessions_app.core.base import byte_budget
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.records import addresses, options
+from sessions_app.core.records import addresses, file_edits, options
 from sessions_app.core.tenancy import access, agent_listings, agents
 from sessions_app.models import LIVE_STATES, CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
@@ -19,7 +20,8 @@ State = Literal["idle", "failed", "working", "waiting"]
 
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
-    """``state`` "waiting": the turn waits for a user. ``model`` None: the agent is not available any more."""
+    """``state`` "waiting": the turn waits for a user. ``model`` None: the agent is not available any more. ``diffs`` None: its
+    agent never changed a file."""
 
     session: int
     public_id: str
@@ -34,6 +36,7 @@ class SessionEntry:
     model: str | None
     activity: str | None
     directory: str | None
+    diffs: list[file_edits.Edit] | None = None
 
 
 # Calls of a seed have no step, and are in no turn's parts.
@@ -56,6 +59,8 @@ def listed(caller: Caller, limit: int = 1000) -> list[SessionEntry]:
         some = access.visible(caller).filter(archived=archived).order_by(*_NEWEST_FIRST)
         rows += some[: limit - len(rows)]
     found = _entries(rows)
+    # With the URIs of their contents, which have the session's URI in them.
+    byte_budget.reserve(sum(len(each.diffs or ()) * (600 + 2 * len(each.uri)) for each in found.values()))
     return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))
 
 
@@ -80,6 +85,7 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
     turns = _last_turns(ids)
     live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
     waiting, running = _waiting_and_running(live)
+    diffs = file_edits.of_sessions(ids)
     asked = _newest_forms([row.pk for row in rows if row.read])
     return {
         row.pk: SessionEntry(
@@ -96,6 +102,7 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
             model=None if (spec := specs.get(row.agent_name)) is None else agents.model_in_force(spec, stored.get(row.pk, {})),
             activity=activity_of(running.get(turns[row.pk].pk, [])) if row.pk in turns else None,
             directory=row.directory,
+            diffs=diffs.get(row.pk),
         )
         for row in rows
     }

@@ -6,7 +6,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
-from sessions_app.core.records import history, options
+from sessions_app.core.records import file_edits, history, options
 from sessions_app.core.sessions import truncating
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.workspaces import making
@@ -29,7 +29,8 @@ def copy_history(source: Session, copied: Session, end: tuple[int, int]) -> None
     title = Session.objects.values_list("title", flat=True).get(pk=source.pk)
     newest = Turn.objects.filter(session=copied).order_by("-pk").values_list("pk", flat=True).first()
     Session.objects.filter(pk=copied.pk).update(title=title, failures_seen_through=newest or 0)
-    quotas.record(copied, Measure.BYTES, quotas.bytes_of_history(copied))
+    file_edits.copy(source, copied)
+    quotas.record(copied, Measure.BYTES, quotas.bytes_of_history(copied) + quotas.bytes_of_files(copied))
 
 
 def options_of(source: Session, spec: AgentSpec) -> dict[str, str]:

@@ -53,7 +53,8 @@ class CallView:
     ``status``: ``asking``: it needs a permission; ``reviewing``: its result does; ``ended``: it will not run, for the
     reason in ``how`` (``denied``, ``skipped``, ``result-denied``). ``input``: the JSON text of its arguments, incomplete
     while the call is streaming. ``why`` it may run: ``not-needed``, ``setting``, ``user-action``. ``content``: the result
-    for the model; ``outcome``: the result in the client's own form; ``shown``: what a client shows while its tool runs.
+    for the model; ``outcome``: the result in the client's own form; ``shown``: what a client shows while its tool runs;
+    ``edits``: the files that the server's tool changed.
     """
 
     id: str
@@ -72,6 +73,7 @@ class CallView:
     failed: bool = False
     outcome: dict[str, Any] | None = None
     shown: list[dict[str, Any]] | None = None
+    edits: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +333,7 @@ def _call(row: ToolCall) -> CallView:
         failed=row.failed,
         outcome=None if row.outcome is None else exact_json.loads(row.outcome),
         shown=None if row.shown is None else exact_json.loads(row.shown),
+        edits=[] if row.edits is None else exact_json.loads(row.edits),
     )
 
 

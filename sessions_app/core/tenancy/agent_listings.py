@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec, ToolSpec
+from agents_app.tools.source import READ_ONLY
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
@@ -85,10 +86,15 @@ def _document(spec: AgentSpec) -> dict[str, Any]:
         {name: "" if name == "default" and option.type == "secret" else getattr(option, name) for name in _SHOWN_OF_OPTION}
         for option in spec.options
     ]
-    shown["tools"] = [{name: getattr(tool, name) for name in _SHOWN_OF_TOOL} for tool in spec.exposed_tools]
-    for tool in shown["tools"]:
-        tool["parameters"] = dict(tool["parameters"])
+    shown["tools"] = [_tool(tool) for tool in spec.exposed_tools]
     return shown
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    """The source only of a builtin tool that changes nothing, which clients are told; others name the operator's code."""
+    shown = {name: getattr(tool, name) for name in _SHOWN_OF_TOOL}
+    source = {"source": tool.source} if tool.source in READ_ONLY else {}
+    return {**shown, "parameters": dict(tool.parameters), **source}
 
 
 def _spec(document: Mapping[str, Any]) -> AgentSpec:
@@ -96,11 +102,12 @@ def _spec(document: Mapping[str, Any]) -> AgentSpec:
     known = {name: document[name] for name in _SHOWN}
     known["images"] = tuple(known["images"])
     options = [{name: option[name] for name in _SHOWN_OF_OPTION} for option in document["options"]]
-    tools = [{name: tool[name] for name in _SHOWN_OF_TOOL} for tool in document["tools"]]
+    # The previous release wrote no source.
+    tools = [{**{name: tool[name] for name in _SHOWN_OF_TOOL}, "source": tool.get("source", "")} for tool in document["tools"]]
     return AgentSpec(
         **known,
         options=tuple(OptionSpec(**{**option, "options": tuple(option["options"])}) for option in options),
-        tools=tuple(ToolSpec(**tool, source="") for tool in tools),
+        tools=tuple(ToolSpec(**tool) for tool in tools),
     )
 
 
@@ -153,13 +160,10 @@ def visible(cards: Iterable[Mapping[str, Any]], key_agents: Collection[str] | No
     return [each for each in cards if key_agents is None or each["name"] in key_agents]
 
 
-def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
-    """The tenant's counter, the number of sessions and the agents that the caller sees, in one snapshot."""
-    with journal.snapshot():
-        seq, sessions = _counter_and_sessions(caller)
-        cards = of(caller.tenant).cards()
-    journal.barrier()
-    return seq, sessions, visible(cards, caller.key_agents)
+def read_root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]]]:
+    """The tenant's counter, the number of sessions and the agents that the caller sees, in the caller's snapshot."""
+    seq, sessions = _counter_and_sessions(caller)
+    return seq, sessions, visible(of(caller.tenant).cards(), caller.key_agents)
 
 
 def counter_and_sessions(caller: Caller) -> tuple[int, int]:

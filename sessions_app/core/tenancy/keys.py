@@ -105,7 +105,7 @@ _known: dict[str, tuple[Caller, Statement, float]] = {}
 def _remember(digest: str, caller: Caller, version: str) -> None:
     while len(_known) >= _MOST_KNOWN:
         _known.pop(next(iter(_known)), None)
-    _known[digest] = (caller, Statement(_UNCHANGED, (caller.key, version)), time.monotonic())
+    _known[digest] = (caller, Statement(_UNCHANGED, (caller.key, version), is_check=True), time.monotonic())
 
 
 def _remembered(digest: str) -> Caller | None:

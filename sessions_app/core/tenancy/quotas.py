@@ -22,7 +22,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max, Q, QuerySet, Sum
 from django.utils import timezone
 
 from sessions_app.core.base import database, lock_timeouts, loop_calls, maintenance, raw_sql
@@ -33,7 +33,19 @@ from sessions_app.core.base.loop_calls import Repeat
 from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import rates
-from sessions_app.models import STANDING, ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
+from sessions_app.models import (
+    STANDING,
+    ApiKey,
+    FileVersion,
+    Measure,
+    Message,
+    Session,
+    Tenant,
+    Turn,
+    TurnState,
+    UsageEntry,
+    UsageTotal,
+)
 
 log = logging.getLogger(__name__)
 
@@ -457,6 +469,11 @@ def bytes_of_clients(session: Session) -> int:
     return 0 if row is None else int(row[0])
 
 
+def bytes_of_files(session: Session) -> int:
+    """The bytes of the kept contents of files that the session's agent changed."""
+    return int(FileVersion.objects.filter(session=session).aggregate(size=Sum("size"))["size"] or 0)
+
+
 def _length() -> str:
     return "octet_length({})" if connection.vendor == "postgresql" else "length(cast({} as blob))"
 
@@ -498,7 +515,8 @@ def session_deleted(session: Session) -> int:
     """
     upto = Message.objects.filter(session=session).aggregate(last=Max("position"))["last"] or 0
     record(session, Measure.SESSIONS, -1)
-    record(session, Measure.BYTES, -(bytes_of_settings(session) + bytes_of_history(session) + bytes_of_clients(session)))
+    stored = bytes_of_settings(session) + bytes_of_history(session) + bytes_of_clients(session) + bytes_of_files(session)
+    record(session, Measure.BYTES, -stored)
     return upto
 
 

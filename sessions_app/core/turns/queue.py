@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.db.models import Case, Q, Value, When
@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from sessions_app.core.base import lock_timeouts, raw_sql
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.pipeline import Rows
-from sessions_app.core.base.raw_sql import Statement
+from sessions_app.core.base.raw_sql import Following, Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import live_workers
@@ -45,11 +45,13 @@ with live as (select tenant_id, count(*) as runs from sessions_app_turn where st
 update sessions_app_turn set state = 'running', worker = %s, lease_expires_at = null, provider_closed_at = null,
  started_at = coalesce(started_at, {now}),
  fence = (select s.fence + 1 from session_tail s where s.session_id = sessions_app_turn.session_id)
-where id in (select id from next) returning id, public_id, tenant_id, session_id, fence, run, takeovers,
+where id in (select id from next) returning id, tenant_id, session_id, fence,
+ '{"turn":' || cast({as_json}(public_id) as text) || ',"run":' || cast(run as text)
+  || ',"takeover":' || cast(takeovers as text) || '}' as data,
  (select coalesce(sum(amount), 0) from sessions_app_usagetotal u where u.tenant_id = sessions_app_turn.tenant_id
    and u.measure = 'session' and u.day = '1970-01-01' and u.key_id = sessions_app_turn.session_id)
  + (select coalesce(sum(amount), 0) from sessions_app_usageentry u where u.tenant_id = sessions_app_turn.tenant_id
-   and u.measure = 'session' and u.day = '1970-01-01' and u.key_id = sessions_app_turn.session_id)
+   and u.measure = 'session' and u.day = '1970-01-01' and u.key_id = sessions_app_turn.session_id) as stored
 """
 
 _TAKE_OVER = """
@@ -64,7 +66,7 @@ _READ_PER_TENANT = 200
 
 
 class Loader(Protocol):
-    """Reads what claimed runs need, in the round trip of their claim."""
+    """Reads what claimed runs need, with their claim's barrier."""
 
     def queries(self, runs: Mapping[Claimed, int]) -> Sequence[Statement]:
         """``runs`` have the bytes of their sessions."""
@@ -97,41 +99,24 @@ def claim(
     the claim.
     """
     busy: set[int] = set()
+    position = _FIRST_POSITION if idle_tenants_only else _ANY_POSITION
+
+    def follow(written: Sequence[Sequence[Any]]) -> Following | None:
+        return None if loader is None else Following(loader.queries(_claimed(written)), loader.begin)
+
     while True:
+        values = (TURN_FORMAT, older_than == 0, -older_than, _READ_PER_TENANT, list(busy), position, most, worker)
         try:
-            with journal.transaction(waiting=False) as tx:
-                found = _claim_queued(tx, worker, most, older_than, busy, _FIRST_POSITION if idle_tenants_only else _ANY_POSITION)
-                runs = list(found)
-                if runs and loader is not None:
-                    tx.read_after_commit(loader.queries(found), loader.begin)
+            written = journal.append_for_each(Statement(_CLAIM_QUEUED, values), Kind.RUN_STARTED, follow)
         except journal.CounterLocked as found:
             busy.update(found.tenants)
         else:
-            return Claims(runs, bool(busy))
+            return Claims(list(_claimed(written)), bool(busy))
 
 
-def _claim_queued(
-    tx: journal.Transaction, worker: str, most: int, older_than: float, excluded_tenants: Collection[int], last_position: int
-) -> dict[Claimed, int]:
+def _claimed(written: Sequence[Sequence[Any]]) -> dict[Claimed, int]:
     """The claimed runs, and the bytes of their sessions."""
-    # This also sends the transaction's BEGIN.
-    values = (
-        TURN_FORMAT,
-        older_than == 0,
-        -older_than,
-        _READ_PER_TENANT,
-        list(excluded_tenants),
-        last_position,
-        most,
-        worker,
-    )
-    (found,) = raw_sql.rows_of_each([Statement(_CLAIM_QUEUED, values)])
-    runs = {}
-    for turn_id, public_id, tenant, session, fence, run, takeovers, stored in found:
-        claimed = Claimed(turn_id, tenant, session, fence)
-        _append_start(tx, claimed, public_id, run, takeovers)
-        runs[claimed] = int(stored)
-    return runs
+    return {Claimed(turn, tenant, session, fence): int(stored) for turn, tenant, session, fence, _, stored in written}
 
 
 def _append_start(tx: journal.Transaction, claimed: Claimed, public_id: str, run: int, takeovers: int) -> None:

@@ -19,6 +19,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention
 from sessions_app.core.workspaces import upkeep
 from sessions_app.models import Session
@@ -91,7 +92,7 @@ def keep_workspaces(may_run: Callable[[], bool] = lambda: True) -> None:
         log.error("housekeeping_failed step='workspaces': %s", redaction.described(error))
 
 
-_database = _Rounds("housekeeping", Lock.HOUSEKEEPING, run)
+_database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_run))  # noqa: PLW0108  # tests replace it
 _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 
 
@@ -126,6 +127,14 @@ def _remove_deleted() -> None:
         log.info("sessions_removed count=%s", removed)
 
 
+def _keep_terminals() -> None:
+    this_round = Round(_STEP_SECONDS)
+    removed = terminals.keep_house(this_round)
+    this_round.report("terminals")
+    if removed:
+        log.info("terminals_removed count=%s", removed)
+
+
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("usage", partial(quotas.fold_backlog, BATCH, _STEP_SECONDS)),
     ("days of tokens", _forget_token_days),
@@ -133,6 +142,8 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("events", _prune_events),
     ("deleted sessions", _remove_deleted),
     ("workers", partial(live_workers.delete_dead, _DEAD_AFTER)),
+    ("terminal services", partial(terminals.delete_dead, _DEAD_AFTER)),
+    ("terminals", _keep_terminals),
     ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
     ("idempotency", idempotency.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
@@ -149,6 +160,8 @@ def _deleted(excluded: Collection[int]) -> list[int]:
 _TABLES_OF_SESSION = (
     "sessions_app_message",
     "sessions_app_toolcall",
+    "sessions_app_fileversion",
+    "sessions_app_sessiondiffs",
     "sessions_app_compaction",
     "sessions_app_optionvalue",
     "sessions_app_form",

@@ -1,7 +1,7 @@
 """Loads the data of claimed runs, of several runs at once.
 
-Every turn pays for this, so it is one round trip with three prepared statements, whatever the number of runs; that of the
-claim, for runs with short histories. Agents' definitions are cached per process.
+Every turn pays for this, so it is one round trip whatever the number of runs, on Postgres with one prepared statement; the
+round trip of the claim's barrier, for runs with short histories. Agents' definitions are cached per process.
 """
 
 from __future__ import annotations
@@ -68,6 +68,10 @@ join sessions_app_tenant x on x.id = t.tenant_id
 left join sessions_app_apikey k on k.id = t.api_key_id
 where t.id {among}
 """
+_TYPES = (
+    *("bigint", "text", "text", "bigint", "bigint", "text", "bigint", "text", "text", "text"),
+    *("bigint", "bigint", "bigint", "numeric", "boolean", "bigint", "bigint", "bigint", "text", "boolean", "numeric"),
+)
 
 
 _LOADED_WITH_CLAIM = 64 * 1024
@@ -80,7 +84,7 @@ def load(claims: Sequence[Claimed]) -> dict[int, Loaded | Exception]:
 
 
 class LoadWithClaim:
-    """Loads the runs with the shortest histories in the round trip of their claim (``turns.claim``).
+    """Loads the runs with the shortest histories together with their claim's barrier (``turns.claim``).
 
     The other runs are loaded when they start, in their tenants' shares of threads. Loaded here, one tenant's long histories
     would delay all runs of this claim and the next claim. ``begin`` gets all runs; those that are missing in its second
@@ -115,7 +119,7 @@ def _queries(claims: Sequence[Claimed]) -> list[Statement]:
     sessions = [claimed.session for claimed in claims]
     return [
         stored_messages.query_for_models(sessions),
-        Statement(_TURNS, [[claimed.turn_id for claimed in claims]]),
+        Statement(_TURNS, [[claimed.turn_id for claimed in claims]], types=_TYPES),
         options.query(sessions),
     ]
 

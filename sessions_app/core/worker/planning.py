@@ -18,8 +18,10 @@ from agents_app.runtime.size_limits import SizeLimits
 from agents_app.spec import AgentSpec
 from sessions_app.core.records import clients
 from sessions_app.core.records.session_settings import Settings
-from sessions_app.core.turns import ActiveClient
+from sessions_app.core.turns import ActiveClient, Claimed
 from sessions_app.core.worker.loading import Loaded
+from sessions_app.core.workspaces.agent_files import SessionFiles
+from sessions_app.models import Session
 
 AUTO = "auto"
 
@@ -42,14 +44,18 @@ class ClientChoices:
 
 
 def make(
-    loaded: Loaded, choices: ClientChoices, pool: FairPool, fair_key: int, provider_failed: Callable[[ProviderError], None]
+    loaded: Loaded, choices: ClientChoices, pool: FairPool, claimed: Claimed, provider_failed: Callable[[ProviderError], None]
 ) -> loop.Plan:
     spec = loaded.spec
     choices.internal_tools = {tool.name for tool in spec.tools if not tool.expose}
     enabled = loaded.settings.enabled | loaded.own_tools
+    tenant, session = claimed.tenant, loaded.session_public_id
+    files = None
+    if settings.AGENTHOST_WORKSPACES_DIR is not None:
+        files = SessionFiles(Session(pk=claimed.session, tenant_id=tenant, public_id=session))
     client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
     return replace(
-        assemble(spec, loaded.options, enabled, pool, fair_key, client_schemas, loaded.session_public_id, fair_key),
+        assemble(spec, loaded.options, enabled, pool, tenant, client_schemas, session, files, tenant),
         why_free=choices.why_free,
         client_tools=_owners(spec, choices),
         provider_failed=provider_failed,

@@ -19,7 +19,7 @@ from agents_app.fair.threads import FairPool
 from agents_app.mcp import listing, session_tools
 from agents_app.runtime import loop
 from agents_app.runtime.content import of_assistant
-from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, StepMessage, Usage
+from agents_app.runtime.interface import Call, Change, EndReason, FileEdit, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from sessions_app.core import turns
@@ -29,7 +29,7 @@ from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import Unit
-from sessions_app.core.records import history
+from sessions_app.core.records import file_edits, history
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections, forms
 from sessions_app.core.sessions.entries import activity_of
@@ -126,9 +126,10 @@ class Run:
         self._with_forms: set[str] = set()
         """The ids of calls that may have open forms."""
         self._choices = planning.ClientChoices(loaded.settings, loaded.approval)
+        self._recording_edits = asyncio.Lock()
         self._failure: ProviderError | None = None
         """The provider's error, if it failed."""
-        self._plan = planning.make(loaded, self._choices, pool, claimed.tenant, self._provider_failed)
+        self._plan = planning.make(loaded, self._choices, pool, claimed, self._provider_failed)
 
     async def drive(self) -> None:
         """Run until the turn ends or waits.
@@ -154,7 +155,7 @@ class Run:
         owner, tenant = loaded.session_public_id, self.claimed.tenant
         found = await session_tools.discover(loaded.spec, loaded.options, owner, client_tools, tenant)
         loaded.spec, loaded.own_tools = found.spec, found.own
-        self._plan = planning.make(loaded, self._choices, self._pool, self.claimed.tenant, self._provider_failed)
+        self._plan = planning.make(loaded, self._choices, self._pool, self.claimed, self._provider_failed)
 
     def notify_answers(self) -> None:
         """A client may have answered a call or a form."""
@@ -376,7 +377,18 @@ class Run:
         happenings = [Happening(Kind.CALL_RUNNING, {"turn": self._loaded.public_id, "call": call.call_id}), self._activity()]
         await self._commit(happenings, [history.call_running(self._step_ref(self._step), call.call_id, timezone.now())])
 
-    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
+    async def call_finished(self, call: Call, content: Content, *, failed: bool, edits: Sequence[FileEdit] = ()) -> None:
+        if not edits:
+            await self._finish_call(call, content, failed=failed)
+            return
+        # One at a time: each list of the session's changed files continues the one before.
+        async with self._recording_edits:
+            recorded = await self._database(file_edits.record, self.claimed.session, edits)
+            await self._finish_call(call, content, failed=failed, recorded=recorded)
+
+    async def _finish_call(
+        self, call: Call, content: Content, *, failed: bool, recorded: file_edits.Recorded | None = None
+    ) -> None:
         now, ref, turn = timezone.now(), self._step_ref(self._step), self._loaded.public_id
         if call.call_id in self._with_forms:
             self._with_forms.discard(call.call_id)
@@ -386,17 +398,23 @@ class Run:
                 await self._commit([closed], [closing])
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
+        more: dict[str, Any] = {} if recorded is None else {"edits": recorded.edits}
         if tool is not None and tool.confirm_result:
             statements = [history.call_in_review(ref, call.call_id, content, now, failed=failed)]
-            happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True, reviewed=True)
+            more["reviewed"] = True
         else:
             statements = [
                 history.call_final(ref, call.call_id, CallState.DONE, content, now, failed=failed),
                 *history.message(ref, "tool", content, now, origin=Origin.SERVER, tool_call_id=call.call_id),
             ]
             self._remember_result(call.call_id, content)
-            happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True)
-        await self._commit([happening, self._activity()] if ran else [happening], statements)
+        happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True, **more)
+        happenings = [happening, self._activity()] if ran else [happening]
+        if recorded is not None:
+            statements.append(history.call_edits(ref, call.call_id, recorded.edits))
+            statements.append(recorded.statement(self.claimed.tenant, self.claimed.session))
+            happenings.append(recorded.happening())
+        await self._commit(happenings, statements)
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
         if not await self._database(connections.is_attended, self.claimed.tenant, self.claimed.session):

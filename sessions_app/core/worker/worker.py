@@ -33,6 +33,7 @@ from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import quotas
+from sessions_app.core.terminals import services as terminals
 from sessions_app.core.turns import Claimed, Stop, failures, tasks
 from sessions_app.core.worker import leases, loading, outage, runner, sweep
 from sessions_app.core.worker.leases import Leases
@@ -445,6 +446,7 @@ class Worker:
             PeriodicTask("revoked keys", partial(database.run, turns.stop_revoked)),
             PeriodicTask("vanished clients", self._leave_vanished),
             PeriodicTask("grace periods", self._end_graces),
+            PeriodicTask("terminals to end", self._end_terminals),
             PeriodicTask("usage", partial(database.run, quotas.fold_backlog, quotas.FOLDED_AT_ONCE, _FOLDING_SECONDS)),
         ]
 
@@ -470,6 +472,11 @@ class Worker:
     async def _end_graces(self) -> None:
         if (until := self._sweeper.settled_until(settings.AGENTHOST_AHP_GRACE_SECONDS)) is not None:
             await database.run(connections.end_grace_periods, until)
+
+    async def _end_terminals(self) -> None:
+        if (until := self._sweeper.settled_until(settings.AGENTHOST_LEASE_SECONDS)) is not None:
+            await database.run(terminals.sweep, until)
+        await database.run(terminals.end_refused)
 
     async def _claim_overdue(self) -> None:
         """Claim turns whose wake-up seems to be lost."""

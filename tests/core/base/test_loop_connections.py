@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextvars import copy_context
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from agenthost.postgres.base import LoopConnection
 from sessions_app.core.base import database, loop_calls, loop_connections, raw_sql
@@ -311,3 +312,90 @@ async def test_a_call_that_gets_no_connection_frees_its_slot(pool: LoopPool, mon
 
 def _broken() -> None:
     raise ValueError("broken")
+
+
+# --- transactions without BEGIN ---
+
+
+def lock(slug: str) -> list[tuple[Any, ...]]:
+    return raw_sql.rows("select id from sessions_app_tenant where slug = %s for update", (slug,))
+
+
+async def is_locked(slug: str) -> bool:
+    def look() -> bool:
+        free = "select id from sessions_app_tenant where slug = %s for update skip locked"
+        return not raw_sql.rows(free, (slug,))
+
+    return await asyncio.to_thread(database_call, look)
+
+
+def database_call(fn: Callable[[], Any]) -> Any:
+    try:
+        return fn()
+    finally:
+        connection.close()
+
+
+async def test_an_implicit_transaction_is_one(pool: LoopPool) -> None:
+    await asyncio.to_thread(database_call, lambda: Tenant.objects.create(slug="ann"))
+    seen = []
+
+    def call() -> None:
+        with raw_sql.implicit_transaction():
+            number = raw_sql.rows("select pg_current_xact_id()")
+            lock("ann")
+            seen.append(loop_calls.wait_for(is_locked("ann")))
+            assert raw_sql.rows("select pg_current_xact_id()") == number
+            raw_sql.execute_and_commit([raw_sql.Statement("update sessions_app_tenant set slug = 'ben' where slug = 'ann'")])
+            seen.append(loop_calls.wait_for(is_locked("ben")))
+
+    await run(pool, call)
+    assert seen == [True, False]
+    assert len(pool._idle) == 1
+
+
+@pytest.mark.parametrize("how", ["leaves", "raises", "fails", "cannot be sent"])
+async def test_an_implicit_transaction_that_is_not_committed_stores_nothing(pool: LoopPool, how: str) -> None:
+    await asyncio.to_thread(database_call, lambda: Tenant.objects.create(slug="ann"))
+
+    def call() -> None:
+        with raw_sql.implicit_transaction():
+            raw_sql.rows("update sessions_app_tenant set slug = 'ben' where slug = 'ann' returning id")
+            if how == "raises":
+                raise ValueError
+            if how == "fails":
+                raw_sql.rows("select 1 / 0")
+            if how == "cannot be sent":
+                raw_sql.execute_and_commit([raw_sql.Statement("select %s::text", ("\0",))])
+
+    if how == "leaves":
+        await run(pool, call)
+    else:
+        with pytest.raises((ValueError, DatabaseError)):
+            await run(pool, call)
+    assert await asyncio.to_thread(database_call, lambda: list(Tenant.objects.values_list("slug", flat=True))) == ["ann"]
+    # The connection is used again.
+    assert len(pool._idle) == 1
+    assert await run(pool, lambda: raw_sql.rows("select 1")) == [(1,)]
+
+
+async def test_an_implicit_transaction_of_a_process_that_hangs_is_ended(pool: LoopPool) -> None:
+    """Its locks would be held for ever: it does not count as idle."""
+    await asyncio.to_thread(database_call, lambda: Tenant.objects.create(slug="ann"))
+
+    def call() -> None:
+        (limit,) = raw_sql.rows(
+            "select current_setting('transaction_timeout'), current_setting('idle_in_transaction_session_timeout')"
+        )
+        assert limit[0] == limit[1] != "0"
+        raw_sql.rows("set transaction_timeout = '300ms'")
+        with raw_sql.implicit_transaction():
+            lock("ann")
+            assert loop_calls.wait_for(is_locked("ann"))
+            time.sleep(1.0)
+            assert not loop_calls.wait_for(is_locked("ann"))
+            lock("ann")
+
+    with pytest.raises(DatabaseError):
+        await run(pool, call)
+    assert pool._idle == []

@@ -215,3 +215,52 @@ def test_large_groups_and_values_do_not_block(conn: psycopg.Connection[Any]) -> 
         pipeline.add("select %s::text", (large,))
     pipeline.sync()
     assert [len(rows[0][0]) for rows in pipeline.rows()] == [len(large)] * 20
+
+
+def test_answers_of_a_flushed_group_come_before_its_transaction_ends(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    conn, other = connect(), connect()
+    run(conn, "create temporary table kept (x int)")
+    other.execute("select pg_advisory_lock(54)")
+    pipeline = Pipeline(conn)
+    pipeline.add("insert into kept values (1) returning x")
+    pipeline.flush()
+    pipeline.add("select pg_advisory_xact_lock(54)")
+    pipeline.sync()
+    pipeline.add("select count(*) from kept")
+    pipeline.sync()
+    assert pipeline.rows() == [[(1,)]]
+    other.execute("select pg_advisory_unlock(54)")
+    pipeline.rows()
+    assert pipeline.rows() == [[(1,)]]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_flushed_group_is_undone_with_the_rest_of_its_transaction(
+    connect: Callable[..., psycopg.Connection[Any]], place: int
+) -> None:
+    conn = connect()
+    run(conn, "create temporary table kept (x int)")
+    statements = ["insert into kept values (1)", "insert into kept values (2)", "insert into kept values (3)"]
+    statements[place] = "select 1 / 0"
+    pipeline = Pipeline(conn)
+    for number, each in enumerate(statements):
+        pipeline.add(each)
+        if number < 2:
+            pipeline.flush()
+    pipeline.sync()
+    for _ in range(place):
+        pipeline.rows()
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        pipeline.rows()
+    assert conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    assert run(conn, "select count(*) from kept") == [(0,)]
+
+
+def test_a_constraint_that_fails_at_the_end_of_an_implicit_transaction_is_its_groups_error(
+    conn: psycopg.Connection[Any],
+) -> None:
+    run(conn, "create temporary table once (x int, unique (x) deferrable initially deferred)")
+    pipeline = groups_of(conn, ["insert into once values (1)", "insert into once values (1)"], ["select 1"])
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        pipeline.rows()
+    assert run(conn, "select count(*) from once") == [(0,)]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +15,10 @@ from django.db import transaction
 from sessions_app.core import turns
 from sessions_app.core.base import loop_calls, process_loop
 from sessions_app.core.base.errors import NotReady
-from sessions_app.core.base.events import Kind
 from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Following
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal import barriers, postgres
-from sessions_app.core.log.journal.rows import Row
 from sessions_app.core.log.journal.types import Unit
 from sessions_app.core.records import stored_messages
 from sessions_app.core.tenancy import definitions
@@ -253,13 +252,15 @@ def test_a_locked_turn_delays_no_other_turns_release_when_its_worker_stops(
 
 def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -> None:
     """Call ``instead`` when a claim is committed and its runs have begun, before it is known to be on disk."""
-    finish, begin, wait = postgres.finish, loading.LoadWithClaim.begin, barriers.Barrier.wait
+    follow, begin, wait = postgres.follow, loading.LoadWithClaim.begin, barriers.Barrier.wait
     claimed = threading.local()
 
-    def finished(statements: Any, rows: Sequence[Row], **how: Any) -> Any:
-        if any(row.kind == Kind.RUN_STARTED for row in rows):
-            how["following"] = [*(how["following"] or ()), Following([], lambda _: in_any_thread(instead))]
-        return finish(statements, rows, **how)
+    def followed(following: Following) -> int | None:
+        def received(rows: list[Rows]) -> None:
+            following.received(rows)
+            in_any_thread(instead)
+
+        return follow(replace(following, received=received))
 
     def begun(loader: loading.LoadWithClaim, rows: list[Rows]) -> None:
         begin(loader, rows)
@@ -272,7 +273,7 @@ def _of_claims(monkeypatch: pytest.MonkeyPatch, instead: Callable[[], object]) -
             instead()
         wait(barrier)
 
-    monkeypatch.setattr(postgres, "finish", finished)
+    monkeypatch.setattr(postgres, "follow", followed)
     monkeypatch.setattr(loading.LoadWithClaim, "begin", begun)
     monkeypatch.setattr(barriers.Barrier, "wait", waited)
 

@@ -291,6 +291,21 @@ def test_only_small_inline_images_are_loaded(eve: Client, acme: Tenant) -> None:
     assert 'href="javascript' not in page
 
 
+def test_an_edit_of_a_file_is_shown_line_by_line(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session)
+    diff = "Edited a.html (+1 -1 lines).\n--- a.html\n+++ a.html\n@@ -1,2 +1,2 @@\n <html>\n-<b>old</b>\n+<script>new</script>"
+    for name, edits in (("edit_file", "[]"), ("other_tool", None)):
+        say(session, "assistant", [{"type": "tool_use", "toolCallId": name, "name": name, "input": {}}], turn)
+        call(session, turn, name, name, result=exact_json.dumps(diff), edits=edits)
+        say(session, "tool", diff, turn, tool_call_id=name)
+    page = transcript(eve, session)
+    assert page.count('<span class="ah-diff-removed">-&lt;b&gt;old&lt;/b&gt;</span>') == 1
+    assert page.count('<span class="ah-diff-added">+&lt;script&gt;new&lt;/script&gt;</span>') == 1
+    assert page.count('<span class="ah-diff-head">+++ a.html</span>') == 1
+    assert "<script>new" not in page
+
+
 def test_secret_options_are_masked_also_those_that_became_secret_later(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     stored: dict[str, dict[str, Any]] = {

@@ -22,7 +22,16 @@ from tests.sample_tenants import SampleTenants, make_session
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGE = {"text": "hello"}
-CHANGING = {"createSession", "disposeSession", "resourceWrite", "resourceCopy", "resourceMove", "resourceDelete"}
+CHANGING = {
+    "createTerminal",
+    "disposeTerminal",
+    "createSession",
+    "disposeSession",
+    "resourceWrite",
+    "resourceCopy",
+    "resourceMove",
+    "resourceDelete",
+}
 WATCHING = {
     "initialize",
     "reconnect",

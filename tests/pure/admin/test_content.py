@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.admin.content import IMAGE_SHOWN, TEXT_SHOWN, blocks, cut, pretty
+from sessions_app.admin.content import IMAGE_SHOWN, TEXT_SHOWN, Block, blocks, cut, pretty
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -60,3 +60,9 @@ def test_a_large_inline_picture_is_only_named_until_it_is_asked_for() -> None:
 def test_a_long_text_is_cut() -> None:
     (block,) = blocks(json.dumps("x" * (TEXT_SHOWN + 7)))
     assert (len(block.excerpt.text), block.excerpt.hidden) == (TEXT_SHOWN, 7)
+
+
+def test_the_lines_of_a_diff_are_told_apart_also_those_that_look_like_its_head() -> None:
+    text = "Edited a.\n--- a\n+++ a\n@@ -1,3 +1,3 @@\n same\n--- minus\n+++ plus\n\\ No newline at end of file"
+    kinds = [kind for kind, _ in Block("diff", cut(text)).diff_lines]
+    assert kinds == ["note", "head", "head", "place", "same", "removed", "added", "same"]

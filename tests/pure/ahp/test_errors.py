@@ -29,7 +29,7 @@ def test_every_domain_error_has_a_code_or_is_never_raised_by_commands() -> None:
 
 @pytest.mark.rule("R83")
 def test_every_domain_error_of_a_dispatch_has_a_reason() -> None:
-    dealt_with = {errors.SessionNotFound, errors.NotReady, errors.FilesAway, errors.AnswersFull}
+    dealt_with = {errors.SessionNotFound, errors.TerminalNotFound, errors.NotReady, errors.FilesAway, errors.AnswersFull}
     assert set(reasons.TABLE) | dealt_with == set(face.TABLE)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sessions_app.workspace import globs, search
-from sessions_app.workspace.errors import BadPattern, FileError, Missing
+from sessions_app.workspace.errors import BadPattern, FileError, Missing, Outside
 from sessions_app.workspace.search import Limits
 from sessions_app.workspace.tree import Tree
 from tests.workspace.files.conftest import SECRET, Swapping
@@ -110,6 +110,18 @@ def test_lines_are_found_with_their_numbers(filled: Tree, engine: search.Engine)
     ]
     assert search.find_lines(filled, "server", engine=engine).lines == []
     assert search.find_lines(filled, "--files", engine=engine).lines == []
+
+
+def test_the_lines_of_one_file_are_found_also_by_a_link_inside(filled: Tree, inside: Path, engine: search.Engine) -> None:
+    (inside / "inner").symlink_to("src/main.py")
+    for path in (("src", "main.py"), ("inner",)):
+        found = search.find_lines_of_file(filled, "needle|os", path, engine=engine)
+        assert [(line.path, line.number, line.text) for line in found.lines] == [(path, 1, "import os"), (path, 3, "needle = 1")]
+    assert search.find_lines_of_file(filled, "needle", ("binary",), engine=engine).lines == []
+    for path, error in ((("link",), Outside), (("folder", "secret"), Outside), (("none",), Missing)):
+        with pytest.raises(error):
+            search.find_lines_of_file(filled, "x", path, engine=engine)
+    assert search.find_lines_of_file(filled, "x", ("fifo",), engine=engine).lines == []
 
 
 def test_a_search_ends_at_its_limits(filled: Tree, inside: Path, engine: search.Engine) -> None:

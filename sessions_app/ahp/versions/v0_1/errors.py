@@ -49,6 +49,11 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.AgentGone: provider_not_found,
     errors.AgentUnknown: provider_not_found,
     errors.AddressTaken: _always(Code.SESSION_ALREADY_EXISTS, "A session with this URI already exists."),
+    errors.TerminalNotFound: not_found,
+    errors.TerminalTaken: _always(Code.ALREADY_EXISTS, "A terminal or session with this URI already exists."),
+    errors.TerminalsUnavailable: lambda error: RPCError(
+        jsonrpc.INVALID_REQUEST, f"This host has no terminals now: {error.reason}."
+    ),
     errors.TurnUnknown: _always(jsonrpc.INVALID_PARAMS, "The session has no such turn."),
     errors.NotPossible: lambda error: jsonrpc.invalid_params(error.reason),
     errors.QuotaExceeded: _quota,

@@ -5,11 +5,13 @@ It stores and reads events. core.log.broadcast announces them, and core.base.eve
 
 from sessions_app.core.log.journal.barriers import barrier, barrier_async, close
 from sessions_app.core.log.journal.errors import BadUnit, CounterLocked, JournalError, MissingTail, StaleFence, WriterClosed
-from sessions_app.core.log.journal.pruning import forget_session, prune
+from sessions_app.core.log.journal.pruning import forget_session, prune, prune_covered
 from sessions_app.core.log.journal.reading import (
     Tail,
     counter_and_sessions,
     counters,
+    events_of,
+    first_number,
     gaps,
     knows_position,
     latest,
@@ -24,6 +26,7 @@ from sessions_app.core.log.journal.reading import (
 )
 from sessions_app.core.log.journal.transactions import (
     Transaction,
+    append_for_each,
     create_counter,
     create_tail,
     lock_counter,
@@ -42,6 +45,7 @@ __all__ = [
     "Transaction",
     "Writer",
     "WriterClosed",
+    "append_for_each",
     "barrier",
     "barrier_async",
     "close",
@@ -49,6 +53,8 @@ __all__ = [
     "counters",
     "create_counter",
     "create_tail",
+    "events_of",
+    "first_number",
     "forget_session",
     "gaps",
     "knows_position",
@@ -58,6 +64,7 @@ __all__ = [
     "new_tail",
     "open_step",
     "prune",
+    "prune_covered",
     "read_session",
     "read_several",
     "read_tenant",

@@ -22,8 +22,6 @@ from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import transaction
-
 from sessions_app.core.base import loop_calls, loop_connections, raw_sql
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.loop_calls import LoopCall, NeedsThread, Repeat
@@ -196,7 +194,7 @@ class _Batches:
 
 
 class _Batch:
-    """One batch, from BEGIN to the barrier, as a call of its own."""
+    """One batch, from its transaction's first statement to the barrier, as a call of its own."""
 
     def __init__(self, take: Callable[[], list[Member]], start_next: Callable[[], None]) -> None:
         self._take, self._start_next = take, start_next
@@ -205,13 +203,11 @@ class _Batch:
 
     def run(self) -> None:
         self._members = self._take()
-        with transaction.atomic(durable=True):
+        with raw_sql.implicit_transaction():
             staying = self._decided()
             if not staying:
-                transaction.set_rollback(True)
                 return
-            checks = [[check] for check in dict.fromkeys(check for each in staying for check in each.assumptions)]
-            statements = [*checks, *(each.statements for each in staying)]
+            statements = _with_checks(staying)
             rows = [row for each in staying for row in each.rows]
             committed = Following([], partial(self._committed, staying))
             try:
@@ -261,6 +257,17 @@ class _Batch:
         for each in self._members:
             each.fail(NotReady() if self._is_committed or self._is_unknown else Repeat(batch_failed=True))
         self._let_next_start()
+
+
+def _with_checks(members: Sequence[Member]) -> list[list[Statement]]:
+    """Each member's statements behind the checks of what it assumed. A check that several have in common is run once."""
+    checked: set[Statement] = set()
+    found = []
+    for each in members:
+        new = [check for check in dict.fromkeys(each.assumptions) if check not in checked]
+        checked.update(new)
+        found.append([*new, *each.statements])
+    return found
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()

@@ -3,6 +3,10 @@
 The parts of a joined statement see the same snapshot and the database chooses their order, so only statements that do not
 depend on each other are joined: none updates a table that another one writes, or reads a table into which another one inserts.
 A statement that fits no group begins the next one, and groups are executed in order.
+
+A check (``Statement.is_check``) is joined with the group behind it as its main query. Postgres executes the main query first
+and the writes at its end, so the check takes its locks before the writes do. It raises in time in any order, because a
+statement takes effect as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,13 +27,27 @@ _WRITE = re.compile(r"\s*(insert into|update|delete from)\s+(\w+)", re.IGNORECAS
 
 
 def joined(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements for Postgres with the effect of these, in groups that are joined."""
-    if len(statements) == 1:
-        yield Statement(raw_sql.rendered(statements[0].sql, "postgresql"), statements[0].params)
+    """Statements for Postgres with the effect of these, in groups that are joined. The first one returns a first check's rows."""
+    check = statements[0] if statements[0].is_check else None
+    writes = statements if check is None else statements[1:]
+    if check is not None and (not writes or writes[0].is_check or _WRITE.match(writes[0].sql) is None):
+        yield _alone(check)
+        yield from joined(writes) if writes else ()
         return
-    texts = tuple(statement.sql for statement in statements)
-    for first, last, sql in _groups(texts):
-        yield Statement(sql, tuple(chain.from_iterable(statement.params for statement in statements[first:last])))
+    if len(writes) == 1 and check is None:
+        yield _alone(writes[0])
+        return
+    texts = tuple(statement.sql for statement in writes)
+    for first, last, sql in _groups(texts, None if check is None else check.sql):
+        params = chain.from_iterable(statement.params for statement in writes[first:last])
+        if check is None or first:
+            yield Statement(sql, tuple(params))
+        else:
+            yield Statement(sql, (*params, *check.params))
+
+
+def _alone(statement: Statement) -> Statement:
+    return Statement(raw_sql.rendered(statement.sql, "postgresql"), statement.params)
 
 
 @dataclass(slots=True)
@@ -51,8 +69,8 @@ class _Group:
 
 
 @lru_cache(maxsize=512)
-def _groups(texts: tuple[str, ...]) -> list[tuple[int, int, str]]:
-    """The groups: the first index, the one after the last, and the SQL."""
+def _groups(texts: tuple[str, ...], check: str | None) -> list[tuple[int, int, str]]:
+    """The groups: the first index, the one after the last, and the SQL. ``check`` is joined with the first group."""
     groups: list[list[str]] = []
     group: _Group | None = None
     for text in texts:
@@ -66,11 +84,14 @@ def _groups(texts: tuple[str, ...]) -> list[tuple[int, int, str]]:
             groups.append(group.texts)
         group.add(write, text)
     ends = accumulate(len(each) for each in groups)
-    return [(end - len(each), end, _one(each)) for end, each in zip(ends, groups, strict=True)]
+    first = 0 if check is None else len(groups[0])
+    return [(end - len(each), end, _one(each, check if end == first else None)) for end, each in zip(ends, groups, strict=True)]
 
 
-def _one(texts: Sequence[str]) -> str:
+def _one(texts: Sequence[str], check: str | None) -> str:
     *before, last = [raw_sql.rendered(text, "postgresql") for text in texts]
+    if check is not None:
+        before, last = [*before, last], f"select * from ({raw_sql.rendered(check, 'postgresql')}) as checked"
     if not before:
         return last
     parts = ", ".join(f"s{number} as ({text})" for number, text in enumerate(before))

@@ -7,15 +7,17 @@ durability wait for a barrier afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, cast
 
 import psycopg
 from django.db import DatabaseError, connection, transaction
 
 from sessions_app.core.base import loop_calls, raw_sql
-from sessions_app.core.base.raw_sql import Following, Statement
+from sessions_app.core.base.pipeline import Rows
+from sessions_app.core.base.raw_sql import Following, Stack, Statement
 from sessions_app.core.log.journal.errors import NoEra
 from sessions_app.core.log.journal.joined_statements import joined
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row, Status
@@ -38,18 +40,19 @@ SHORTEST_LOCK_TIMEOUT_MS = 1
 REFUSED = "JN001"
 """The SQLSTATE that an append inside a pipeline raises to prevent its COMMIT."""
 
-# Names: m sets synchronous_commit, a the era, x the sessions, l the locked counters, u the advanced counters, f the
-# unlocked tails, g gaps after a crash, s the advanced tails, i the inserted events, z the status of each session. The
-# database sorts and counts nothing here: everything that can be computed before is computed in Python (Append).
+# Names: m sets synchronous_commit, a the era, w a write whose rows are the events (append_for_each), x the sessions, l the
+# locked counters, u the advanced counters, f the unlocked tails, g gaps after a crash, s the advanced tails, i the inserted
+# events, z the status of each session. The database sorts and counts nothing here: everything that can be computed before is
+# computed in Python (Append). Only of a write's rows is nothing known before.
 _APPEND = """
 with m as materialized (select set_config('synchronous_commit', 'off', true)),
  {era},
- x as materialized (select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[]) as x(tid, sid, last, fence)),
- l as materialized (select tenant_id, seq, sessions from tenant_counter where tenant_id = any(%s::bigint[])
+{write} x as materialized (select * from {sessions} as x(tid, sid, last, fence)),
+ l as materialized (select tenant_id, seq, sessions from tenant_counter where tenant_id = any({tenants})
    order by tenant_id for update {wait}),
 {free} u as (update tenant_counter t set era = a.id, sessions = t.sessions + c.step,
    seq = c.n + case when t.era = a.id then t.seq else (t.seq / {leap} + 1) * {leap} end
-   from a, unnest(%s::bigint[], %s::bigint[], %s::bigint[]) as c(tid, n, step) join l on l.tenant_id = c.tid
+   from a, {counts} as c(tid, n, step) join l on l.tenant_id = c.tid
    where t.tenant_id = c.tid returning t.tenant_id, t.seq as upto, t.seq - c.n as base, t.era),
  g as (insert into journal_gap(tenant_id, after, upto)
    select u.tenant_id, l.seq, u.base from u join l using (tenant_id) where u.base > l.seq),
@@ -59,8 +62,7 @@ with m as materialized (select set_config('synchronous_commit', 'off', true)),
  i as (insert into event(tenant_id, seq, session_id, kind, data, fence)
    select s.tenant_id, s.base + r.place, s.session_id, r.kind,
      case when r.sofar is null then r.data else '{{"count":' || (l.sessions + r.sofar)::text || '}}' end, r.fence
-   from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])
-     as r(sid, place, kind, data, fence, sofar)
+   from {events} as r(sid, place, kind, data, fence, sofar)
    join s on s.session_id = r.sid join l on l.tenant_id = s.tenant_id, m),
  z as materialized (select x.tid, x.sid, l.seq as before, l.sessions, u.base, u.upto, u.era, s.prev,
    case when s.session_id is not null then 'stored'
@@ -70,10 +72,33 @@ with m as materialized (select set_config('synchronous_commit', 'off', true)),
         {unless_free}
         when exists (select 1 from session_tail k where k.session_id = x.sid) then 'stale' else 'missing' end as status
    from x left join l on l.tenant_id = x.tid left join u on u.tenant_id = x.tid left join s on s.session_id = x.sid)
-select z.tid, z.sid, z.status, z.before, z.sessions, z.base, z.upto, z.era, z.prev, y.refusal
-from z, (select case when count(*) filter (where z.status = 'stored') < %s then journal_refuse(coalesce(
-   string_agg(z.sid::text || ':' || z.status, ',') filter (where z.status <> 'stored'), '')) end as refusal from z) y
+select z.tid, z.sid, z.status, z.before, z.sessions, z.base, z.upto, z.era, z.prev, y.refusal{written}
+from z{of_write}, (select case when count(*) filter (where z.status = 'stored') < {at_least} then journal_refuse(coalesce(
+   string_agg({refused} || ':' || z.status, ',') filter (where z.status <> 'stored'), '')) end as refusal from z) y
 """
+
+_OF_PARAMETERS = {
+    "write": "",
+    "sessions": "unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[])",
+    "tenants": "%s::bigint[]",
+    "counts": "unnest(%s::bigint[], %s::bigint[], %s::bigint[])",
+    "events": "unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::bigint[])",
+    "written": "",
+    "of_write": "",
+    "at_least": "%s",
+    "refused": "z.sid::text",
+}
+# The counters depend on the write's rows, so they are locked after it.
+_OF_WRITE = {
+    "sessions": "(select tenant_id, session_id, row_number() over (partition by tenant_id order by id), fence from w)",
+    "tenants": "array(select tid from x)",
+    "counts": "(select tid, count(*), 0 from x group by tid)",
+    "events": "(select sid, last, %s::text, data, w.fence, null::bigint from x join w on w.session_id = x.sid)",
+    "written": ", w.*",
+    "of_write": " join w on w.session_id = z.sid",
+    "at_least": "(select count(*) from x)",
+    "refused": "z.tid::text || '/' || z.sid::text",
+}
 
 _ERA_THERE_IS = "a as materialized (select id from journal_era)"
 _ERA_BEGUN_HERE = f"""
@@ -95,8 +120,10 @@ _FREE = {"free": _FREE_TAILS, "if_free": "join f on f.session_id = x.sid", "unle
 _ANY = dict.fromkeys(_FREE, "")
 
 
-def _append(wait: str, tails: Mapping[str, str] = _ANY, era: str = _ERA_THERE_IS) -> str:
-    return _APPEND.format(wait=wait, **tails, leap=LEAP, era=era)
+def _append(
+    wait: str, tails: Mapping[str, str] = _ANY, era: str = _ERA_THERE_IS, source: Mapping[str, str] = _OF_PARAMETERS
+) -> str:
+    return _APPEND.format(wait=wait, **tails, leap=LEAP, era=era, **source)
 
 
 APPEND = _append("")
@@ -212,11 +239,31 @@ class Append:
         return Appended(lines, {}, {}, None)
 
 
-BARRIER = f"select pg_logical_emit_message(true, 'j', ''), {ERA}"
+BARRIER = f"select pg_logical_emit_message(true, 'j', '')::text, {ERA}"
 """A transaction that is on disk when it has ended, and with it everything that was committed before. Returns the era."""
 
 
 _ERA_SEEN = "_agenthost_era_seen"
+
+
+def _with_barrier(following: Sequence[Following], passed: Callable[[int | None], object]) -> list[Following]:
+    """``following``, and a barrier: in the transaction of the last queries if these can be stacked, else alone.
+
+    Their rows are received before the barrier is passed.
+    """
+    *before, last = following
+    barrier = Statement(BARRIER, types=("text", "bigint"))
+    stack = Stack.of([*last.statements, barrier]) if last.statements and last.ended is None else None
+    if stack is None:
+        return [*following, Following([barrier], lambda found: passed(found[0][0][1]))]
+    eras: list[int | None] = []
+
+    def received(found: list[Rows]) -> None:
+        *rows, of_barrier = stack.rows(found[0])
+        eras.append(of_barrier[0][1])
+        last.received(rows)
+
+    return [*before, Following([stack.statement], received, lambda: passed(eras[0]))]
 
 
 def finish(
@@ -236,7 +283,7 @@ def finish(
     before = [statement for each in statements if each for statement in joined(each)]
     last = Statement(_last_append(waiting=waiting), append.parameters())
     eras: list[int | None] = []
-    groups = [] if following is None else [*following, Following([Statement(BARRIER)], lambda found: eras.append(found[0][0][1]))]
+    groups = [] if following is None else _with_barrier(following, eras.append)
     conn = connection.connection
     try:
         appended = append.appended(raw_sql.execute_and_commit([*before, last], groups))
@@ -253,11 +300,67 @@ def finish(
     raise NoEra
 
 
+def _knows_era(conn: Any) -> bool:
+    return loop_calls.current() is not None and _ERA_SEEN in conn.__dict__
+
+
 def _last_append(*, waiting: bool) -> str:
     """Beginning an era costs 0.3 ms. A crash, which ends the era, ends all connections too: only a new one has to do it."""
-    if loop_calls.current() is not None and _ERA_SEEN in connection.connection.__dict__:
+    if _knows_era(connection.connection):
         return APPEND if waiting else APPEND_WITHOUT_WAITING
     return _LAST if waiting else _LAST_AT_ONCE
+
+
+@lru_cache(maxsize=8)
+def _append_of(write: str, era: str) -> str:
+    return _append("skip locked", _FREE, era, {**_OF_WRITE, "write": f" w as ({write}),\n"})
+
+
+def append_for_each(write: Statement, kind: str) -> tuple[list[tuple[Any, ...]], list[Row], Appended]:
+    """Run a write and append an event of this kind for each row that it returns, as one statement and transaction.
+
+    Returns the write's rows, and their events. They begin with ``id, tenant_id, session_id, fence, data``; each has another
+    session. Waits for no lock of the append: raises the error of a row that cannot be stored.
+    """
+    if connection.in_atomic_block:
+        raise transaction.TransactionManagementError("append_for_each is a transaction of its own")
+    connection.ensure_connection()
+    conn = connection.connection
+    sql = _append_of(write.sql, _ERA_THERE_IS if _knows_era(conn) else _ERA_BEGUN_HERE)
+    try:
+        answer = sorted(raw_sql.rows(sql, (*write.params, kind)), key=lambda row: row[_APPENDED])
+    except DatabaseError as error:
+        cause = error.__cause__
+        if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
+            raise
+        _check_refused(cause.diag.message_detail or "", kind)
+        conn.__dict__.pop(_ERA_SEEN, None)
+        raise NoEra from error
+    conn.__dict__[_ERA_SEEN] = True
+    written = [row[_APPENDED:] for row in answer]
+    rows = [Row(tenant, session, kind, data, fence) for _, tenant, session, fence, data, *_ in written]
+    return written, rows, Append(rows).appended([row[:_APPENDED] for row in answer])
+
+
+_APPENDED = 10
+"""How many columns an append returns; the write's follow."""
+
+
+def _check_refused(detail: str, kind: str) -> None:
+    rows, lines = [], []
+    for each in detail.split(","):
+        place, _, status = each.partition(":")
+        tenant, _, session = place.partition("/")
+        rows.append(Row(int(tenant), int(session), kind, ""))
+        lines.append(AppendedRow(cast(Status, status), 0, 0, ""))
+    Appended(lines, {}, {}, None).check(rows)
+
+
+def follow(following: Following) -> int | None:
+    """On the loop, after a COMMIT: its statements and a barrier, in one round trip. The era of the barrier, if it was passed."""
+    eras: list[int | None] = []
+    raw_sql.execute_following(_with_barrier([following], eras.append))
+    return eras[0] if eras else None
 
 
 def begin_era() -> None:

@@ -1,9 +1,9 @@
 """The writer's store for Postgres: its own connection in the worker's loop, statements in pipelines.
 
-A flush of deltas is one statement. A flush with commit points is one round trip as well: a statement that locks the turns
-and raises unless all units can be stored, the units' own statements, and the append, which raises if it cannot store
-everything. They are one implicit transaction. If the first one raises, the flush is repeated in two round trips: the first
-locks the turns and reports which units can be stored, the second stores those.
+A flush of deltas is one statement. A flush with commit points is one round trip as well: the units' own statements, of
+which the first one also locks the turns and raises unless all units can be stored, and the append, which raises if it
+cannot store everything. They are one implicit transaction. If the first one raises, the flush is repeated in two round
+trips: the first locks the turns and reports which units can be stored, the second stores those.
 
 After a lost connection the outcome of an attempt is unknown. The store first terminates the old backend, so that it cannot
 do anything later, and then queries what was stored.
@@ -48,7 +48,7 @@ order by id for update skip locked
 """
 
 _NOT_ALL = "turns"
-# The same in one round trip with what follows: raises if a unit's turn is locked, no longer its run's, or ends with attention.
+# The same in one statement with what follows: raises if a unit's turn is locked, no longer its run's, or ends with attention.
 _CHECK_TURNS = f"""
 with w as (select * from unnest(%s::bigint[], %s::int[], %s::boolean[]) as w(turn, fence, ends)),
  l as materialized (select id, fence, state, attention from sessions_app_turn where id = any(%s::bigint[])
@@ -99,9 +99,14 @@ class _Attempt:
         self.sent = False
 
 
-def _statements(units: Sequence[Unit]) -> Iterator[Statement]:
+def _statements(units: Sequence[Unit], check: Statement | None = None) -> Iterator[Statement]:
+    """The units' statements in order. ``check`` is joined with the first ones."""
+    checks = [] if check is None else [check]
     for index, unit in enumerate(units):
-        yield from joined(unit.statements)
+        if not unit.is_commit_point:
+            continue
+        yield from joined([*checks, *unit.statements])
+        checks = []
         if unit.unless_answered:
             yield Statement(_UNLESS_ANSWERED, (index, unit.turn))
 
@@ -189,8 +194,7 @@ class PostgresStore:
         attempt.sent = True
         # Outside a transaction block, a group of a pipeline is one transaction.
         pipeline = Pipeline(connection)
-        pipeline.add(_CHECK_TURNS, values)
-        for statement in _statements(units):
+        for statement in _statements(units, Statement(_CHECK_TURNS, values, is_check=True)):
             pipeline.add(statement.sql, statement.params)
         pipeline.add(postgres.APPEND, append.parameters())
         pipeline.sync()

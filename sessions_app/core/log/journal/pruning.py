@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db import connection
 
+from sessions_app.core.base import journal_keys
 from sessions_app.core.base.events import STREAM_KINDS
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.base.raw_sql import adapted
@@ -143,6 +144,26 @@ def _prune_mark(this: Round, marks: Mapping[int, int], delta_before: datetime, b
     return deleted
 
 
+_OLD_DELTAS_COVERED = f"""
+select e.tenant_id, e.seq from event e where e.session_id = %s and e.seq <= %s and e.at < %s and e.kind in ({_KINDS})
+ order by e.seq limit %s
+"""
+
+
+def prune_covered(key: int, through: int, before: datetime, batch: int) -> int:
+    """Delete a terminal's stream events up to this number that are older; returns their number, at most ``batch``.
+
+    The caller has stored what they say elsewhere.
+    """
+    with dialect.current().writing(), connection.cursor() as cursor:
+        cursor.execute(_OLD_DELTAS_COVERED, adapted((key, through, before, batch)))
+        rows: list[tuple[int, int]] = cursor.fetchall()
+        if rows:
+            _delete(cursor, rows[0][0], [seq for _, seq in rows])
+            cursor.execute(_MARK, (key, rows[-1][1]))
+        return len(rows)
+
+
 def _last_before(tenant: int, upto: int, moment: datetime) -> int:
     """The number up to which a tenant's events are older, by binary search: times increase with numbers."""
     older, newer = 0, upto + 1
@@ -185,7 +206,7 @@ def _one_batch(tenant: int, sql: str, params: tuple[Any, ...]) -> int:
             through[session] = max(seq, through.get(session, 0))
         # Deltas below the tenant's new mark that still exist were skipped.
         cursor.execute(_STILL_THERE, (tenant, before, rows[-1][0]))
-        through.update((_skipped_mark(session), seq) for session, seq in cursor.fetchall() if session > 0)
+        through.update((_skipped_mark(session), seq) for session, seq in cursor.fetchall() if journal_keys.is_session(session))
         # In one order, so that two parallel prunings cannot deadlock.
         for session in sorted(through):
             cursor.execute(_MARK, (session, through[session]))
@@ -212,6 +233,7 @@ def forget_session(session: int) -> None:
             rows = cursor.fetchall()
             if not rows:
                 cursor.execute("delete from session_tail where session_id = %s", (session,))
-                cursor.execute("delete from pruned where session_id in (%s, %s)", (session, _skipped_mark(session)))
+                marks = (session, _skipped_mark(session)) if journal_keys.is_session(session) else (session, session)
+                cursor.execute("delete from pruned where session_id in (%s, %s)", marks)
                 return
             _delete(cursor, rows[0][0], [seq for _, seq in rows])

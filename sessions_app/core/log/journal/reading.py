@@ -206,6 +206,20 @@ def open_step(session: int) -> list[Event]:
     return [Event(*row) for row in rows]
 
 
+def events_of(key: int, after: int) -> list[Event]:
+    """All events under this number after a position. For terminals, whose later events are limited by their checkpoints."""
+    rows = _all(
+        "select seq, session_id, kind, data, fence from event where session_id = %s and seq > %s order by seq", (key, after)
+    )
+    return [Event(*row) for row in rows]
+
+
+def first_number(key: int) -> int:
+    """The number of the first event under this number that is still stored; 0 if there is none."""
+    ((seq,),) = _all("select min(seq) from event where session_id = %s", (key,))
+    return int(seq or 0)
+
+
 def tail(session_id: int) -> Tail:
     """A session's tail. Every existing session has one."""
     ((seq, prev, fence),) = _all("select seq, prev, fence from session_tail where session_id = %s", (session_id,))

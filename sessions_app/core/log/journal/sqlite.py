@@ -36,6 +36,25 @@ def finish(
     return answer, False
 
 
+def append_for_each(write: Statement, kind: str) -> tuple[list[tuple[Any, ...]], list[Row], Appended]:
+    """Run a write and append an event of this kind for each row that it returns, in one transaction.
+
+    Returns the write's rows, and their events. They begin with ``id, tenant_id, session_id, fence, data``.
+    """
+    with writing():
+        written = raw_sql.rows(write.sql, write.params)
+        rows = [Row(tenant, session, kind, data, fence) for _, tenant, session, fence, data, *_ in written]
+        appended = append(rows)
+        appended.check(rows)
+    return written, rows, appended
+
+
+def follow(following: Following) -> int | None:
+    """Its statements; there is no barrier."""
+    following.received(raw_sql.rows_of_each(following.statements))
+    return None
+
+
 def append(rows: Sequence[Row]) -> Appended:
     """Append on Django's connection, as the last statements of the open transaction."""
     highest: dict[int, int] = {}

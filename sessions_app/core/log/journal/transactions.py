@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from django.conf import settings
 
 from sessions_app.core.base import loop_calls, loop_connections, raw_sql
 from sessions_app.core.base.errors import NotReady
+from sessions_app.core.base.events import Kind
 from sessions_app.core.base.loop_calls import Repeat
 from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Following, Statement
@@ -36,7 +38,6 @@ class Transaction:
         self._events: list[NewEvent] = []
         self._statements: list[Statement] = []
         self._afterwards: list[Callable[[], object]] = []
-        self._reads: Following | None = None
         self.stored: list[Stored] = []
 
     def append(self, event: NewEvent) -> int:
@@ -60,25 +61,11 @@ class Transaction:
         """Call ``fn`` right after COMMIT, in parallel to the barrier. Its errors are logged."""
         self._afterwards.append(fn)
 
-    def read_after_commit(self, statements: Sequence[Statement], received: Callable[[list[Rows]], object]) -> None:
-        """Call ``received`` with the rows of queries that run right after COMMIT, on the loop in the same round trip.
-
-        ``received`` must not use the database.
-        """
-        self._reads = Following(statements, received)
-
     def _following(self) -> list[Following]:
         """What ``finish`` does after COMMIT, so that ``_run_after_commit`` has nothing left to do."""
-        found = [Following([], lambda _: self._run_after_commit())]
-        if self._reads is not None:
-            found.append(self._reads)
-            self._reads = None
-        return found
+        return [Following([], lambda _: self._run_after_commit())]
 
     def _run_after_commit(self) -> None:
-        if (reads := self._reads) is not None:
-            self._reads = None
-            self._afterwards.append(lambda: reads.received(raw_sql.rows_of_each(reads.statements)))
         afterwards, self._afterwards = self._afterwards, []
         for fn in afterwards:
             try:
@@ -138,6 +125,41 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
         from sessions_app.core.log import broadcast
 
         broadcast.announce(announced)
+
+
+def append_for_each(
+    write: Statement, kind: Kind, follow: Callable[[list[tuple[Any, ...]]], Following | None]
+) -> list[tuple[Any, ...]]:
+    """Run a write and append an event for each row that it returns, as a transaction of its own. Returns the rows.
+
+    A row begins with ``id, tenant_id, session_id, fence, data``, and is the only one of its session. On Postgres this is one
+    statement. ``follow`` gets the rows; its queries run after COMMIT, on the loop in the barrier's round trip, and must
+    not use the database when they are received. Waits for no lock; errors are those of ``transaction``.
+    """
+    with _in_an_era():
+        written, rows, appended = dialect.current().append_for_each(write, kind.value)
+    if not rows:
+        return []
+    following = follow(written)
+    if loop_calls.current() is not None:
+        if dialect.current().follow(following or Following([], lambda _: None)) != appended.era:
+            barriers.wait(appended.era)
+    else:
+        barrier = barriers.Barrier(appended.era)
+        if following is not None:
+            _received_in_thread(following)
+        barrier.wait()
+    from sessions_app.core.log import broadcast
+
+    broadcast.announce(announcements(rows, appended, [range(len(rows))])[0])
+    return written
+
+
+def _received_in_thread(following: Following) -> None:
+    try:
+        following.received(raw_sql.rows_of_each(following.statements))
+    except Exception as error:  # an edge: the transaction is committed
+        logger.error("after_commit_failed error=%s", type(error).__name__)
 
 
 @contextmanager

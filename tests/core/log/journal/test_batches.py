@@ -11,9 +11,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
+from agenthost.postgres.base import LoopDatabaseWrapper
 from sessions_app.core import turns
 from sessions_app.core.base import database, loop_calls, loop_connections, pipeline, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
@@ -97,6 +99,12 @@ class Batches:
 def _on_loops(on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("only Postgres has calls on loops")
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["implicit", "begin"])
+def _transactions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches without BEGIN, and with it, as on servers that cannot limit a whole transaction."""
+    monkeypatch.setattr(LoopDatabaseWrapper, "limits_transactions", request.param)
 
 
 @pytest.fixture
@@ -487,34 +495,47 @@ def cancelling(fn: Callable[..., Any], cancel: Callable[[], None], *, after: boo
 
 
 @pytest.fixture
-def ends_connection(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """The server ends the batch's connection behind this statement."""
+def loses_connection(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """The connection is lost with an answer of the batch: when it has locked the sessions, at its end, or at the barrier."""
+    rows, commit, read, barrier = pipeline.Pipeline.rows, raw_sql.execute_and_commit, raw_sql.rows_in_batch, postgres.BARRIER
 
-    def set_up(last: str) -> None:
-        add = pipeline.Pipeline.add
+    def lost(self: pipeline.Pipeline) -> Any:
+        monkeypatch.setattr(pipeline.Pipeline, "rows", rows)
+        rows(self)
+        self._is_reading = True
+        self._conn.close()
+        raise psycopg.OperationalError("the connection is lost")
 
-        def add_and_end(self: pipeline.Pipeline, sql: str, params: Sequence[Any] = ()) -> None:
-            add(self, sql, params)
-            if sql == last:
-                monkeypatch.setattr(pipeline.Pipeline, "add", add)
-                add(self, "select pg_terminate_backend(pg_backend_pid())")
+    def losing(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **given: Any) -> Any:
+            monkeypatch.setattr(raw_sql, fn.__name__, fn)
+            monkeypatch.setattr(pipeline.Pipeline, "rows", lost)
+            return fn(*args, **given)
 
-        monkeypatch.setattr(pipeline.Pipeline, "add", add_and_end)
+        return called
+
+    def set_up(answer: str) -> None:
+        if answer == "locks":
+            monkeypatch.setattr(raw_sql, "rows_in_batch", losing(read))
+        elif answer == "end":
+            monkeypatch.setattr(raw_sql, "execute_and_commit", losing(commit))
+        else:
+            monkeypatch.setattr(postgres, "BARRIER", f"select pg_terminate_backend(pg_backend_pid())::text, ({barrier})")
 
     return set_up
 
 
-@pytest.mark.parametrize("last", ["begin", "commit", postgres.BARRIER], ids=["begin", "commit", "barrier"])
+@pytest.mark.parametrize("answer", ["locks", "end", "barrier"])
 async def test_requests_whose_transaction_may_be_stored_are_not_repeated(
-    ann: Client, ben: Client, ends_connection: Callable[[str], None], last: str
+    ann: Client, ben: Client, loses_connection: Callable[[str], None], answer: str
 ) -> None:
     """A repetition would be a second session, or a refusal of a turn that was accepted."""
     (a,), (b,) = await warm(ann, ben)
     before = await in_db(Session.objects.count)
-    ends_connection(last)
+    loses_connection(answer)
     answers = await asyncio.gather(ann.say(a), ben.say(b), ann.create())
-    # Behind BEGIN nothing was stored, so they were repeated. At the barrier another one showed that it is on disk.
-    assert kinds_of(answers) == (["NotReady"] * 3 if last == "commit" else ["Accepted", "Accepted", "str"])
+    # With the locks nothing was stored, so they were repeated. At the barrier another one showed that it is on disk.
+    assert kinds_of(answers) == (["NotReady"] * 3 if answer == "end" else ["Accepted", "Accepted", "str"])
     assert await in_db(live_turns, a, b) == [1, 1]
     assert await in_db(Session.objects.count) == before + 1
     # The next requests get another connection.

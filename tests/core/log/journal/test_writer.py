@@ -398,6 +398,36 @@ def test_one_tenants_counter_held_for_long_does_not_stop_anothers_run(
     assert run.step == 2
 
 
+def test_a_commit_point_locks_its_turn_before_its_statements_lock_anything(
+    writer: InLoop, make_run: MakeRun, world: World, on_postgres: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check that locks the turns is one statement with the first ones of the unit."""
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    run, other = make_run(), make_run()
+    world.call(run.turn, "c1")
+    store, locked = writer.writer._store, []
+    real = store.attempt
+
+    async def attempt(units: Sequence[Unit], *args: Any, **kwargs: Any) -> Written:
+        try:
+            return await real(units, *args, **kwargs)
+        except Locked:
+            locked.append(units)
+            raise
+
+    monkeypatch.setattr(store, "attempt", attempt)
+    title = Statement("update sessions_app_toolcall set title = 'Tide' where session_id = %s", (run.session,))
+    both = "select 1 from sessions_app_turn t join sessions_app_toolcall c on c.turn_id = t.id where t.id = %s for update"
+    with somebody_holds(both, run.turn):
+        answers = writer.begin_submit(run.commit(1, title), other.commit(1))
+        assert answers[1].result(WAIT) == "stored"
+        # The turn was skipped without waiting. A statement that reached the call first would have waited for it.
+        assert not answers[0].done()
+        assert locked == []
+    assert answers[0].result(WAIT) == "stored"
+
+
 ROWS = {
     "position": "select 1 from session_tail where session_id = %s for update",
     "session": "select 1 from sessions_app_session where id = %s for update",

@@ -126,7 +126,7 @@ class _Turn:
     async def call_running(self, call: Call) -> None:
         self._calls[call.call_id].state = "running"
 
-    async def call_finished(self, call: Call, content: Content, *, failed: bool) -> None:
+    async def call_finished(self, call: Call, content: Content, *, failed: bool, edits: Any = ()) -> None:
         self._calls[call.call_id].state = "done"
         self._results[call.call_id] = content
 

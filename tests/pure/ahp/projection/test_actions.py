@@ -28,8 +28,47 @@ ENTRY = {
 CUSTOMIZATION = {"customization": {"uri": "file:///x", "displayName": "X"}, "enabled": True, "client": "me", "status": "loaded"}
 OUTCOME = {"success": False, "message": "Dropped", "content": [], "structured": {"a": 1}, "error": {"message": "wet"}}
 FORM = {"id": "f", "message": "Which?", "questions": [{"id": "q", "kind": "text", "message": "Name?"}]}
+EDIT = {
+    "uri": "file:///a.py",
+    "before": {"content": "1" * 64, "size": 9},
+    "after": {"content": "2" * 64, "size": 12},
+    "added": 2,
+    "removed": 1,
+}
 ANSWER = {"state": "submitted", "value": {"kind": "text", "value": "Bree"}}
 
+TERMINALS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
+    (Kind.TERMINAL_DATA, {"delta": "a"}, {"type": "terminal/data", "data": "a"}),
+    (Kind.TERMINAL_INPUT, {"data": "\0"}, {"type": "terminal/input", "data": "\0"}),
+    (Kind.TERMINAL_RESIZED, {"cols": 3, "rows": 4}, {"type": "terminal/resized", "cols": 3, "rows": 4}),
+    (
+        Kind.TERMINAL_CLAIMED,
+        {"claim": {"client": "c"}, "agent": "", "line": 1},
+        {"type": "terminal/claimed", "claim": {"kind": "client", "clientId": "c"}},
+    ),
+    (
+        Kind.TERMINAL_CLAIMED,
+        {"claim": {"session": "echo:/s", "turn": "t", "call": "c"}, "agent": "echo", "line": 1},
+        {"type": "terminal/claimed", "claim": {"kind": "session", "session": "echo:/s", "turnId": "t", "toolCallId": "c"}},
+    ),
+    (Kind.TERMINAL_TITLE_CHANGED, {"title": "t"}, {"type": "terminal/titleChanged", "title": "t"}),
+    (Kind.TERMINAL_CWD_CHANGED, {"cwd": "file:///a"}, {"type": "terminal/cwdChanged", "cwd": "file:///a"}),
+    (Kind.TERMINAL_CLEARED, {}, {"type": "terminal/cleared"}),
+    (Kind.TERMINAL_COMMANDS_AVAILABLE, {}, {"type": "terminal/commandDetectionAvailable"}),
+    (
+        Kind.TERMINAL_COMMAND_STARTED,
+        {"command": "c", "line": "ls", "at": 5},
+        {"type": "terminal/commandExecuted", "commandId": "c", "commandLine": "ls", "timestamp": 5},
+    ),
+    (Kind.TERMINAL_COMMAND_ENDED, {"command": "c"}, {"type": "terminal/commandFinished", "commandId": "c"}),
+    (
+        Kind.TERMINAL_COMMAND_ENDED,
+        {"command": "c", "code": 0, "ms": 7},
+        {"type": "terminal/commandFinished", "commandId": "c", "exitCode": 0, "durationMs": 7},
+    ),
+    (Kind.TERMINAL_EXITED, {}, {"type": "terminal/exited"}),
+    (Kind.TERMINAL_EXITED, {"code": 0}, {"type": "terminal/exited", "exitCode": 0}),
+]
 EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
     (Kind.TITLE_CHANGED, {"title": "Log"}, "titleChanged"),
     (Kind.READ_CHANGED, {"read": True}, "isReadChanged"),
@@ -43,6 +82,8 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
     (Kind.CUSTOMIZATION_TOGGLED, {"uri": "file:///x", "enabled": False}, "customizationToggled"),
     (Kind.ACTIVITY_CHANGED, {"activity": "Running"}, "activityChanged"),
     (Kind.ACTIVITY_CHANGED, {"activity": None}, "activityChanged"),
+    (Kind.DIFFS_CHANGED, {"diffs": [EDIT, {**EDIT, "before": None}, {**EDIT, "after": None}]}, "diffsChanged"),
+    (Kind.DIFFS_CHANGED, {"diffs": []}, "diffsChanged"),
     (Kind.HISTORY_CUT, {"turn": "t", "found": True}, "truncated"),
     (Kind.HISTORY_CUT, {"turn": None, "found": True}, "truncated"),
     (Kind.CLIENT_JOINED, {"client": ENTRY}, "activeClientChanged"),
@@ -102,6 +143,11 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
     (Kind.CALL_FINISHED, {**CALL, "content": "ok", "failed": False, "by": "server", "shown": True}, "toolCallComplete"),
     (
         Kind.CALL_FINISHED,
+        {**CALL, "content": "ok", "failed": True, "by": "server", "shown": True, "edits": [EDIT]},
+        "toolCallComplete",
+    ),
+    (
+        Kind.CALL_FINISHED,
         {**CALL, "content": [{"type": "text", "text": "x"}], "failed": True, "by": "server", "shown": True, "reviewed": True},
         "toolCallComplete",
     ),
@@ -129,6 +175,8 @@ SILENT: list[tuple[Kind, dict[str, Any]]] = [
     (Kind.TEXT_DONE, {"turn": "t", "step": 1, "text": "x"}),
     (Kind.THINKING_DONE, {"turn": "t", "step": 1, "thinking": "x"}),
     (Kind.CALL_RUNNING, CALL),
+    (Kind.TERMINAL_CREATED, {"terminal": "term_1", "uri": "term:/1"}),
+    (Kind.TERMINAL_DISPOSED, {"terminal": "term_1"}),
     (Kind.CALL_STORED, CALL),
     (Kind.TURN_STEERED, {"turn": "t", "step": 2, "id": "m", "content": "x"}),
     (Kind.SESSION_CREATED, {"session": "s", "agent": "echo", "uri": URI}),
@@ -174,9 +222,26 @@ def test_unknown_kinds_of_events_are_ignored() -> None:
 
 
 def test_every_kind_of_event_has_a_case_here() -> None:
-    here = {kind for kind, _, _ in EVENTS} | {kind for kind, _ in SILENT}
-    of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
+    here = {kind for kind, _, _ in EVENTS} | {kind for kind, _, _ in TERMINALS} | {kind for kind, _ in SILENT}
+    of_tenant = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED, Kind.TERMINALS_CHANGED}
     assert here | of_tenant == set(Kind)
+
+
+@pytest.mark.rule("R172", "R155", "R339")
+def test_an_edit_refers_to_the_contents_below_its_sessions_uri() -> None:
+    text = actions.envelope_of(_event(Kind.DIFFS_CHANGED, {"diffs": [EDIT]}), URI)
+    assert text is not None
+    [shown] = exact_json.loads(text)["action"]["diffs"]
+    assert shown == {
+        "before": {"uri": "file:///a.py", "content": {"uri": f"{URI}/content/{'1' * 64}", "sizeHint": 9}},
+        "after": {"uri": "file:///a.py", "content": {"uri": f"{URI}/content/{'2' * 64}", "sizeHint": 12}},
+        "diff": {"added": 2, "removed": 1},
+    }
+    finished = {**CALL, "content": "ok", "failed": False, "by": "server", "shown": True, "edits": [EDIT]}
+    text = actions.envelope_of(_event(Kind.CALL_FINISHED, finished), URI)
+    assert text is not None
+    blocks = exact_json.loads(text)["action"]["result"]["content"]
+    assert blocks == [{"type": "text", "text": "ok"}, {"type": "fileEdit", **shown}]
 
 
 @pytest.mark.rule("R82", "R83", "R68")
@@ -216,6 +281,34 @@ def test_the_root_gets_the_number_of_sessions() -> None:
     envelope = exact_json.loads(text)
     assert envelope["action"] == {"type": "root/activeSessionsChanged", "activeSessions": 3}
     assert envelope_faults(envelope) == []
+
+
+@pytest.mark.parametrize(("kind", "payload", "action"), TERMINALS, ids=lambda value: str(value)[:40])
+def test_events_of_terminals(kind: Kind, payload: dict[str, Any], action: dict[str, Any]) -> None:
+    text = actions.envelope_of(_event(kind, payload), "term:/1")
+    assert text is not None
+    envelope = exact_json.loads(text)
+    assert envelope == {"action": {**action, "terminal": "term:/1"}, "serverSeq": 12}
+    assert envelope_faults(envelope) == []
+
+
+@pytest.mark.rule("R9", "R71")
+@pytest.mark.parametrize(
+    ("key_agents", "line", "seen"), [(None, 0, "abc"), ({"echo"}, 9, "b"), ({"echo"}, 1, "abc"), (set(), 2, "c")]
+)
+def test_the_root_gets_the_terminals_that_a_key_sees(key_agents: set[str] | None, line: int, seen: str) -> None:
+    mine = {"uri": "term:/a", "title": "A", "claim": {"client": "c"}, "agent": "", "line": 1}
+    of_session = {**mine, "uri": "term:/b", "claim": {"session": "echo:/s"}, "agent": "echo", "code": 3}
+    of_other = {**of_session, "uri": "term:/c", "agent": "pilot", "line": 1 if line == 1 else 2}
+    event = _event(Kind.TERMINALS_CHANGED, {"terminals": [mine, of_session, of_other]}, session=-1)
+    text = actions.root_envelope(event, key_agents, None, line)
+    assert text is not None
+    envelope = exact_json.loads(text)
+    assert envelope_faults(envelope) == []
+    shown = {each["resource"]: each for each in envelope["action"]["terminals"]}
+    assert set(shown) == {f"term:/{name}" for name in seen}
+    if "b" in seen:
+        assert shown["term:/b"]["exitCode"] == 3
 
 
 @pytest.mark.rule("R71", "R74")

@@ -15,7 +15,7 @@ from agents_app.runtime import loop
 from agents_app.spec import AgentSpec, ToolSpec
 from sessions_app.core.records.session_settings import Settings as SessionSettings
 from sessions_app.core.records.session_settings import parsed
-from sessions_app.core.turns import ActiveClient
+from sessions_app.core.turns import ActiveClient, Claimed
 from sessions_app.core.worker import planning
 from sessions_app.core.worker.loading import Loaded
 from sessions_app.core.worker.planning import ClientChoices
@@ -68,7 +68,7 @@ def loaded_with(settings: SessionSettings, spec: AgentSpec = SPEC, stored: int =
 
 
 def plan_of(pool: FairPool, choices: ClientChoices, **given: Any) -> loop.Plan:
-    return planning.make(loaded_with(choices.settings, **given), choices, pool, 1, lambda _: None)
+    return planning.make(loaded_with(choices.settings, **given), choices, pool, Claimed(1, 1, 1, 1), lambda _: None)
 
 
 def test_only_enabled_and_internal_tools_are_in_the_plan(pool: FairPool) -> None:

@@ -1,14 +1,14 @@
 """The commands of AHP 0.1 that this host serves; each parses its params and makes one core call.
 
 ``handshake`` initialize, reconnect, ping · ``resources`` subscribe · ``sessions`` create, dispose, list, history ·
-``configuration`` settings, completions, tokens · ``files`` resources in workspaces. Terminals are not served: MethodNotFound.
+``configuration`` settings, completions, tokens · ``files`` resources in workspaces · ``terminals`` create, dispose.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from sessions_app.ahp.version import Command
-from sessions_app.ahp.versions.v0_1.commands import configuration, files, handshake, resources, sessions
+from sessions_app.ahp.versions.v0_1.commands import configuration, files, handshake, resources, sessions, terminals
 from sessions_app.ahp.versions.v0_1.wire.commands import COMMANDS as WIRE
 from sessions_app.core.base.shapes import Shape
 
@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, Command] = {
     "disposeSession": Command(_params("disposeSession"), sessions.dispose, needs_write=True),
     "listSessions": Command(_params("listSessions"), sessions.list_sessions),
     "fetchTurns": Command(_params("fetchTurns"), sessions.fetch_turns),
+    "createTerminal": Command(_params("createTerminal"), terminals.create, needs_write=True),
+    "disposeTerminal": Command(_params("disposeTerminal"), terminals.dispose, needs_write=True),
     "resourceRead": Command(_params("resourceRead"), files.read),
     "resourceWrite": Command(_params("resourceWrite"), files.write, needs_write=True),
     "resourceList": Command(_params("resourceList"), files.list_entries),

@@ -13,8 +13,10 @@ from sessions_app.ahp import uris
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import EncodedResult
 from sessions_app.ahp.versions.v0_1 import errors
+from sessions_app.ahp.versions.v0_1.projection.values import CONTENT
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import ContentNotFound
+from sessions_app.core.records import file_edits
 from sessions_app.core.workspaces import files, threads
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_CONTENT = "/content/"
-"""In the URI of a session's content (R339). No content is referred to yet, so none exists."""
 _PIECE = 64 * 1024
 
 
@@ -39,17 +39,26 @@ def _file(uri: str, member: str = "uri") -> str:
         return uri
     if not scheme or uris.scheme(uri) is None:
         raise jsonrpc.invalid_params(f"params.{member} must be a URI")
-    if _CONTENT in uri:
+    if CONTENT in uri:
         raise ContentNotFound
     raise errors.not_found()
 
 
 async def read(connection: Connection, params: Any) -> EncodedResult:
-    return await _run(connection, _read, connection.caller, _file(params["uri"]), params.get("encoding"))
+    uri: str = params["uri"]
+    of_session = CONTENT in uri and uris.scheme(uri) is not None and not uri.lower().startswith("file:")
+    read = _content if of_session else files.read
+    return await _run(connection, _read, read, connection.caller, uri if of_session else _file(uri), params.get("encoding"))
 
 
-def _read(caller: Caller, uri: str, encoding: str | None) -> EncodedResult:
-    data = files.read(caller, uri)
+def _content(caller: Caller, uri: str) -> bytes:
+    """A content of a session (R339)."""
+    session, _, name = uri.rpartition(CONTENT)
+    return file_edits.content(caller, session, name)
+
+
+def _read(read: Callable[[Caller, str], bytes], caller: Caller, uri: str, encoding: str | None) -> EncodedResult:
+    data = read(caller, uri)
     text: str | None = None
     if encoding != "base64":
         try:

@@ -116,4 +116,4 @@ async def fetch_turns(connection: Connection, params: Any) -> Any:
 
 def _turns(caller: Caller, uri: str, before: str | None, limit: int) -> dict[str, Any]:
     page = state.page(caller, addresses.find(caller, uri), before, limit)
-    return {"turns": [turn_of(turn) for turn in page.turns], "hasMore": page.older}
+    return {"turns": [turn_of(turn, uri) for turn in page.turns], "hasMore": page.older}

@@ -15,17 +15,26 @@ from agents_app import registry
 from sessions_app.ahp.versions.v0_1.dispatch import reasons
 from sessions_app.ahp.versions.v0_1.dispatch.echoes import echo_of
 from sessions_app.ahp.versions.v0_1.dispatch.effects import EFFECTS
-from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch, Refusal, ValidAction
+from sessions_app.ahp.versions.v0_1.dispatch.terminal_effects import TERMINAL_EFFECTS
+from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch, Refusal, ValidAction, ValidTerminalAction
 from sessions_app.ahp.versions.v0_1.projection import agent_settings
 from sessions_app.ahp.versions.v0_1.projection.actions import PROTOCOL
 from sessions_app.ahp.versions.v0_1.wire import envelopes
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import content, database
 from sessions_app.core.base.caller import WRITE, Caller
-from sessions_app.core.base.errors import DispatchedBefore, DomainError, InvalidInput, NotReady, SessionNotFound
+from sessions_app.core.base.errors import (
+    DispatchedBefore,
+    DomainError,
+    InvalidInput,
+    NotReady,
+    SessionNotFound,
+    TerminalNotFound,
+)
 from sessions_app.core.records import addresses, dispatches
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.models import Session
+from sessions_app.core.terminals import access as terminals
+from sessions_app.models import Session, Terminal
 
 log = logging.getLogger(__name__)
 
@@ -34,29 +43,37 @@ def handle(dispatch: Dispatch) -> None:
     uri = envelopes.resource(dispatch.action)
     if uri is None:
         return
-    kind = dispatch.action["type"].partition("/")[0]
-    if kind == "terminal" or (kind == "session" and uri == ROOT):
-        return  # The host has no terminals, and the root is no session.
-    session: Session | None = None
-    if uri != ROOT:
-        try:
-            session = addresses.find(dispatch.caller, uri)
-        except SessionNotFound as error:
-            database.before_error_answer(error)
-            return
-    dispatched = _dispatched(dispatch, session)
+    resource: Session | Terminal | None = None
     try:
-        _apply(dispatch, session, dispatched)
+        resource = _find(dispatch, uri)
+    except (SessionNotFound, TerminalNotFound) as error:
+        database.before_error_answer(error)
+        return
+    dispatched = _dispatched(dispatch, resource)
+    try:
+        _apply(dispatch, resource, dispatched)
     except Exception as error:
         database.before_error_answer(error)
         _answer(dispatch.caller, dispatched, error)
+
+
+def _find(dispatch: Dispatch, uri: str) -> Session | Terminal | None:
+    """What the action is about; None: the root. An action of a session never finds a terminal, nor the reverse."""
+    kind = dispatch.action["type"].partition("/")[0]
+    if kind == "terminal" or (kind not in ("session", "root") and "session" not in dispatch.action and uri != ROOT):
+        return terminals.find(dispatch.caller, uri)
+    if uri != ROOT:
+        return addresses.find(dispatch.caller, uri)
+    if kind == "session":
+        raise SessionNotFound
+    return None
 
 
 def _answer(caller: Caller, dispatched: Dispatched, error: Exception) -> None:
     match error:
         case DispatchedBefore():
             return  # Sent again after a reconnect; the replay contained the echo.
-        case SessionNotFound():
+        case SessionNotFound() | TerminalNotFound():
             return  # Deleted meanwhile: there are no subscribers to answer.
         case Refusal():
             _refuse(caller, dispatched, str(error))
@@ -77,7 +94,7 @@ def _refuse(caller: Caller, dispatched: Dispatched, reason: str) -> None:
         return
 
 
-def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) -> None:
+def _apply(dispatch: Dispatch, resource: Session | Terminal | None, dispatched: Dispatched) -> None:
     dispatch.caller.require(WRITE)
     type_ = dispatch.action["type"]
     if type_ not in envelopes.TYPES:
@@ -88,12 +105,18 @@ def _apply(dispatch: Dispatch, session: Session | None, dispatched: Dispatched) 
         action = envelopes.ACTION.read(dict(dispatch.action))
     except InvalidInput as error:
         raise Refusal(error.describe("action")) from None
-    if faults := content.unstorable(action, ("action",)):
+    # Input may have any character: it is a key that was pressed.
+    checked = {name: value for name, value in action.items() if (type_, name) != ("terminal/input", "data")}
+    if faults := content.unstorable(checked, ("action",)):
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
+    if isinstance(resource, Terminal):
+        # Every type of terminals that clients may dispatch is there.
+        TERMINAL_EFFECTS[type_](ValidTerminalAction(dispatch.caller, resource, action, _accepted(dispatched, action)))
+        return
     effect: Callable[[ValidAction], None] | None = EFFECTS.get(type_)
-    if session is None or effect is None:
+    if resource is None or effect is None:
         raise Refusal("this host does not support actions of this type")
-    effect(ValidAction(dispatch.caller, session, action, _accepted(dispatched, action), dispatch.files))
+    effect(ValidAction(dispatch.caller, resource, action, _accepted(dispatched, action), dispatch.files))
 
 
 def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
@@ -104,10 +127,10 @@ def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
     return replace(dispatched, action=echo, original=dispatched.action)
 
 
-def _dispatched(dispatch: Dispatch, session: Session | None) -> Dispatched:
+def _dispatched(dispatch: Dispatch, resource: Session | Terminal | None) -> Dispatched:
     action: Mapping[str, Any] = dispatch.action
     if "config" in action:
         # Neither echoes nor rejections contain values that may be secret (R235).
-        spec = registry.find(session.agent_name) if session is not None else None
+        spec = registry.find(resource.agent_name) if isinstance(resource, Session) else None
         action = {**action, "config": agent_settings.masked(spec, action["config"])}
     return Dispatched(dispatch.client, dispatch.connection, dispatch.life, dispatch.seq, PROTOCOL, action)

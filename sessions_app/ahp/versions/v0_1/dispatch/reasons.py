@@ -25,6 +25,8 @@ def _always(text: str) -> Callable[[Any], str]:
 
 TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.InvalidInput: _invalid,
+    errors.TerminalTaken: str,
+    errors.TerminalsUnavailable: lambda error: error.reason,
     errors.NotPossible: lambda error: error.reason,
     errors.TurnAlreadyRunning: _always("a turn is active in this session"),
     errors.TurnUnknown: _always("the session has no such turn"),

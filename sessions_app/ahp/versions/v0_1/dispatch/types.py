@@ -8,7 +8,7 @@ from typing import Any
 
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.models import Session
+from sessions_app.models import Session, Terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,16 @@ class ValidAction:
     action: Mapping[str, Any] = field(repr=False)
     dispatched: Dispatched = field(repr=False)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidTerminalAction:
+    """The same for a terminal that exists."""
+
+    caller: Caller
+    terminal: Terminal
+    action: Mapping[str, Any] = field(repr=False)
+    dispatched: Dispatched = field(repr=False)
 
 
 class Refusal(Exception):

@@ -10,11 +10,12 @@ import orjson
 from agents_app import exact_json
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel
-from sessions_app.ahp.versions.v0_1.projection import values
+from sessions_app.ahp.versions.v0_1.projection import terminals, values
 from sessions_app.ahp.versions.v0_1.projection.agent_settings import agent_info
-from sessions_app.core.base.events import STREAM_KINDS, Kind
+from sessions_app.core.base.events import TEXT_KINDS, Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
+from sessions_app.core.terminals import listing
 
 PROTOCOL = "ahp/0.1"
 
@@ -22,14 +23,26 @@ Payload = Mapping[str, Any]
 Made = tuple[str, dict[str, Any]]
 
 
+_SESSION_URI = "session_uri"
+"""A member that the payload of events with URIs of contents gets here: these are below the session's URI."""
+
+
 def action_of(event: Event, uri: str) -> dict[str, Any] | None:
     """None if this version has no action for the event."""
-    made = _made(event)
-    return None if made is None else _action(made[0], uri, made[1])
+    make = _ACTIONS.get(event.kind)
+    made = None if make is None else make(_payload(event, uri))
+    return None if made is None else _action(event.kind, uri, made)
+
+
+def _payload(event: Event, uri: str) -> dict[str, Any]:
+    payload: dict[str, Any] = exact_json.loads(event.data)
+    if event.kind in _WITH_CONTENTS:
+        payload[_SESSION_URI] = uri
+    return payload
 
 
 def envelopes(event: Event, channels: Collection[Channel]) -> Iterator[tuple[Channel, str]]:
-    """A session has one channel here."""
+    """A session or terminal has one channel here."""
     for channel in channels:
         if (envelope := envelope_of(event, channel.uri)) is not None:
             yield channel, envelope
@@ -40,18 +53,18 @@ def envelope_of(event: Event, uri: str) -> str | None:
     make = _ACTIONS.get(event.kind)
     if make is None:
         return None
-    if event.kind in STREAM_KINDS:
+    if event.kind in TEXT_KINDS:
         try:
             return _streamed_envelope(event, uri, make)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
             pass  # It has a lone surrogate, which only the slower codec keeps.
-    payload = exact_json.loads(event.data)
+    payload = _payload(event, uri)
     origin = payload.get("origin")
     if origin is None:
         made = make(payload)
         if made is None:
             return None
-        return jsonrpc.encode({"action": _action(made[0], uri, made[1]), "serverSeq": event.seq})
+        return jsonrpc.encode({"action": _action(event.kind, uri, made), "serverSeq": event.seq})
     action: Mapping[str, Any]
     if origin["protocol"] == PROTOCOL:
         if make(payload) is None:
@@ -61,7 +74,7 @@ def envelope_of(event: Event, uri: str) -> str | None:
         made = make(payload)
         if made is None:
             return None
-        action = _action(made[0], uri, made[1])
+        action = _action(event.kind, uri, made)
     return jsonrpc.encode({"action": action, "serverSeq": event.seq, "origin": _origin(origin)})
 
 
@@ -70,10 +83,10 @@ def _streamed_envelope(event: Event, uri: str, make: Callable[[Payload], Made | 
     made = make(orjson.loads(event.data))
     if made is None:
         return None
-    return orjson.dumps({"action": _action(made[0], uri, made[1]), "serverSeq": event.seq}).decode()
+    return orjson.dumps({"action": _action(event.kind, uri, made), "serverSeq": event.seq}).decode()
 
 
-def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: int | None = None) -> str | None:
+def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: int | None = None, line: int = 0) -> str | None:
     action: dict[str, Any]
     if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
         count = exact_json.loads(event.data)["count"] if key_agents is None else sessions
@@ -87,6 +100,9 @@ def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: in
             return None
         cards = agent_listings.visible(payload["agents"], key_agents)
         action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
+    elif event.kind == Kind.TERMINALS_CHANGED:
+        entries = listing.visible(exact_json.loads(event.data)["terminals"], key_agents, line)
+        action = {"type": "root/terminalsChanged", "terminals": [terminals.info_of(entry) for entry in entries]}
     else:
         return None
     return jsonrpc.encode({"action": action, "serverSeq": event.seq})
@@ -111,13 +127,10 @@ def _origin(origin: Payload) -> dict[str, Any]:
     return {"clientId": origin["client"], "clientSeq": origin["seq"]}
 
 
-def _made(event: Event) -> Made | None:
-    make = _ACTIONS.get(event.kind)
-    return None if make is None else make(exact_json.loads(event.data))
-
-
-def _action(name: str, uri: str, members: dict[str, Any]) -> dict[str, Any]:
-    return {"type": f"session/{name}", "session": uri, **members}
+def _action(kind: str, uri: str, made: Made) -> dict[str, Any]:
+    name, members = made
+    resource = "terminal" if kind in _OF_TERMINALS else "session"
+    return {"type": f"{resource}/{name}", resource: uri, **members}
 
 
 # --- the session itself ---
@@ -160,6 +173,10 @@ def _customization(payload: Payload) -> Made:
 
 def _activity(payload: Payload) -> Made:
     return "activityChanged", {} if payload["activity"] is None else {"activity": payload["activity"]}
+
+
+def _diffs(payload: Payload) -> Made:
+    return "diffsChanged", {"diffs": [values.file_edit(edit, payload[_SESSION_URI]) for edit in payload["diffs"]]}
 
 
 def _cut(payload: Payload) -> Made:
@@ -285,7 +302,13 @@ def _call_denied(payload: Payload) -> Made | None:
 
 
 def _call_finished(payload: Payload) -> Made:
-    result = values.tool_result(payload["content"], failed=payload["failed"], outcome=payload.get("outcome"))
+    result = values.tool_result(
+        payload["content"],
+        failed=payload["failed"],
+        outcome=payload.get("outcome"),
+        edits=payload.get("edits", ()),
+        session=payload.get(_SESSION_URI, ""),
+    )
     members = {**_of_call(payload), "result": result}
     if payload.get("reviewed"):
         members["requiresResultConfirmation"] = True
@@ -321,7 +344,65 @@ def _form_closed(payload: Payload) -> Made:
     return "inputCompleted", members
 
 
+# --- terminals ---
+
+
+def _output(payload: Payload) -> Made:
+    return "data", {"data": payload["delta"]}
+
+
+def _input(payload: Payload) -> Made:
+    return "input", {"data": payload["data"]}
+
+
+def _resized(payload: Payload) -> Made:
+    return "resized", {"cols": payload["cols"], "rows": payload["rows"]}
+
+
+def _claimed(payload: Payload) -> Made:
+    return "claimed", {"claim": terminals.claim_of(payload["claim"])}
+
+
+def _directory(payload: Payload) -> Made:
+    return "cwdChanged", {"cwd": payload["cwd"]}
+
+
+def _cleared(_payload: Payload) -> Made:
+    return "cleared", {}
+
+
+def _commands_available(_payload: Payload) -> Made:
+    return "commandDetectionAvailable", {}
+
+
+def _command_started(payload: Payload) -> Made:
+    return "commandExecuted", {"commandId": payload["command"], "commandLine": payload["line"], "timestamp": payload["at"]}
+
+
+def _command_ended(payload: Payload) -> Made:
+    return "commandFinished", {"commandId": payload["command"], **terminals.outcome_of(payload)}
+
+
+def _exited(payload: Payload) -> Made:
+    return "exited", {"exitCode": payload["code"]} if "code" in payload else {}
+
+
+_OF_TERMINALS: Mapping[str, Callable[[Payload], Made | None]] = {
+    Kind.TERMINAL_DATA: _output,
+    Kind.TERMINAL_INPUT: _input,
+    Kind.TERMINAL_RESIZED: _resized,
+    Kind.TERMINAL_CLAIMED: _claimed,
+    Kind.TERMINAL_TITLE_CHANGED: _title,
+    Kind.TERMINAL_CWD_CHANGED: _directory,
+    Kind.TERMINAL_CLEARED: _cleared,
+    Kind.TERMINAL_COMMANDS_AVAILABLE: _commands_available,
+    Kind.TERMINAL_COMMAND_STARTED: _command_started,
+    Kind.TERMINAL_COMMAND_ENDED: _command_ended,
+    Kind.TERMINAL_EXITED: _exited,
+}
+
 _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
+    **_OF_TERMINALS,
     Kind.TITLE_CHANGED: _title,
     Kind.READ_CHANGED: _read,
     Kind.ARCHIVED_CHANGED: _archived,
@@ -331,6 +412,7 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.CUSTOMIZATIONS_CHANGED: _customizations,
     Kind.CUSTOMIZATION_TOGGLED: _customization,
     Kind.ACTIVITY_CHANGED: _activity,
+    Kind.DIFFS_CHANGED: _diffs,
     Kind.HISTORY_CUT: _cut,
     Kind.CLIENT_JOINED: _joined,
     Kind.CLIENT_LEFT: _left,
@@ -360,6 +442,7 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.FORM_CLOSED: _form_closed,
 }
 
-_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
+_WITH_CONTENTS = {Kind.CALL_FINISHED, Kind.DIFFS_CHANGED}
+_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED, Kind.TERMINALS_CHANGED}
 SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
 """Kinds of events for which this version has no action. Some of them lead to notifications."""

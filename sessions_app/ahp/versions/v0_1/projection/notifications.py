@@ -21,6 +21,7 @@ _MEMBERS = {
     "archived": "status",
     "model": "model",
     "activity": "activity",
+    "diffs": "diffs",
     "modified_at": "modifiedAt",
 }
 """The member of a summary on the wire, for each field of the core's."""

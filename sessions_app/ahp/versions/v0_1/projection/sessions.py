@@ -49,6 +49,8 @@ def summary_of(summary: SessionEntry) -> dict[str, Any]:
         shown["model"] = {"id": summary.model}
     if summary.directory is not None:
         shown["workingDirectory"] = summary.directory
+    if summary.diffs is not None:
+        shown["diffs"] = [values.file_edit(edit, summary.uri) for edit in summary.diffs]
     return shown
 
 
@@ -58,7 +60,7 @@ def state_of(state: SessionState, spec: AgentSpec | None) -> dict[str, Any]:
         "summary": summary_of(state.summary),
         "lifecycle": "ready",
         "serverTools": [values.tool_definition(tool) for tool in state.server_tools],
-        "turns": [turn_of(turn) for turn in state.turns],
+        "turns": [turn_of(turn, state.summary.uri) for turn in state.turns],
         "customizations": [values.customization(each) for each in state.customizations],
     }
     if spec is not None:
@@ -70,7 +72,7 @@ def state_of(state: SessionState, spec: AgentSpec | None) -> dict[str, Any]:
     if state.client is not None:
         shown["activeClient"] = values.active_client(state.client)
     if state.live is not None:
-        shown["activeTurn"] = _turn(state.live)
+        shown["activeTurn"] = _turn(state.live, state.summary.uri)
     if state.steering is not None:
         shown["steeringMessage"] = values.pending_message(state.steering["id"], state.steering["message"])
     if state.queued:
@@ -87,15 +89,15 @@ def _request(form: FormView) -> dict[str, Any]:
 # --- turns ---
 
 
-def turn_of(turn: TurnView) -> dict[str, Any]:
-    """A turn that has ended."""
-    shown = {**_turn(turn), "state": turn.ending}
+def turn_of(turn: TurnView, uri: str) -> dict[str, Any]:
+    """A turn that has ended; ``uri``: of its session."""
+    shown = {**_turn(turn, uri), "state": turn.ending}
     if turn.ending == "error":
         shown["error"] = values.error_info(turn.error)
     return shown
 
 
-def _turn(turn: TurnView) -> dict[str, Any]:
+def _turn(turn: TurnView, uri: str) -> dict[str, Any]:
     if turn.attachments is not None:
         message: dict[str, Any] = {"text": turn.text, "attachments": turn.attachments}
     else:
@@ -103,7 +105,7 @@ def _turn(turn: TurnView) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": turn.id,
         "userMessage": message,
-        "responseParts": [_part(part) for part in turn.parts],
+        "responseParts": [_part(part, uri) for part in turn.parts],
     }
     if turn.usage is not None:
         tokens = dict(zip(("input_tokens", "output_tokens", "cache_read_tokens"), turn.usage, strict=True))
@@ -111,13 +113,13 @@ def _turn(turn: TurnView) -> dict[str, Any]:
     return shown
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, uri: str) -> dict[str, Any]:
     if part.call is not None:
-        return {"kind": "toolCall", "toolCall": _call(part.call)}
+        return {"kind": "toolCall", "toolCall": _call(part.call, uri)}
     return {"kind": "markdown" if part.kind == "text" else "reasoning", "id": part.id, "content": part.text}
 
 
-def _call(call: CallView) -> dict[str, Any]:
+def _call(call: CallView, uri: str) -> dict[str, Any]:
     named = {"call": call.id, "name": call.name, "title": call.title, "client": call.client}
     base = values.call_base(named)
     if call.status == "streaming":
@@ -135,7 +137,8 @@ def _call(call: CallView) -> dict[str, Any]:
     ran = {**base, "confirmed": call.why, **chosen}
     if call.status == "running":
         return {**ran, "status": "running"} if call.shown is None else {**ran, "status": "running", "content": call.shown}
-    result = values.tool_result(call.content if call.content is not None else "", failed=call.failed, outcome=call.outcome)
+    content = call.content if call.content is not None else ""
+    result = values.tool_result(content, failed=call.failed, outcome=call.outcome, edits=call.edits, session=uri)
     return {**ran, **result, "status": "pending-result-confirmation" if call.status == "reviewing" else "completed"}
 
 

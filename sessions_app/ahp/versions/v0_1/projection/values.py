@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessions_app.core.turns.call_options import OPTIONS
 
 APPROVAL = "approval"
 """The name of the setting whether the server's tools ask before they run (R389)."""
+
+CONTENT = "/content/"
+"""In the URI of a session's content, between the session's URI and the content's name."""
 
 _ERRORS: Mapping[str, str] = {
     "provider_failed": "The model's provider failed.",
@@ -176,17 +179,36 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
 
 
-def tool_result(content: Any, *, failed: bool, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The result of a call. ``outcome``: as a client reported it; None for tools of the server."""
+def file_edit(edit: Mapping[str, Any], session: str) -> dict[str, Any]:
+    """A changed file; ``session``: the URI below which the contents are (R339)."""
+    shown: dict[str, Any] = {}
+    for side in ("before", "after"):
+        state = edit[side]
+        if state is not None:
+            content = {"uri": f"{session}{CONTENT}{state['content']}", "sizeHint": state["size"]}
+            shown[side] = {"uri": edit["uri"], "content": content}
+    return {**shown, "diff": {"added": edit["added"], "removed": edit["removed"]}}
+
+
+def tool_result(
+    content: Any,
+    *,
+    failed: bool,
+    outcome: Mapping[str, Any] | None,
+    edits: Sequence[Mapping[str, Any]] = (),
+    session: str = "",
+) -> dict[str, Any]:
+    """The result of a call. ``outcome``: as a client reported it; None for tools of the server, which may have ``edits``."""
     if outcome is not None:
         result: dict[str, Any] = {"success": outcome["success"], "pastTenseMessage": outcome["message"]}
         for ours, theirs in (("content", "content"), ("structured", "structuredContent"), ("error", "error")):
             if outcome.get(ours) is not None:
                 result[theirs] = outcome[ours]
         return result
+    blocks = [*_blocks(content), *({"type": "fileEdit", **file_edit(edit, session)} for edit in edits)]
     if failed:
-        return {"success": False, "pastTenseMessage": "Failed", "content": _blocks(content), "error": {"message": _text(content)}}
-    return {"success": True, "pastTenseMessage": "Done", "content": _blocks(content)}
+        return {"success": False, "pastTenseMessage": "Failed", "content": blocks, "error": {"message": _text(content)}}
+    return {"success": True, "pastTenseMessage": "Done", "content": blocks}
 
 
 def usage(tokens: Mapping[str, int], model: str | None = None) -> dict[str, Any]:

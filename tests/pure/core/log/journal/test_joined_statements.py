@@ -48,3 +48,22 @@ def test_a_statement_that_is_no_plain_write_stays_apart() -> None:
 def test_a_group_has_a_limit() -> None:
     """Otherwise each number of calls in a message would be a statement to prepare."""
     assert shapes(*[ENTRY] * (2 * MOST + 1)) == [(MOST, (3,) * MOST), (MOST, (3,) * MOST), (1, (3,))]
+
+
+CHECK = Statement("select refuse() from lock where id = %s", (8,), is_check=True)
+
+
+def test_a_check_is_the_main_query_of_the_statements_behind_it() -> None:
+    (only,) = joined([CHECK, ENTRY])
+    assert only.sql.endswith(" select * from (select refuse() from lock where id = %s) as checked")
+    assert only.params == (3, 8)
+    first, second = joined([CHECK, MESSAGE, TURN, TURN])
+    assert (first.sql.count("refuse()"), first.params) == (1, (1, 2, 4, 5, 8))
+    assert (second.sql.count("refuse()"), second.params) == (0, (4, 5))
+
+
+def test_a_check_that_has_no_writes_behind_it_stays_apart() -> None:
+    assert list(joined([CHECK])) == [Statement(CHECK.sql, CHECK.params)]
+    wait = Statement("select pg_sleep(%s)", (0,))
+    assert [each.params for each in joined([CHECK, wait, ENTRY])] == [(8,), (0,), (3,)]
+    assert [each.params for each in joined([CHECK, CHECK, ENTRY])] == [(8,), (3, 8)]

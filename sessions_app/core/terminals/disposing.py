@@ -1,0 +1,44 @@
+"""Disposes of terminals: they disappear at once, and their services end the processes. Housekeeping removes the rows later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models.functions import Now
+
+from sessions_app.core.base import journal_keys
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.terminals import access, listing
+from sessions_app.models import Session, Terminal
+
+
+def dispose(caller: Caller, terminal: Terminal) -> None:
+    with journal.transaction() as tx:
+        _dispose(tx, [access.lock(caller, terminal)])
+
+
+def dispose_of_session(tx: journal.Transaction, session: Session) -> None:
+    """Dispose of the terminals that a session has, in the transaction that deletes it. The session is locked."""
+    rows = Terminal.objects.select_for_update(no_key=True).filter(claim_session=session.pk).order_by("pk")
+    if found := list(rows):
+        _dispose(tx, found)
+
+
+def dispose_row(terminal: int) -> bool:
+    """Dispose of a terminal for the server itself; False if it is gone."""
+    with journal.transaction(waiting=False) as tx:
+        row = Terminal.objects.select_for_update(no_key=True).filter(pk=terminal).first()
+        if row is not None:
+            _dispose(tx, [row])
+    return row is not None
+
+
+def _dispose(tx: journal.Transaction, rows: Sequence[Terminal]) -> None:
+    Terminal.objects.filter(pk__in=[row.pk for row in rows]).update(disposed_at=Now())
+    for row in rows:
+        gone = Happening(Kind.TERMINAL_DISPOSED, {"terminal": row.public_id})
+        tx.append(NewEvent(row.tenant_id, journal_keys.of_terminal(row.pk), gone))
+    listing.append_change(tx, rows[0].tenant_id)

@@ -1,0 +1,51 @@
+"""A tenant's list of terminals, which AHP's root state shows, and the event that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.log import journal
+from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.tenancy import agent_listings
+from sessions_app.core.terminals import access
+from sessions_app.core.terminals.types import Claim
+from sessions_app.models import Terminal
+
+Entry = Mapping[str, Any]
+
+
+def entry(row: Terminal) -> dict[str, Any]:
+    """``agent`` and ``line`` are only for ``visible``."""
+    found = {"uri": row.uri, "title": row.title, "claim": Claim.read(row.claim).document(), "agent": row.agent, "line": row.line}
+    return found if row.exit_code is None else {**found, "code": row.exit_code}
+
+
+def of(tenant: int) -> list[dict[str, Any]]:
+    return [entry(row) for row in Terminal.objects.filter(tenant_id=tenant).order_by("pk")]
+
+
+def visible(entries: Iterable[Entry], key_agents: Collection[str] | None, line: int) -> list[Entry]:
+    """The entries that a key may see."""
+    return [each for each in entries if access.may_see(key_agents, line, each["agent"], each["line"])]
+
+
+def append_change(tx: journal.Transaction, tenant: int) -> None:
+    """Append the new list, after the caller's changes and as its last step.
+
+    The tenant's counter is locked, so that lists are appended in the order in which they were read.
+    """
+    tx.write()
+    journal.lock_counter(tenant, waiting=tx.waiting)
+    tx.append(NewEvent(tenant, None, Happening(Kind.TERMINALS_CHANGED, {"terminals": of(tenant)})))
+
+
+def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]], list[Entry]]:
+    """The tenant's counter, and the number of sessions, the agents and the terminals that the caller sees, in one snapshot."""
+    with journal.snapshot():
+        seq, sessions, cards = agent_listings.read_root(caller)
+        entries = of(caller.tenant)
+    journal.barrier()
+    return seq, sessions, cards, visible(entries, caller.key_agents, caller.line)

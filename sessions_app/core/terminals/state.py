@@ -1,0 +1,53 @@
+"""The state of a terminal at a stream position: the snapshot that a client needs before it follows the events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from django.conf import settings
+
+from sessions_app.core.base import journal_keys
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.errors import TerminalNotFound
+from sessions_app.core.log import journal
+from sessions_app.core.terminals import access
+from sessions_app.core.terminals.screen import Screen
+from sessions_app.core.terminals.types import Claim
+from sessions_app.models import Terminal, TerminalScreen
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalView:
+    """``seq``: the number of the last event that is included."""
+
+    seq: int
+    title: str
+    claim: Claim
+    cwd: str
+    cols: int
+    rows: int
+    exit_code: int | None
+    screen: Screen = field(repr=False)
+
+
+def read(caller: Caller, terminal: Terminal) -> TerminalView:
+    """The row, the stored screen, the later events and the counter, in one database snapshot."""
+    with journal.snapshot():
+        row = access.visible(caller).filter(pk=terminal.pk).first()
+        if row is None:
+            raise TerminalNotFound
+        seq, _ = journal.counter_and_sessions(caller.tenant)
+        screen, _ = read_screen(row.pk)
+    journal.barrier()
+    return TerminalView(seq, row.title, Claim.read(row.claim), row.cwd, row.cols, row.rows, row.exit_code, screen)
+
+
+def read_screen(terminal: int) -> tuple[Screen, int]:
+    """What a terminal shows after its last event, and that event's number, in the caller's snapshot."""
+    stored = TerminalScreen.objects.get(pk=terminal)
+    screen = Screen.read(stored.content, settings.AGENTHOST_TERMINAL_SCROLLBACK, detects=stored.detects)
+    seq = stored.seq
+    for event in journal.events_of(journal_keys.of_terminal(terminal), seq):
+        screen.apply(event.kind, event.data)
+        seq = event.seq
+    return screen, seq

@@ -1,0 +1,195 @@
+"""Terminals of real servers: embedded, and with a terminal service of its own. Starts its own servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions.v0_1.wire.state import ROOT
+from tests.e2e import server as servers
+from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
+from tests.e2e.ahp_watcher import watching
+from tests.e2e.server import Server
+from tests.fakes.model_server import ModelServer
+
+
+@pytest.fixture(scope="module", params=servers.shapes())
+def _server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
+) -> Iterator[Server]:
+    directory: Path = tmp_path_factory.mktemp("terminals")
+    environment = {"AGENTHOST_TERMINALS": "on", "AGENTHOST_WORKSPACES_DIR": str(directory / "workspaces")}
+    webs = 2 if request.param == "production" else 1
+    with servers.running(request.param, directory, _model_server.url, webs=webs, environment=environment) as one:
+        yield one
+
+
+@pytest.fixture
+def server(_server: Server, model: ModelServer) -> Server:
+    """A server whose processes a test may kill."""
+    _server.restore()
+    if _server.shape == "production" and not any(each.alive for each in _server.terminals):
+        _server.start_terminals()
+    return _server
+
+
+async def until_available(server: Server) -> None:
+    """Wait until terminals can be created."""
+    async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
+        while (await client.get(server.origin() + "/readyz")).json().get("terminals") != "on":  # noqa: ASYNC110  # a page, not an event
+            await asyncio.sleep(0.05)
+
+
+MARK = "the-program-of-a-killed-service"
+
+
+async def until_programs(count: int) -> None:
+    """Wait until this number of processes with the mark is there."""
+
+    def found() -> int:
+        there = 0
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                there += each.read_bytes().startswith(MARK.encode())
+        return there
+
+    async with asyncio.timeout(30):
+        while await asyncio.to_thread(found) != count:  # noqa: ASYNC110  # other processes, no event
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.rule("R300", "R303", "R308", "R312", "R384", "R386")
+async def test_a_terminal_from_its_start_to_its_end(server: Server) -> None:
+    await until_available(server)
+    uri = "term:/life"
+    async with (
+        watching(server, server.keys.alice, "me") as client,
+        watching(server, server.keys.alice, "other", index=len(server.webs) - 1) as other,
+    ):
+        await create_terminal(client, uri)
+        await other.subscribe(uri)
+        await type_into(client, uri, "echo $((6 * 7)); env; id -u; cat /proc/1/environ; ls /\n")
+        await shows(client, uri, "42")
+        await shows(other, uri, "42")
+        await client.until(lambda: any(part.get("exitCode") is not None for part in client.state(uri)["content"]))
+        for secret in (*server.environment.values(), server.keys.alice):
+            if len(secret) > 20:
+                assert secret not in screen_of(client, uri)
+        assert "AGENTHOST_" not in screen_of(client, uri)
+        assert client.state(uri)["supportsCommandDetection"]
+        await type_into(client, uri, "exit 5\n")
+        await client.until(lambda: listed(client)[uri].get("exitCode") == 5)
+        for each in (client, other):
+            await each.check(uri)
+            await each.check(ROOT)
+        await client.request("disposeTerminal", {"terminal": uri})
+        await other.until(lambda: uri not in listed(other))
+
+
+@pytest.mark.rule("R308", "R384")
+async def test_a_killed_service_ends_its_terminals_without_a_code(server: Server) -> None:
+    await until_available(server)
+    uri = "term:/killed"
+    async with watching(server, server.keys.alice, "me") as client:
+        await create_terminal(client, uri)
+        await type_into(client, uri, f"echo up$((1)); exec -a {MARK} sleep 1000\n")
+        await shows(client, uri, "up1")
+        await until_programs(1)
+        if server.shape == "production":
+            server.terminals[-1].kill()
+        else:
+            server.webs[0].kill()
+            await client.ended()
+            server.restore()
+            await client.reconnect()
+        # Its lease is five seconds; then a worker finds it.
+        await shows(client, uri, "has ended", 60)
+        await client.until(lambda: has_exited(client, uri))
+        assert "exitCode" not in listed(client)[uri]
+        await until_programs(0)
+        await client.check(uri)
+        if server.shape == "production":
+            with pytest.raises(RPCError, match="no terminal service is running"):
+                await client.request("createTerminal", {"terminal": "term:/none", "claim": {"kind": "client", "clientId": "me"}})
+
+
+@pytest.mark.rule("R308")
+async def test_a_stopped_service_says_so(server: Server) -> None:
+    if server.shape == "embedded":
+        pytest.skip("its clients are disconnected at the same time")
+    await until_available(server)
+    uri = "term:/stopped"
+    async with watching(server, server.keys.alice, "me") as client:
+        await create_terminal(client, uri)
+        await type_into(client, uri, "echo up$((1))\n")
+        await shows(client, uri, "up1")
+        server.terminals[-1].popen.send_signal(signal.SIGTERM)
+        await shows(client, uri, "[The terminal service was stopped.]")
+        await client.until(lambda: has_exited(client, uri))
+        assert await asyncio.to_thread(server.terminals[-1].popen.wait, 30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.rule("R384", "R303")
+async def test_terminals_work_while_redis_is_frozen_and_while_it_is_back(server: Server) -> None:
+    if server.redis is None:
+        pytest.skip("an embedded server has no Redis")
+    await until_available(server)
+    uri = "term:/frozen"
+    pid = server.redis.pid
+    assert pid is not None
+    async with watching(server, server.keys.alice, "me") as client:
+        await create_terminal(client, uri)
+        await type_into(client, uri, "echo before$((1))\n")
+        await shows(client, uri, "before1")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for number in range(3):
+                await type_into(client, uri, f"echo during$(({number} + 10))\n")
+                await shows(client, uri, f"during{number + 10}", 60)
+            await create_terminal(client, "term:/second")
+            await shows(client, "term:/second", "$ ", 60)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await type_into(client, uri, "echo after$((2))\n")
+        await shows(client, uri, "after2")
+        assert [screen_of(client, uri).count(f"during{number}\r\n") for number in (10, 11, 12)] == [1, 1, 1]
+        await client.check(uri)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("R311", "R385")
+async def test_a_flood_neither_fills_the_memory_nor_stops_another_tenant(server: Server) -> None:
+    await until_available(server)
+    async with watching(server, server.keys.alice, "me") as client, watching(server, server.keys.bob, "bob") as bob:
+        await create_terminal(client, "term:/flood")
+        await create_terminal(bob, "term:/calm")
+        await type_into(bob, "term:/calm", "stty -echo; cat\n")
+        service = (server.terminals or server.webs)[-1].popen.pid
+        before = memory_of(service)
+        await type_into(client, "term:/flood", "head -c 50000000 /dev/zero | base64; echo done$((1))\n")
+        await client.until(lambda: len(screen_of(client, "term:/flood")) > 1_000_000, 30)
+        slowest = 0.0
+        for number in range(40):
+            began = time.monotonic()
+            await type_into(bob, "term:/calm", f"mark{number}.\n")
+            await shows(bob, "term:/calm", f"mark{number}.")
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 2
+        assert memory_of(service) - before < 64 * 1024
+        await client.request("disposeTerminal", {"terminal": "term:/flood"})
+
+
+def memory_of(pid: int) -> int:
+    """In KiB."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1])
