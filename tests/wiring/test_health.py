@@ -16,6 +16,9 @@ from django.test import AsyncClient, Client
 from pytest_django import Settings
 
 from agenthost import health
+from agents_app import registry
+from agents_app.mcp.catalogue import catalogue
+from agents_app.spec import AgentSpec, McpSpec, ProgramSpec
 from sessions_app.core.base import database, draining
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.records import database_checks, live_workers
@@ -31,6 +34,20 @@ def test_a_process_with_a_database_is_ready() -> None:
     answer = Client().get("/readyz")
     assert answer.status_code == 200
     assert (answer.json()["ready"], answer.json()["reasons"]) == (True, [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readyz_says_why_no_mcp_server_can_be_started_as_a_program(settings: Settings) -> None:
+    settings.AGENTHOST_MCP_COMMANDS = False
+    with registry.use([AgentSpec("a", "demo:", mcp=(McpSpec("harbour", program=ProgramSpec(("x",))),))]):
+        try:
+            assert registry.find("a") is not None
+            answer = Client().get("/readyz").json()
+        finally:
+            catalogue.close()
+    reason = "programs are off on this server (AGENTHOST_MCP_COMMANDS)"
+    assert answer["ready"]
+    assert answer["mcp"] == {"servers": 1, "down": 1, "cut": 0, "commands": reason}
 
 
 @pytest.mark.django_db(transaction=True)
