@@ -106,7 +106,7 @@ async def _answers(client: Client, *frames: str) -> list[dict[str, Any]]:
         ('{"jsonrpc":"2.0","id":7,"method":"dance","params":{}}', -32601, 7),
         ('{"jsonrpc":"2.0","id":7,"method":"dispatchAction","params":{"clientSeq":1,"action":{"type":"x"}}}', -32601, 7),
         ('{"jsonrpc":"2.0","id":7,"method":"unsubscribe","params":{"resource":"agenthost:/root"}}', -32601, 7),
-        ('{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}', -32601, 7),
+        ('{"jsonrpc":"2.0","id":7,"method":"resourceWatch","params":{"uri":"file:///x"}}', -32601, 7),
     ],
 )
 async def test_a_wrong_frame_gets_its_error_and_the_connection_goes_on(

@@ -87,7 +87,7 @@ def test_beat_starts_housekeeping(
     consumer: worker_services.Consumer, woken: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = threading.Event()
-    monkeypatch.setattr(housekeeping, "run", lambda _may_run: kept.set())
+    monkeypatch.setattr(housekeeping._database, "_run", lambda _may_run: kept.set())
     monkeypatch.setitem(app.conf.beat_schedule["housekeeping"], "schedule", 0.1)
     periodic = beat.Beat()
     periodic.start()
