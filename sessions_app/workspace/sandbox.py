@@ -61,6 +61,8 @@ _OWN_ETC = {
     "resolv.conf": "",
     "hostname": f"{HOSTNAME}\n",
 }
+# Facts about the machine that no program needs. Some kernels do not have all of them.
+_HIDDEN = ("cmdline", "kcore", "keys", "key-users", "timer_list", "sched_debug")
 _SHARED_MEMORY_BYTES = 64 * MIB
 _ARGUMENT_BYTES = 48 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -224,6 +226,9 @@ def _arguments(
             yield from ("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
     yield from ("--perms", "0644", "--file", file(BASHRC.encode()), BASHRC_AT)
     yield from ("--proc", "/proc", "--dev", "/dev")
+    for name in _HIDDEN:
+        if (Path("/proc") / name).exists():
+            yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
     yield from ("--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
     if not over_tmp:
         yield from ("--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp", "--dir", HOME)  # noqa: S108

@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -35,6 +36,8 @@ LEAST_FREE_SHARE = 0.02
 _SPARE_PROCESSES = 8
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# Its own: the loop's threads may all be waiting for a database.
+_thread = ThreadPoolExecutor(1, thread_name_prefix="watchdog")
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,12 @@ class Watched:
     @property
     def processes(self) -> str:
         """The /proc of the box: it has exactly its processes."""
-        return f"/proc/{self.init}/root/proc"
+        return f"{seen_from_outside(self.init)}/proc"
+
+
+def seen_from_outside(init: int) -> str:
+    """The root directory of the box whose init has this pid."""
+    return f"/proc/{init}/root"
 
 
 def use_of(processes: str) -> Use:
@@ -146,7 +154,7 @@ def excess(watched: Watched, now: float) -> str | None:
         return f"memory: {amount(held)} used by {use.processes:,} processes; the limit is {amount(limits.memory_bytes)}"
     if watched.box.mounted_at != "/tmp":  # noqa: S108
         with contextlib.suppress(OSError):
-            temporary = os.statvfs(f"/proc/{watched.init}/root/tmp")
+            temporary = os.statvfs(f"{seen_from_outside(watched.init)}/tmp")  # noqa: S108
             if (files := temporary.f_files - temporary.f_ffree) > limits.temporary_files:
                 return f"temporary files: {files:,} in /tmp; the limit is {limits.temporary_files:,}"
     return None
@@ -201,7 +209,7 @@ class Watchdog:
             now = time.monotonic()
             due = [watched for watched in self._boxes if watched.due <= now]
             if due:
-                for watched, reason in await asyncio.to_thread(_looked, due, now):
+                for watched, reason in await asyncio.get_running_loop().run_in_executor(_thread, _looked, due, now):
                     if watched in self._boxes:
                         watched.kill(reason)
             await asyncio.sleep(BUSY_SECONDS)

@@ -206,6 +206,11 @@ def read_the_kernels_memory(facts: dict[str, Any]) -> str:
     return read("/proc/kcore")
 
 
+@attempt("EACCES")
+def read_the_kernels_command_line(facts: dict[str, Any]) -> str:
+    return read("/proc/cmdline")
+
+
 @attempt(*GONE)
 def read_the_machines_memory(facts: dict[str, Any]) -> str:
     return read("/dev/mem")

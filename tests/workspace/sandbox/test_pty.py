@@ -21,7 +21,7 @@ from sessions_app.workspace.pty import PtyProcess, start
 from sessions_app.workspace.sandbox import Box, NoSandbox
 from sessions_app.workspace.shell import shell
 from sessions_app.workspace.shell_output import CommandEnded, CommandsAvailable, CommandStarted, Cwd, Data, Output, ShellOutput
-from sessions_app.workspace.watchdog import use_of
+from sessions_app.workspace.watchdog import seen_from_outside, use_of
 from tests.paths import ROOT
 from tests.workspace.sandbox.conftest import Run, init_of
 
@@ -144,7 +144,7 @@ def test_a_program_that_nobody_reads_waits_and_then_loses_nothing(run: Run, box:
 
 async def idle(process: PtyProcess) -> float:
     """Waits until the box uses no CPU between two looks; returns what it has used, in seconds."""
-    processes = f"/proc/{init_of(process.pid)}/root/proc"
+    processes = f"{seen_from_outside(init_of(process.pid))}/proc"
     used = -1.0
     while (now := use_of(processes).cpu_seconds) > used:
         used = now
@@ -175,7 +175,7 @@ def test_kill_ends_everything_in_the_box(run: Run, box: Box) -> None:
         process = await start(box, ["/bin/bash", "-c", program], {})
         await until(process, b"ready")
         init = init_of(process.pid)
-        assert use_of(f"/proc/{init}/root/proc").processes >= 4
+        assert use_of(f"{seen_from_outside(init)}/proc").processes >= 4
         process.kill()
         process.kill()
         assert await process.wait() is None
