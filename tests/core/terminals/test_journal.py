@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from agents_app import exact_json
 from sessions_app.core.base import journal_keys
@@ -19,7 +21,7 @@ from sessions_app.core.terminals import changing, checkpoints, creating, disposi
 from sessions_app.core.terminals.types import Claim
 from sessions_app.core.workspaces import volume
 from sessions_app.models import Pruned, Terminal
-from tests.core.conftest import World, kinds
+from tests.core.conftest import WAIT, World, kinds, locked, wait_for
 from tests.core.dispatching import of_tenant
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -105,3 +107,32 @@ def test_a_screen_is_stored_once_for_all_its_events(alice: World, terminal: Term
     say(terminal, "two")
     assert checkpoints.store(terminal.pk) > first
     assert shown(alice, terminal) == "two"
+
+
+def test_changes_at_once_are_both_in_the_last_list(alice: World, terminal: Terminal, on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one write transaction at a time")
+    tenant = alice.caller.tenant
+
+    def create(number: int) -> None:
+        try:
+            creating.create(alice.caller, creating.Wanted(f"term:/{number}", Claim(client="c1")), "c1")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(2)]
+    with locked(lambda: journal.lock_counter(tenant)):
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: waiting_for_locks() == 2, "both wait for the counter")
+    for thread in threads:
+        thread.join(WAIT)
+    last = of_tenant(tenant, "terminals_changed")[-1]["terminals"]
+    assert sorted(each["uri"] for each in last) == ["term:/0", "term:/1", "term:/one"]
+
+
+def waiting_for_locks() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_stat_clear_snapshot()")
+        cursor.execute("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+        return int(cursor.fetchone()[0])
