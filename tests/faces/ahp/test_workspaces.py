@@ -442,7 +442,7 @@ async def test_attached_files_are_read_for_the_model_as_the_key_may_read_them(
     attachments: list[dict[str, Any]] = [
         {"type": "resource", "label": "a", "uri": "file:///harbour/a.txt", "selection": second_line},
         {"type": "resource", "label": "p", "uri": "file:///harbour/p.png"},
-        {"type": "resource", "label": "mine", "uri": "file:///home/me/notes"},
+        {"type": "resource", "label": "mine", "uri": "file:///desk/notes"},
         {"type": "resource", "label": "other", "uri": "file:///pier/secret"},
     ]
     action = start_action(uri, "look", userMessage={"text": "look", "attachments": attachments})
@@ -453,7 +453,7 @@ async def test_attached_files_are_read_for_the_model_as_the_key_may_read_them(
         {"type": "text", "text": "look"},
         {"type": "text", "text": "Attachment a (lines 2 to 2):\ntwo"},
         {"type": "image", "url": PIXEL},
-        {"type": "text", "text": "[Attachment mine: file:///home/me/notes]"},
+        {"type": "text", "text": "[Attachment mine: file:///desk/notes]"},
         {"type": "text", "text": "[Attachment other: file:///pier/secret]"},
     ]
     await bob.close()
