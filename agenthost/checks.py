@@ -6,7 +6,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
+from django.core.checks import Warning as CheckWarning
 
+from agenthost import env
 from agents_app.errors import AgentError, AgentsFileError
 
 OUR_LAYER = "sessions_app.core.log.broadcast.layer.ChannelLayer"
@@ -18,6 +20,7 @@ FOREIGN_LAYER = "agenthost.E004"
 BAD_AGENTS_FILE = "agenthost.E005"
 NO_BROKER = "agenthost.E006"
 NO_HOSTS = "agenthost.E007"
+UNKNOWN_VARIABLE = "agenthost.W008"
 
 
 @register
@@ -112,3 +115,16 @@ def check_agents(**_: Any) -> list[CheckMessage]:
     except AgentError as error:
         return [Error(str(error), id=BAD_AGENTS_FILE)]
     return []
+
+
+@register
+def check_variables(**_: Any) -> list[CheckMessage]:
+    """A misspelt variable would leave its setting at the default. No error: it may belong to another release."""
+    return [
+        CheckWarning(
+            f"{name} is not a setting of this release.",
+            hint="Unset it; docs/settings.md has all settings." if near is None else f"Did you mean {near}?",
+            id=UNKNOWN_VARIABLE,
+        )
+        for name, near in env.unknown().items()
+    ]

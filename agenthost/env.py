@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import math
 import os
 import re
@@ -30,8 +31,22 @@ _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 
 
+_OWN = "AGENTHOST_"
+_OF_OTHERS = ("AGENTHOST_TEST_", "AGENTHOST_URL", "AGENTHOST_KEY")
+"""Variables of the tests and of the terminal chat, which may be set in the same shell."""
+_read: set[str] = set()
+
+
+def unknown() -> dict[str, str | None]:
+    """Variables that look like settings of this server and were never read, each with the setting of the nearest name."""
+    names = (name.removesuffix("_FILE") for name in os.environ if name.startswith(_OWN))
+    strange = sorted({name for name in names if name not in _read and not name.startswith(_OF_OTHERS[0])} - {*_OF_OTHERS})
+    return {name: next(iter(difflib.get_close_matches(name, _read, n=1, cutoff=0.8)), None) for name in strange}
+
+
 def read(name: str) -> str | None:
     """The variable's text without surrounding white space; None if it is unset or empty."""
+    _read.add(name)
     value, path = os.environ.get(name, "").strip(), os.environ.get(f"{name}_FILE", "").strip()
     if value and path:
         raise ImproperlyConfigured(f"{name} and {name}_FILE are both set; set only one of them.")

@@ -252,7 +252,11 @@ def _run_system_checks() -> None:
 
     # It checks Django's own commands, and would load them and all migrations' code in every process.
     checks.registry.registry.registered_checks.discard(migrate_and_makemigrations_autodetector)
-    errors = [message for message in checks.run_checks() if message.is_serious() and not message.is_silenced()]
+    messages = [message for message in checks.run_checks() if not message.is_silenced()]
+    for message in messages:
+        if message.level == checks.WARNING:
+            log.warning("%s %s", message.msg, message.hint or "")
+    errors = [message for message in messages if message.is_serious()]
     if errors:
         raise SystemCheckError("system checks failed:\n" + "\n".join(str(message) for message in errors))
 

@@ -348,7 +348,8 @@ CSRF_COOKIE_SAMESITE = "Lax"
 # Behind a TLS proxy the scheme comes from X-Forwarded-Proto, which uvicorn trusts only from AGENTHOST_PROXIES.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not AGENTHOST_PLAIN_HTTP
 # The guard sends the header with every HTTPS response; Django's middleware would add it to pages only.
-SECURE_HSTS_SECONDS = 0 if AGENTHOST_PLAIN_HTTP else int(env.duration("AGENTHOST_HSTS_SECONDS", 365 * 86400.0))
+_HSTS_SECONDS = int(env.duration("AGENTHOST_HSTS_SECONDS", 365 * 86400.0))
+SECURE_HSTS_SECONDS = 0 if AGENTHOST_PLAIN_HTTP else _HSTS_SECONDS
 SECURE_HSTS_INCLUDE_SUBDOMAINS = env.boolean("AGENTHOST_HSTS_SUBDOMAINS", default=False)
 # W005 (HSTS for subdomains) and W021 (HSTS preload) concern the whole domain. One server in it cannot decide them, so
 # `check --deploy` does not warn about them.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -617,6 +618,13 @@ def fold(batch: int) -> int:
             raise
         tenants = UsageEntry.objects.order_by("tenant_id").values_list("tenant_id", flat=True).distinct()
         return maintenance.for_each(list(tenants[:_TENANTS_A_FOLD]), partial(_fold, batch))
+
+
+def fold_backlog(batch: int, seconds: float) -> None:
+    """Fold until no entries are left, for at most this time, so that more entries than one batch do not pile up."""
+    until = time.monotonic() + seconds
+    while fold(batch) and time.monotonic() < until:
+        pass
 
 
 def _fold(batch: int, tenant: int | None) -> int:

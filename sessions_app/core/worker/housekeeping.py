@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
@@ -97,12 +96,6 @@ _database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_r
 _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 
 
-def _fold_usage() -> None:
-    until = time.monotonic() + _STEP_SECONDS
-    while time.monotonic() < until and quotas.fold(BATCH):
-        pass
-
-
 def _forget_token_days() -> None:
     quotas.delete_days(quotas.today() - _DAYS_OF_TOKENS)
 
@@ -143,7 +136,7 @@ def _keep_terminals() -> None:
 
 
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
-    ("usage", _fold_usage),
+    ("usage", partial(quotas.fold_backlog, BATCH, _STEP_SECONDS)),
     ("days of tokens", _forget_token_days),
     ("model use", _forget_model_use),
     ("events", _prune_events),

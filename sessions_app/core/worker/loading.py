@@ -105,7 +105,8 @@ class LoadWithClaim:
     def begin(self, rows: list[Rows]) -> None:
         try:
             loaded = _parsed(self._short, rows) if self._short else {}
-        except Exception:  # a history that cannot be parsed; each run is then loaded by itself
+        except Exception:
+            # One history cannot be parsed: each run is loaded separately, and only that one fails.
             loaded = {}
         self._begin(self._runs, loaded)
 

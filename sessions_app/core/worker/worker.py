@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 _STOP_PATIENCE = 5.0
 _CANCEL_SECONDS = 1.0
 _MOST_PER_CLAIM = 16
+_FOLDING_SECONDS = 1.0
+"""How long usage entries are folded at once, if there are more than one batch."""
 """Limit of one claim: other workers should get turns too, and the first turn should not wait for many others to be read."""
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
 
@@ -445,7 +447,7 @@ class Worker:
             PeriodicTask("vanished clients", self._leave_vanished),
             PeriodicTask("grace periods", self._end_graces),
             PeriodicTask("terminals to end", self._end_terminals),
-            PeriodicTask("usage", partial(database.run, quotas.fold, quotas.FOLDED_AT_ONCE)),
+            PeriodicTask("usage", partial(database.run, quotas.fold_backlog, quotas.FOLDED_AT_ONCE, _FOLDING_SECONDS)),
         ]
 
     def _tasks_to_the_end(self) -> Sequence[PeriodicTask]:

@@ -458,6 +458,15 @@ def test_folding_changes_no_sum_and_leaves_no_entry(alice: World, bob: World) ->
     assert UsageTotal.objects.filter(measure=Measure.SESSIONS).count() == 2
 
 
+def test_more_entries_than_a_batch_are_folded_at_once(alice: World) -> None:
+    for _ in range(7):
+        alice.session()
+    before = used(alice, Measure.SESSIONS)
+    quotas.fold_backlog(2, 60)
+    assert not UsageEntry.objects.exists()
+    assert used(alice, Measure.SESSIONS) == before == 7
+
+
 def test_folding_and_counting_side_by_side_loses_nothing(alice: World) -> None:
     done = threading.Event()
     seen: list[int] = []

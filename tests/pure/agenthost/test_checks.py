@@ -68,3 +68,24 @@ def test_errors_of_the_agents_file_name_table_key_and_reason(monkeypatch: pytest
     found = checks.check_agents()
     assert [error.id for error in found] == [checks.BAD_AGENTS_FILE]
     assert found[0].msg.endswith("agents.toml: agents[0] model: is missing")
+
+
+def test_a_variable_that_is_no_setting_is_reported_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.check_variables() == []
+    monkeypatch.setenv("AGENTHOST_ALOWED_HOSTS", "agents.example")
+    monkeypatch.setenv("AGENTHOST_WINDMILL_FILE", "/secret")
+    monkeypatch.setenv("AGENTHOST_TEST_ANYTHING", "1")
+    monkeypatch.setenv("AGENTHOST_KEY", "of the chat")
+    found = checks.check_variables()
+    assert [(each.id, each.msg, each.hint) for each in found] == [
+        (
+            checks.UNKNOWN_VARIABLE,
+            "AGENTHOST_ALOWED_HOSTS is not a setting of this release.",
+            "Did you mean AGENTHOST_ALLOWED_HOSTS?",
+        ),
+        (
+            checks.UNKNOWN_VARIABLE,
+            "AGENTHOST_WINDMILL is not a setting of this release.",
+            "Unset it; docs/settings.md has all settings.",
+        ),
+    ]
