@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
@@ -10,6 +11,7 @@ from django.core.checks import Warning as CheckWarning
 
 from agenthost import env
 from agents_app.errors import AgentError, AgentsFileError
+from agents_app.spec import AgentSpec
 
 OUR_LAYER = "sessions_app.core.log.broadcast.layer.ChannelLayer"
 
@@ -109,12 +111,24 @@ def check_agents(**_: Any) -> list[CheckMessage]:
     from agents_app import registry
 
     try:
-        registry.described()
+        specs = registry.described()
     except AgentsFileError as error:
         return [Error(f"{error.path}: {fault}", id=BAD_AGENTS_FILE) for fault in error.faults]
     except AgentError as error:
         return [Error(str(error), id=BAD_AGENTS_FILE)]
-    return []
+    # Only processes that fill workspaces read the templates: that may take a while.
+    if settings.AGENTHOST_ROLE not in ("web", "worker", "embedded") or settings.AGENTHOST_WORKSPACES_DIR is None:
+        return []
+    return [Error(f"{settings.AGENTHOST_AGENTS_FILE}: {fault}", id=BAD_AGENTS_FILE) for fault in template_faults(specs.values())]
+
+
+def template_faults(specs: Iterable[AgentSpec]) -> Iterator[str]:
+    """One line for each agent whose template cannot fill a workspace. Reads the templates completely."""
+    from sessions_app.core.workspaces import templates
+
+    for spec in specs:
+        if spec.template is not None and (fault := templates.fault(spec.template)) is not None:
+            yield f"agents.workspace of {spec.name} template: {spec.template}: {fault}"
 
 
 @register

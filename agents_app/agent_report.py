@@ -33,6 +33,8 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
         yield "images", ", ".join(agent.images)
     if agent.context_tokens:
         yield "context", f"{agent.context_tokens} tokens, then older turns are {_COMPACTED[agent.compaction]}"
+    if agent.template:
+        yield "files", f"new workspaces begin with {agent.template}"
     for model, price in agent.prices.items():
         cached = "" if price.cache_read is None else f", {price.cache_read:g} from the cache"
         yield "price", f"{model}: {price.input:g} in, {price.output:g} out{cached}, a million tokens"

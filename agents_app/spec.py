@@ -143,7 +143,8 @@ class AgentSpec:
     ``settings`` are templates: options.fill puts the session's option values in.
 
     ``python``: the object in code that defines the agent, if there is one (``module:name``). ``prices``: by model, as
-    ``model`` names it, with or without its provider.
+    ``model`` names it, with or without its provider. ``template``: the path of a folder or archive that fills new workspaces;
+    it is of this host, so documents omit it.
     """
 
     name: str
@@ -169,6 +170,7 @@ class AgentSpec:
     summary: SummarySpec = field(default_factory=SummarySpec)
     prices: Mapping[str, Price] = field(default_factory=dict, hash=False)
     python: str | None = None
+    template: str | None = None
 
     @property
     def exposed_tools(self) -> tuple[ToolSpec, ...]:
@@ -208,6 +210,7 @@ def to_document(spec: AgentSpec) -> tuple[dict[str, Any], dict[str, str]]:
     for name in FIELDS_SINCE:
         if getattr(spec, name) == getattr(_NOTHING_SAID, name):
             del document[name]
+    del document["template"]
     secrets: dict[str, str] = {}
     _hide_access(spec, document, "", secrets)
     if "summary" in document:

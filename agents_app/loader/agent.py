@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agents_app import spec
-from agents_app.loader import agent_options, checks, headers, mcp, prices, python_agents, summary, tools
+from agents_app.loader import agent_options, checks, headers, mcp, prices, python_agents, summary, templates, tools
 from agents_app.loader.table import Table
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
@@ -56,6 +56,7 @@ def read(table: Table, folder: Path) -> AgentSpec:
         summary=summary.read(table),
         prices=prices.read(table),
         python=own.reference,
+        template=templates.read(table, folder),
     )
     table.refuse_unknown()
     checks.check(agent, table)

@@ -174,6 +174,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.WorkspaceFull: lambda error: Problem(422, _sentence(str(error))),
     errors.WorkspacesOff: _always(403, "This server has no workspaces."),
     errors.FilesAway: _not_ready,
+    errors.TemplateUnusable: lambda error: Problem(503, _sentence(str(error))),
     errors.TerminalNotFound: _always(404, "There is no such terminal."),
     errors.TerminalTaken: _always(409, "A terminal or session with this URI exists."),
     errors.TerminalsUnavailable: lambda error: Problem(503, _sentence(error.reason)),

@@ -20,6 +20,9 @@ class Workspace(models.Model):
     public_id = models.CharField(max_length=64, unique=True)
     root = models.CharField(max_length=LONGEST_ROOT, help_text="Its URI as clients see it, file:///a/b.")
     private = models.BooleanField(help_text="Of one session; removed when no live session is bound to it any more.")
+    template_agent = models.CharField(
+        max_length=200, null=True, help_text="The agent whose template fills the tree at its first use; null: it begins empty."
+    )
     bytes = models.BigIntegerField(default=0)
     files = models.BigIntegerField(default=0)
     operations = models.IntegerField(default=0)

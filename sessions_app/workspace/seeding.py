@@ -31,26 +31,34 @@ def seed(tree: Tree, file: IO[bytes], limits: Limits | None = None, *, path: Pat
     """
 
     def unpack(at: Descriptors, new: int, reservation: Reservation) -> None:
-        with closing(members(file, limits or Limits())) as found:
-            for member in found:
-                _unpack(at, new, reservation, member)
+        write_archive(at, new, reservation, file, limits or Limits())
 
     _fill_tree(tree, path, unpack)
 
 
 def seed_folder(tree: Tree, folder: pathlib.Path, limits: Limits | None = None, *, path: Path = ()) -> None:
     """As `seed`, from a folder of the operator. Links in it are copied as links, and lead nowhere if they lead out of it."""
-    limits = limits or Limits()
-    most = Most(limits.files, limits.bytes)
 
     def copy(at: Descriptors, new: int, reservation: Reservation) -> None:
-        above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            Copy(path, at, reservation, most).below(above, new)
-        finally:
-            os.close(above)
+        write_folder(at, new, reservation, folder, limits or Limits())
 
     _fill_tree(tree, path, copy)
+
+
+def write_archive(at: Descriptors, new: int, reservation: Reservation, file: IO[bytes], limits: Limits) -> None:
+    """Unpack into the directory ``new``, which is in `NEW`."""
+    with closing(members(file, limits)) as found:
+        for member in found:
+            _unpack(at, new, reservation, member)
+
+
+def write_folder(at: Descriptors, new: int, reservation: Reservation, folder: pathlib.Path, limits: Limits) -> None:
+    """Copy the entries of a folder into the directory ``new``, which is in `NEW`."""
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        Copy((), at, reservation, Most(limits.files, limits.bytes)).below(above, new)
+    finally:
+        os.close(above)
 
 
 def _fill_tree(tree: Tree, path: Path, write: Callable[[Descriptors, int, Reservation], None]) -> None:

@@ -53,6 +53,12 @@ class Tree:
 
     def create(self) -> None:
         """Make the tree's directories. Does nothing if they exist."""
+        self.create_parts()
+        if not self.exists():
+            self._create_contents()
+
+    def create_parts(self) -> None:
+        """Make the directories around `contents`."""
         made = not self.directory.exists()
         self.directory.mkdir(parents=True, exist_ok=True)
         if made:
@@ -60,8 +66,6 @@ class Tree:
             self.directory.chmod(0o711)
         for name in (NEW, TRASH):
             self._part(name).mkdir(mode=0o700, exist_ok=True)
-        if not self.exists():
-            self._create_contents()
 
     def _create_contents(self) -> None:
         made = self._part(NEW + b"/" + token())
@@ -213,7 +217,7 @@ class Tree:
                 return True
             for name in (NEW, TRASH):
                 self._part(name).mkdir(mode=0o700, exist_ok=True)
-            with Descriptors(self.directory, self._resolver, self.owner, deleting=True) as at:
+            with self.open_without_contents() as at:
                 return removing.remove_workspace(at, self.directory, batch)
 
     def _part(self, name: bytes) -> pathlib.Path:
@@ -223,3 +227,8 @@ class Tree:
         """Descriptors for one operation; for the modules of this package."""
         with translated(()):
             return Descriptors(self.directory, self._resolver, self.owner)
+
+    def open_without_contents(self) -> Descriptors:
+        """As `open`, for a tree whose `contents` need not exist; ``root`` is the workspace's own directory."""
+        with translated(()):
+            return Descriptors(self.directory, self._resolver, self.owner, deleting=True)

@@ -285,6 +285,16 @@ class FilesAway(NotReady):
     code = "files_away"
 
 
+class TemplateUnusable(FilesAway):
+    """The template with which a workspace begins is missing, too large or not readable on this host."""
+
+    code = "template_unusable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.args = ("the files that a workspace of this agent begins with cannot be used on this host",)
+
+
 class AnswersFull(NotReady):
     """No memory is left for this large response: the tenant's clients have not read earlier ones yet."""
 

@@ -218,7 +218,7 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         if new.approval is not None or directory is not None:
             Session.objects.filter(pk=session.pk).update(approval=new.approval or "", directory=directory)
         if new.workspace is not None:
-            workspace = making.join(caller, new.workspace)
+            workspace = making.join(caller, new.workspace, new.spec.name)
         if workspace is not None:
             Session.objects.filter(pk=session.pk).update(workspace=workspace)
         if new.client is not None:

@@ -1,7 +1,8 @@
 """Workspaces: directory trees of a tenant that its clients, sessions and terminals share (docs/workspaces.md).
 
 ``places`` finds the workspace of a URI · ``making`` makes workspaces and binds sessions to them · ``directories`` places of
-terminals and tools · ``files`` the operations of clients on files · ``room`` quotas · ``volume`` the file system they are on ·
+terminals and tools · ``files`` the operations of clients on files · ``trees`` opens
+and makes the trees · ``templates`` their first files · ``room`` quotas · ``volume`` the file system they are on ·
 ``upkeep`` removal and exact counts · ``threads`` where all of this is called.
 
 The functions are synchronous; they use the database and then the disk, and hold no connection while the disk works. Coroutines

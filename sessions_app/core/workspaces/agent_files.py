@@ -15,7 +15,7 @@ from typing import TypeVar
 from agents_app.tools.files.host import Fault, FileProblem, Files, Found, Info, Kind, Match, Named, Path
 from agents_app.tools.files.listing import NOT_ENTERED
 from sessions_app.core.base.errors import FilesAway, NotReady, PathOutside, SessionNotFound, WorkspaceFull, WorkspacesOff
-from sessions_app.core.workspaces import directories, files, threads
+from sessions_app.core.workspaces import directories, threads, trees
 from sessions_app.core.workspaces.places import Place
 from sessions_app.core.workspaces.room import QuotaReached, Room
 from sessions_app.models import Session
@@ -55,7 +55,7 @@ class _Files:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._tree = files.tree_of(place)
+        self._tree = trees.tree_of(place)
         self.cwd: Path = place.root + place.path
 
     def stat(self, path: Path) -> Info:
@@ -70,7 +70,7 @@ class _Files:
         with _problems():
             inside = self._inside(path)
             with Room(self._place) as room:
-                tree = files.tree_of(self._place, room, make=True)
+                tree = trees.tree_of(self._place, room, make=True)
                 if inside[:-1]:
                     tree.make_directory(inside[:-1], parents=True)
                 tree.write(inside, data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import WRITE, Caller
-from sessions_app.core.workspaces import files, making, places
+from sessions_app.core.workspaces import files, making, places, trees
 from sessions_app.core.workspaces.places import Place
 from sessions_app.models import Session, Workspace
 from sessions_app.workspace import paths
@@ -31,14 +31,14 @@ def of_terminal(caller: Caller, cwd: str | None, session: Session | None = None)
 def of_session(session: Session) -> Place:
     """A session's working directory, for its own tools and terminals; its workspace's root if it does not exist any more."""
     place = making.of_session(session)
-    tree = files.tree_of(place, make=True)
+    tree = trees.tree_of(place, make=True)
     if place.path and not files.is_directory(tree, place.path):
         place = places.Place(place.tenant, place.workspace, place.public_id, place.root, ())
     return place
 
 
 def _open(place: Place) -> None:
-    tree = files.tree_of(place, make=True)
+    tree = trees.tree_of(place, make=True)
     files.require_directory(tree, place.path, "cwd")
 
 

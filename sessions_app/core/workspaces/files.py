@@ -6,14 +6,13 @@ the database. A scope that is missing is refused by the caller of these function
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from django.conf import settings
 
-from sessions_app.core.base import byte_budget, database
+from sessions_app.core.base import byte_budget
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import (
     DomainError,
@@ -24,11 +23,11 @@ from sessions_app.core.base.errors import (
     PathOutside,
     PathTaken,
 )
-from sessions_app.core.workspaces import making, places, volume
+from sessions_app.core.workspaces import making, places
 from sessions_app.core.workspaces.places import Place
 from sessions_app.core.workspaces.room import QuotaReached, Room
+from sessions_app.core.workspaces.trees import tree_of
 from sessions_app.workspace import errors as mechanism
-from sessions_app.workspace.ledger import Ledger
 from sessions_app.workspace.paths import Path
 from sessions_app.workspace.tree import Tree
 
@@ -44,7 +43,7 @@ class Child:
 
 def read(caller: Caller, uri: str) -> bytes:
     """A file's bytes. InvalidInput if they are more than AGENTHOST_FILE_BYTES."""
-    place = places.find(caller, uri)
+    place = making.find_used(caller, uri)
     with _refusals("uri"):
         tree = _existing(place)
         most = settings.AGENTHOST_FILE_BYTES
@@ -66,7 +65,7 @@ def read_attached(caller: Caller, uris: Collection[str]) -> dict[str, bytes]:
     left = 2 * most
     for uri in uris:
         try:
-            place = places.find(caller, uri)
+            place = making.find_used(caller, uri)
             with _refusals("uri"):
                 data = _existing(place).read(place.path, most=min(most, left))
         except DomainError:
@@ -87,7 +86,7 @@ def write(caller: Caller, uri: str, data: bytes, *, create_only: bool) -> None:
 
 def children(caller: Caller, uri: str) -> list[Child]:
     """A directory's entries. InvalidInput if they are more than AGENTHOST_LIST_ENTRIES."""
-    place, most = places.find(caller, uri), settings.AGENTHOST_LIST_ENTRIES
+    place, most = making.find_used(caller, uri), settings.AGENTHOST_LIST_ENTRIES
     with _refusals("uri"):
         try:
             entries = _existing(place).list(place.path, most=most)
@@ -137,7 +136,7 @@ def move(caller: Caller, source: str, destination: str, *, fail_if_exists: bool)
 
 def delete(caller: Caller, uri: str, *, recursive: bool) -> None:
     """Delete a file, a link, or a directory."""
-    place = places.find(caller, uri)
+    place = making.find_used(caller, uri)
     _require_below_root(place, "uri")
     with _refusals("uri"):
         _existing(place)
@@ -155,24 +154,6 @@ def request(caller: Caller, uri: str, *, write: bool) -> None:
 
 
 # --- trees ---
-
-
-def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False) -> Tree:
-    """The tree of a place. ``make``: it is created if it does not exist yet."""
-    database.release()
-    volume.require()
-    tree = Tree(place.directory, owner=owner(), ledger=ledger)
-    if make and not tree.exists():
-        # The volume may have been unmounted a moment ago: nothing is created in its mount point.
-        volume.require(now=True)
-        tree.create()
-    return tree
-
-
-def owner() -> tuple[int, int] | None:
-    """Who owns new files: sandboxes run as this user if the server is root."""
-    uid: int = settings.AGENTHOST_SANDBOX_UID
-    return (uid, uid) if os.geteuid() == 0 else None
 
 
 def is_directory(tree: Tree, path: Path) -> bool:
@@ -199,7 +180,7 @@ def _existing(place: Place) -> Tree:
 @contextmanager
 def _two_ends(caller: Caller, source: str, destination: str, *, moves: bool) -> Iterator[tuple[Tree, Path, Tree, Path]]:
     """The trees of a copy or move with their paths. Both ends are found before the disk is used."""
-    begin = places.find(caller, source, "source")
+    begin = making.find_used(caller, source, "source")
     if moves:
         _require_below_root(begin, "source")
     _require_below_root(places.find(caller, destination, "destination"), "destination")

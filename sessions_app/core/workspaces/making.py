@@ -9,22 +9,21 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from sessions_app.core.base import database, raw_sql
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import PathOutside, SessionNotFound, WorkspaceFull, WorkspacesOff
 from sessions_app.core.base.identifiers import new_id
-from sessions_app.core.workspaces import places
+from sessions_app.core.workspaces import places, templates, trees
 from sessions_app.core.workspaces.places import DEFAULT, SESSIONS, Place
 from sessions_app.models import Session, Workspace, WorkspaceTotal
 from sessions_app.workspace import paths
 from sessions_app.workspace.errors import FileError
 from sessions_app.workspace.paths import Path
-from sessions_app.workspace.tree import Tree
 
 _COUNTS = "bytes, files, operations, revision"
 _TIMES = "changed_at, used_at, created_at"
-_INSERT = f"""insert into sessions_app_workspace (tenant_id, public_id, root, private, {_COUNTS}, {_TIMES})
- values (%s, %s, %s, %s, 0, 0, 0, 0, {{now}}, {{now}}, {{now}})
+_INSERT = f"""insert into sessions_app_workspace (tenant_id, public_id, root, private, template_agent, {_COUNTS}, {_TIMES})
+ values (%s, %s, %s, %s, %s, 0, 0, 0, 0, {{now}}, {{now}}, {{now}})
  on conflict (tenant_id, root) where removed_at is null do nothing returning id"""
 _INSERT_TOTAL = "insert into sessions_app_workspacetotal (tenant_id, bytes, workspaces) values (%s, 0, 0) on conflict do nothing"
 
@@ -51,6 +50,16 @@ def find_or_make(caller: Caller, uri: str, member: str = "uri") -> Place:
             return _again(places.find(caller, uri, member))
         row = private_of(session)
     return places.of_row(row, place.root + place.path)
+
+
+def find_used(caller: Caller, uri: str, member: str = "uri") -> Place:
+    """``places.find`` for a caller that uses files: makes a session's own workspace if its agent has a template."""
+    place = places.find(caller, uri, member)
+    if place.workspace is None and place.root != DEFAULT:
+        session = places.session_without_workspace(caller, place.root)
+        if session is not None and templates.of_agent(session.agent_name) is not None:
+            return find_or_make(caller, uri, member)
+    return place
 
 
 def _again(place: Place) -> Place:
@@ -92,7 +101,7 @@ def private_of(session: Session) -> Workspace:
             raise SessionNotFound
         if locked.workspace_id is not None:
             return Workspace.objects.get(pk=locked.workspace_id)
-        row = _insert(session.tenant_id, paths.uri_of(root), private=True)
+        row = _insert(session.tenant_id, paths.uri_of(root), private=True, agent=session.agent_name)
         if row is None:
             raise SessionNotFound
         Session.objects.filter(pk=session.pk).update(workspace=row.pk)
@@ -111,15 +120,19 @@ def _shared(caller: Caller, root: Path) -> Workspace:
     return row
 
 
-def _insert(tenant: int, root: str, *, private: bool) -> Workspace | None:
-    """The new workspace, or None if there is one with this root. Called in a transaction. WorkspaceFull: too many."""
+def _insert(tenant: int, root: str, *, private: bool, agent: str | None = None) -> Workspace | None:
+    """The new workspace, or None if there is one with this root. Called in a transaction. WorkspaceFull: too many.
+
+    ``agent``: the one for whose session it is made.
+    """
+    template_agent = agent if agent is not None and templates.of_agent(agent) is not None else None
     most = settings.AGENTHOST_TENANT_WORKSPACES
     raw_sql.execute([raw_sql.Statement(_INSERT_TOTAL, (tenant,))])
     # It locks the total until the end of the transaction; the row of a workspace always comes after it.
     counted = WorkspaceTotal.objects.filter(tenant_id=tenant, workspaces__lt=most).update(workspaces=F("workspaces") + 1)
     if not counted and not Workspace.objects.filter(tenant_id=tenant, removed_at=None, root=root).exists():
         raise WorkspaceFull("workspaces of a tenant", most, "AGENTHOST_TENANT_WORKSPACES")
-    made = counted and raw_sql.row(_INSERT, (tenant, new_id("ws"), root, private))
+    made = counted and raw_sql.row(_INSERT, (tenant, new_id("ws"), root, private, template_agent))
     if not made:
         if counted:
             WorkspaceTotal.objects.filter(tenant_id=tenant).update(workspaces=F("workspaces") - 1)
@@ -153,19 +166,18 @@ def working_directory(caller: Caller, uri: str) -> WorkingDirectory | None:
 
 
 def _is_directory(place: Place) -> bool:
-    database.release()
     try:
-        return Tree(place.directory).stat(place.path, follow=True).leads_to == "directory"
+        return trees.tree_of(place).stat(place.path, follow=True).leads_to == "directory"
     except FileError:
         return False
 
 
-def join(caller: Caller, directory: WorkingDirectory) -> int:
-    """The row of the workspace, for a session that is created in the current transaction."""
+def join(caller: Caller, directory: WorkingDirectory, agent: str) -> int:
+    """The row of the workspace, for a session of this agent that is created in the current transaction."""
     if directory.workspace is not None:
         row = _keep(Workspace.objects.filter(pk=directory.workspace, tenant_id=caller.tenant))
     else:
-        row = _insert(caller.tenant, directory.root, private=False)
+        row = _insert(caller.tenant, directory.root, private=False, agent=agent)
         if row is not None:
             return row.pk
         row = _keep(Workspace.objects.filter(tenant_id=caller.tenant, root=directory.root))

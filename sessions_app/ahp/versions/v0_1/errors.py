@@ -65,6 +65,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.WorkspaceFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"This is {error}."),
     errors.WorkspacesOff: _always(Code.PERMISSION_DENIED, "This host has no workspaces."),
     errors.FilesAway: _files_away,
+    errors.TemplateUnusable: lambda error: RPCError(jsonrpc.INTERNAL_ERROR, f"{str(error).capitalize()}."),
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, TRY_AGAIN),
     errors.AnswersFull: _always(jsonrpc.INTERNAL_ERROR, "Other answers to this tenant have not been read yet; try again."),
     errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is no longer valid."),

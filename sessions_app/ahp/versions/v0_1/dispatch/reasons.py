@@ -41,6 +41,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.ContentNotFound: _always("there is no such content"),
     errors.WorkspaceFull: str,
     errors.WorkspacesOff: _always("this host has no workspaces"),
+    errors.TemplateUnusable: str,
     errors.NotAuthenticated: _always("the key of this connection is not valid any more"),
     errors.ScopeMissing: _always("this key may only read"),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from agenthost import checks
 from agents_app import agent_report, loader, providers
 from agents_app.errors import AgentsFileError
 from agents_app.mcp import doctor
@@ -30,6 +31,11 @@ class Command(BaseCommand):
         except AgentsFileError as error:
             for fault in error.faults:
                 self.stderr.write(f"{error.path}: {fault}")
+            sys.exit(1)
+        unusable = list(checks.template_faults(specs))
+        for line in unusable:
+            self.stderr.write(f"{options['file']}: {line}")
+        if unusable:
             sys.exit(1)
         keys = [name for name in providers.NAMES if credentials.default(name) is not None]
         for spec in specs:
