@@ -27,6 +27,8 @@ class Action(StrEnum):
     KEY_ROTATED = "key_rotated"
     INSTALLATION_KEYS_ACCEPTED = "installation_keys_accepted"
     TRANSCRIPT_READ = "transcript_read"
+    WORKSPACE_EXPORTED = "workspace_exported"
+    WORKSPACE_IMPORTED = "workspace_imported"
     SIGNED_IN = "signed_in"
     SIGN_IN_FAILED = "sign_in_failed"
     SIGN_IN_LOCKED = "sign_in_locked"

@@ -109,14 +109,19 @@ def private_of(session: Session) -> Workspace:
 
 
 def _shared(caller: Caller, root: Path) -> Workspace:
+    row = shared(caller.tenant, root)
+    places.require_visible(caller, row)
+    return row
+
+
+def shared(tenant: int, root: Path) -> Workspace:
+    """The shared workspace of the tenant with this root, made now if there is none."""
     uri = paths.uri_of(root)
     with transaction.atomic():
-        row = _insert(caller.tenant, uri, private=False)
+        row = _insert(tenant, uri, private=False)
+    row = row or Workspace.objects.filter(tenant_id=tenant, removed_at=None, root=uri).first()
     if row is None:
-        row = Workspace.objects.filter(tenant_id=caller.tenant, removed_at=None, root=uri).first()
-        if row is None:
-            raise PathOutside
-        places.require_visible(caller, row)
+        raise PathOutside
     return row
 
 

@@ -22,7 +22,18 @@ from sessions_app.models import ApiKey, AuditRecord, ModelUse, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-COMMANDS = ("create_tenant", "create_key", "revoke_key", "rotate_key", "list_keys", "show_usage", "export_usage")
+COMMANDS = (
+    "create_tenant",
+    "create_key",
+    "revoke_key",
+    "rotate_key",
+    "list_keys",
+    "show_usage",
+    "export_usage",
+    "export_workspace",
+    "import_workspace",
+    "list_workspaces",
+)
 
 
 def run(*words: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from pytest_django import Settings
 
 from agenthost import checks
 from agents_app.errors import AgentsFileError, FileFault
+from agents_app.spec import AgentSpec
 
 
 def test_sqlite_is_refused_for_several_processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,3 +90,21 @@ def test_a_variable_that_is_no_setting_is_reported_with_the_nearest_name(monkeyp
             "Unset it; docs/settings.md has all settings.",
         ),
     ]
+
+
+def test_a_server_does_not_start_with_a_template_over_the_limits_of_a_workspace(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text("text")
+    (tmp_path / "b").write_text("text")
+    spec = AgentSpec("harbour", "demo:guide", template=str(tmp_path))
+    monkeypatch.setattr("agents_app.registry.described", lambda: {"harbour": spec})
+    settings.AGENTHOST_ROLE, settings.AGENTHOST_WORKSPACES_DIR = "worker", tmp_path / "volume"
+    assert checks.check_agents() == []
+    settings.AGENTHOST_WORKSPACE_FILES = 1
+    found = checks.check_agents()
+    assert [error.id for error in found] == [checks.BAD_AGENTS_FILE]
+    assert "harbour template" in found[0].msg
+    # A command does not read the templates.
+    settings.AGENTHOST_ROLE = ""
+    assert checks.check_agents() == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from pytest_django import Settings
 
 from tests.pure.agents_app.test_loader import BARE, ISSUE
 
@@ -73,3 +74,16 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         call_command("check_agents", str(tmp_path / "nope.toml"), stderr=err)
     assert err.getvalue() == f"{tmp_path / 'nope.toml'}: file: No such file or directory\n"
+
+
+def test_a_template_is_shown_and_one_over_the_limits_is_a_fault(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a").write_text("text")
+    text = BARE + '[agents.workspace]\ntemplate = "files"\n'
+    assert f"  files    new workspaces begin with {tmp_path / 'files'}" in told(tmp_path / "agents.toml", text)
+    settings.AGENTHOST_WORKSPACE_BYTES = 3
+    err = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("check_agents", str(tmp_path / "agents.toml"), stderr=err)
+    assert "agents.workspace of a template: " in err.getvalue()
+    assert "more than 3 bytes" in err.getvalue()

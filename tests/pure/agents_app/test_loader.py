@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +121,30 @@ def test_what_is_left_out_has_sensible_defaults(load: Load) -> None:
     assert (agent.client_tools, agent.images, agent.context_tokens, agent.tools) == (False, (), None, ())
     assert agent.limits == Limits()
     assert agent.title is None
+
+
+WORKSPACE = BARE + "[agents.workspace]\n"
+
+
+def test_a_template_is_a_folder_or_archive_relative_to_the_file(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files.TAR.gz").write_bytes(b"")
+    for name in ("files", "files.TAR.gz", str(tmp_path / "files")):
+        assert load(f'{WORKSPACE}template = "{name}"')[0].template == str(tmp_path / Path(name).name)
+    assert load(WORKSPACE)[0].template is None
+
+
+def test_a_template_that_cannot_be_used_is_a_fault(faults: Faults, tmp_path: Path) -> None:
+    (tmp_path / "files.txt").write_bytes(b"")
+    os.mkfifo(tmp_path / "files.zip")
+    place = "agents[0].workspace (a) template: "
+    assert faults(WORKSPACE + 'template = ""') == [place + "must not be empty"]
+    assert faults(WORKSPACE + 'template = "none.tar"') == [place + "none.tar cannot be read: No such file or directory"]
+    for name in ("files.txt", "files.zip"):
+        (fault,) = faults(f'{WORKSPACE}template = "{name}"')
+        assert fault == place + f"{name} must be a folder or a file whose name ends with .tar, .tar.gz, .tgz or .zip"
+    assert faults(WORKSPACE + "template = 1") == [place + "must be a string"]
+    assert faults(WORKSPACE + 'size = "1"') == ["agents[0].workspace (a) size: unknown key"]
 
 
 def test_prices_are_by_model_with_or_without_its_provider(load: Load) -> None:

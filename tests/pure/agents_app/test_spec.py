@@ -70,6 +70,11 @@ def test_what_an_agent_does_not_use_is_not_in_its_document_so_that_the_release_b
     assert spec.from_document(document, {}) == spec.AgentSpec("a", "openai-chat:m")
 
 
+def test_the_template_of_workspaces_is_of_one_host_and_not_in_the_document() -> None:
+    document, _ = spec.to_document(spec.AgentSpec("a", "openai-chat:m", template="/srv/files"))
+    assert document == spec.to_document(spec.AgentSpec("a", "openai-chat:m"))[0]
+
+
 @pytest.mark.parametrize(
     ("agent", "number"),
     [
