@@ -39,8 +39,13 @@ _read: set[str] = set()
 
 def unknown() -> dict[str, str | None]:
     """Variables that look like settings of this server and were never read, each with the setting of the nearest name."""
-    names = (name.removesuffix("_FILE") for name in os.environ if name.startswith(_OWN))
-    strange = sorted({name for name in names if name not in _read and not name.startswith(_OF_OTHERS[0])} - {*_OF_OTHERS})
+    names = {
+        name.removesuffix("_FILE")
+        for name in os.environ
+        # A setting may itself end in _FILE.
+        if name.startswith(_OWN) and name not in _read and not name.startswith(_OF_OTHERS[0])
+    }
+    strange = sorted(names - _read - {*_OF_OTHERS})
     return {name: next(iter(difflib.get_close_matches(name, _read, n=1, cutoff=0.8)), None) for name in strange}
 
 

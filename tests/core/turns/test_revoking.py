@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from sessions_app.core import turns
 from sessions_app.core.base.lock_timeouts import RowLocked
-from sessions_app.core.tenancy import keys
+from sessions_app.core.tenancy import definitions, keys
 from sessions_app.core.turns import ClientResult, refusals, stopping
 from sessions_app.core.turns.refusals import Refusal
 from sessions_app.core.worker.worker import Worker
-from sessions_app.models import ApiKey, AuditRecord, Session, Tenant, Turn
+from sessions_app.models import ApiKey, AuditRecord, Session, Tenant
 from tests.core.conftest import World, claim_one, locked, turn_of, wait_for, wait_for_state
 from tests.core.threads import in_thread
 from tests.core.turns.test_turns import READ_LOG
@@ -44,7 +44,7 @@ def _ended(accepted: turns.Accepted) -> tuple[str, str]:
 
 @pytest.mark.rule("A2")
 def test_a_revocation_stops_queued_running_and_waiting_turns_of_the_key(
-    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = _with_another_key(alice)
     start_worker()
@@ -54,8 +54,8 @@ def test_a_revocation_stops_queued_running_and_waiting_turns_of_the_key(
     for accepted in (running, theirs):
         wait_for_state(accepted, "running")
     # Nobody takes it: its format is a newer release's.
+    monkeypatch.setattr(definitions, "format_of", lambda _: 99)
     queued = alice.say(alice.session(), "x")
-    Turn.objects.filter(pk=queued.turn_id, state="queued").update(format=99)
     assert turns.revoke_key(_row(alice), actor="tests") == Refusal(changed=True, left=0)
     assert [_ended(each) for each in (queued, running, waiting)] == [("cancelled", "error")] * 3
     assert turn_of(theirs).state == "running"

@@ -77,6 +77,8 @@ def test_a_variable_that_is_no_setting_is_reported_with_the_nearest_name(monkeyp
     monkeypatch.setenv("AGENTHOST_WINDMILL_FILE", "/secret")
     monkeypatch.setenv("AGENTHOST_TEST_ANYTHING", "1")
     monkeypatch.setenv("AGENTHOST_KEY", "of the chat")
+    monkeypatch.setenv("AGENTHOST_AGENTS_FILE", "/agents.toml")
+    monkeypatch.setenv("AGENTHOST_SECRET_KEY_FILE", "/secret")
     found = checks.check_variables()
     assert [(each.id, each.msg, each.hint) for each in found] == [
         (
