@@ -22,7 +22,7 @@ class Limits:
     `memory_bytes`, `processes` and `cpu_seconds` are limits of each process (RLIMIT_DATA, RLIMIT_NPROC, RLIMIT_CPU) and of the
     whole sandbox (watchdog, and cgroup where one is delegated). `processes` counts threads. `file_bytes` is the size of one file,
     `disk_bytes` and `disk_files` those of the workspace's tree; `temporary_bytes` and `temporary_files` those of /tmp, which is
-    memory. `lifetime_seconds` is wall time.
+    memory; /dev/shm has the same limit of files. `lifetime_seconds` is wall time.
     """
 
     memory_bytes: int = 2 * GIB

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,8 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CL
 _CHUNK = 1024 * 1024
 # A sandbox that swaps a link and a file in a loop makes some attempts fail.
 ATTEMPTS = 16
+TARGETS_SECONDS = 5.0
+"""How long a list follows links. A link through many others takes 0.1 s, so 10,000 of them would take many minutes."""
 
 
 def open_regular(place: Place) -> int:
@@ -110,12 +113,18 @@ def _target(at: Descriptors, path: Path) -> Kind | None:
 
 
 def list_entries(at: Descriptors, path: Path, most: int) -> list[Entry]:
+    until = time.monotonic() + TARGETS_SECONDS
+    found: list[Entry] = []
     with at.directory(path) as directory, translated(path):
-        found = [
-            entry_of(name, status, _target_below(at, path, name) if stat.S_ISLNK(status.st_mode) else None)
-            for name in names(directory, path, most)
-            if (status := Place(directory, name).status_if_any()) is not None
-        ]
+        for name in names(directory, path, most):
+            if (status := Place(directory, name).status_if_any()) is None:
+                continue
+            target: Kind | None = None
+            if stat.S_ISLNK(status.st_mode):
+                if time.monotonic() > until:
+                    raise Unsupported(f"{shown(path)}: the links in it take more than {TARGETS_SECONDS:.0f} s to follow")
+                target = _target_below(at, path, name)
+            found.append(entry_of(name, status, target))
     return sorted(found, key=lambda entry: entry.name)
 
 

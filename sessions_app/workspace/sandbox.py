@@ -85,6 +85,10 @@ class NoSandbox(Exception):
     """A sandbox cannot be had, or one could not be started. The text is a sentence for operators, not for clients."""
 
 
+class NoDirectory(NoSandbox):
+    """The directory in which a program was to start is missing or closed. The text is for clients too, and names no path."""
+
+
 @dataclass(frozen=True)
 class Box:
     """Where and under which limits programs run.
@@ -386,4 +390,7 @@ def _tried(box: Box) -> str | None:
 
 
 def failure(errors: bytes) -> NoSandbox:
+    """The error for what bubblewrap printed instead of starting the program."""
+    if b"Can't chdir to " in errors:
+        return NoDirectory("its directory was removed or may not be entered")
     return NoSandbox(f"a sandbox could not be started: {_why_not(errors.decode(errors='replace'))}")

@@ -121,6 +121,8 @@ NOT_IMPLEMENTED: Table = {
     "io_uring_register": (427, 427),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    # Messages of System V queues: 32,000 queues with 16,384 empty messages each are 32 GB.
+    "msgget": (68, 186),
     "statmount": (457, 457),
     "listmount": (458, 458),
     "nfsservctl": (180, 42),
@@ -143,6 +145,8 @@ ARGUMENTS: Table = {
     "socket": (41, 198),
     "socketpair": (53, 199),
     "shmget": (29, 194),
+    "semget": (64, 190),
+    "setsockopt": (54, 208),
     "personality": (135, 92),
 }
 
@@ -162,6 +166,14 @@ PROTOCOLS = (0, 1, 6, 17, 58)
 
 # System V shared memory that is not attached counts for no process: 4,096 segments of this size are all there can be.
 SHARED_SEGMENT_BYTES = 64 * 1024
+
+# Semaphores count for no process either: a set of 32,000 takes 2 MB, and there can be 32,000 sets.
+SEMAPHORES_OF_A_SET = 64
+
+# SOL_SOCKET; SO_SNDBUF, SO_RCVBUF and the two that override their limits. What is in a buffer counts for no process, so all
+# sockets keep the size by default. The size is advice, and programs take no notice of it being ignored.
+SOL_SOCKET = 1
+BUFFER_SIZES = (7, 8, 32, 33)
 
 # PER_LINUX, ADDR_NO_RANDOMIZE (debuggers), "return the current one".
 PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)
@@ -282,6 +294,25 @@ def _rules() -> dict[str, Source]:
             _ALLOW,
             Label("shmget denied"),
             _error(errno.EINVAL),
+        ],
+        # The kernel uses the low halves only, of both this and `setsockopt`'s arguments.
+        "semget": [
+            Step(LD_W_ABS, low(1)),
+            Step(JGT, SEMAPHORES_OF_A_SET, no="semget allowed"),
+            _error(errno.EINVAL),
+            Label("semget allowed"),
+            _ALLOW,
+        ],
+        "setsockopt": [
+            Step(LD_W_ABS, low(1)),
+            Step(JEQ, SOL_SOCKET, no="setsockopt allowed"),
+            Step(LD_W_ABS, low(2)),
+            *(Step(JEQ, option, yes="setsockopt ignored") for option in BUFFER_SIZES),
+            Label("setsockopt allowed"),
+            _ALLOW,
+            Label("setsockopt ignored"),
+            # The error 0 is success, without a call.
+            _error(0),
         ],
         "personality": [
             Step(LD_W_ABS, low(0)),

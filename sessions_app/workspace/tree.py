@@ -117,7 +117,10 @@ class Tree:
             writing.make_directory(at, self.ledger, path, parents=parents)
 
     def list(self, path: Path, *, most: int = MOST_ENTRIES) -> list[Entry]:
-        """A directory's entries, by name. Raises ``TooMany`` if there are more than ``most``."""
+        """A directory's entries, by name. Raises ``TooMany`` if there are more than ``most``.
+
+        Raises ``Unsupported`` if its links take too long to follow.
+        """
         with self.open() as at:
             return reading.list_entries(at, path, most)
 

@@ -32,6 +32,11 @@ MEASURING_SHARE = 0.1
 # With less room than this on the volume, the box that took most of it is ended.
 LEAST_FREE_BYTES = GIB
 LEAST_FREE_SHARE = 0.02
+# Boxes are looked at at once when the machine's available memory has fallen by this much since the last moment: an idle box can
+# have begun to fill it.
+MEMORY_STEP_BYTES = 256 * MIB
+# What the kernel may keep for one socket: a full buffer of the size by default, and one packet. It is in no process' memory.
+SOCKET_BYTES = MIB // 2
 # Threads that a box may have beyond its limit: bubblewrap's own, and those between two looks.
 _SPARE_PROCESSES = 8
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -152,12 +157,33 @@ def excess(watched: Watched, now: float) -> str | None:
         return f"processes: {use.threads:,} with threads; the limit is {limits.processes:,}"
     if use.resident_bytes > limits.memory_bytes and (held := proportional_bytes(watched.processes)) > limits.memory_bytes:
         return f"memory: {amount(held)} used by {use.processes:,} processes; the limit is {amount(limits.memory_bytes)}"
-    if watched.box.mounted_at != "/tmp":  # noqa: S108
+    most_sockets = limits.memory_bytes // SOCKET_BYTES
+    if not watched.box.network and (sockets := sockets_of(watched.init)) > most_sockets:
+        return f"sockets: {sockets:,} open; the limit is {most_sockets:,}, one for each {amount(SOCKET_BYTES)} of memory"
+    # A file takes memory even if it is empty, and the sizes of /tmp and /dev/shm do not count that.
+    for place in ("/tmp", "/dev/shm"):  # noqa: S108
+        if watched.box.mounted_at == place:
+            continue
         with contextlib.suppress(OSError):
-            temporary = os.statvfs(f"{seen_from_outside(watched.init)}/tmp")  # noqa: S108
+            temporary = os.statvfs(f"{seen_from_outside(watched.init)}{place}")
             if (files := temporary.f_files - temporary.f_ffree) > limits.temporary_files:
-                return f"temporary files: {files:,} in /tmp; the limit is {limits.temporary_files:,}"
+                return f"temporary files: {files:,} in {place}; the limit is {limits.temporary_files:,}"
     return None
+
+
+def sockets_of(init: int) -> int:
+    """The open sockets of the box's network namespace; 0 if it has ended."""
+    try:
+        return int(_read(f"/proc/{init}/net/sockstat").split()[2])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _available_memory() -> int:
+    """Of the machine, in bytes; 0 if the kernel does not report it."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(_read("/proc/meminfo").partition(b"MemAvailable:")[2].split()[0]) * 1024
+    return 0
 
 
 def measure(watched: Watched, free: int) -> str | None:
@@ -205,9 +231,12 @@ class Watchdog:
             self._task = None
 
     async def _run(self) -> None:
+        available = 0
         while True:
             now = time.monotonic()
-            due = [watched for watched in self._boxes if watched.due <= now]
+            before, available = available, _available_memory()
+            falls = before - available >= MEMORY_STEP_BYTES
+            due = [watched for watched in self._boxes if falls or watched.due <= now]
             if due:
                 for watched, reason in await asyncio.get_running_loop().run_in_executor(_thread, _looked, due, now):
                     if watched in self._boxes:

@@ -12,7 +12,7 @@ from sessions_app.core.terminals.services import Claimed
 from sessions_app.core.workspaces import Place, volume
 from sessions_app.workspace import paths, sandbox
 from sessions_app.workspace.limits import Limits
-from sessions_app.workspace.sandbox import Box, NoSandbox
+from sessions_app.workspace.sandbox import Box, NoDirectory
 from sessions_app.workspace.shell import Shell, shell
 
 NO_WORKSPACES = "this server has no workspaces (AGENTHOST_WORKSPACES_DIR)"
@@ -39,10 +39,10 @@ def fault() -> str:
 
 
 def prepare(claimed: Claimed) -> Started:
-    """The box, shell and environment of a terminal. NoSandbox if its workspace was removed."""
+    """The box, shell and environment of a terminal. NoDirectory if its workspace was removed."""
     place = None if claimed.workspace is None else workspaces.of_row(claimed.workspace, claimed.cwd)
     if place is None:
-        raise NoSandbox("its workspace was removed")
+        raise NoDirectory("its workspace was removed")
     root = settings.AGENTHOST_SANDBOX_ROOT
     box = Box(
         tree=place.directory / "tree",

@@ -26,7 +26,7 @@ from sessions_app.core.terminals.services import Claimed
 from sessions_app.core.terminals.types import LONGEST_TITLE
 from sessions_app.workspace import pty
 from sessions_app.workspace.errors import FileError
-from sessions_app.workspace.sandbox import NoSandbox
+from sessions_app.workspace.sandbox import NoDirectory, NoSandbox
 from sessions_app.workspace.shell_output import (
     CommandEnded,
     CommandsAvailable,
@@ -41,6 +41,7 @@ from sessions_app.workspace.shell_output import (
 log = logging.getLogger(__name__)
 
 FAILED = "\r\n[The terminal has failed; the server's log has the reason.]\r\n"
+NOT_STARTED = "[The terminal could not be started; the server's log has the reason.]\r\n"
 UNREAD_INPUT = 1024 * 1024
 """Bytes of input that the program has not read; more is discarded, as by a terminal's own queue."""
 _SPACING = 0.015
@@ -126,9 +127,14 @@ class LiveTerminal:
             self._process = await pty.start(
                 started.box, started.shell.argv, started.environment, cols=claimed.cols, rows=claimed.rows
             )
-        except (NoSandbox, FileError, DomainError) as error:
-            log.error("terminal_not_started terminal=%s: %s", claimed.public_id, error)
+        except (NoDirectory, FileError, DomainError) as error:
+            # Its text may name a file of the tenant: it is for the client and not for the log.
+            log.warning("terminal_not_started terminal=%s: %s", claimed.public_id, redaction.described(error))
             return f"[The terminal could not be started: {error}]\r\n"
+        except NoSandbox as error:
+            # Its text may name directories of the server.
+            log.error("terminal_not_started terminal=%s: %s", claimed.public_id, error)
+            return NOT_STARTED
         if self._killed:
             self._process.kill()
         return ""

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sessions_app.core.terminals.rates import Rates
 from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
 from sessions_app.models import ApiKey, Event, Tenant, Terminal, TerminalScreen
+from sessions_app.workspace import pty, sandbox
 from tests.e2e.ahp_steps import rejection_reason
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import Watcher
@@ -506,6 +508,30 @@ async def test_a_terminal_that_no_service_takes_ends(
     await client.until(lambda: has_exited(client, URI))
     await client.check(URI)
     await client.close()
+
+
+async def test_why_a_shell_does_not_start_names_no_directory_of_the_server(
+    client: Watcher, service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = sandbox.failure(b"bwrap: Can't find source path /srv/agenthost/1/ws_1/tree: No such file or directory\n")
+    closed = sandbox.failure(b"bwrap: Can't chdir to /workspace/plan-of-the-merger: Permission denied\n")
+    for number, (error, shown) in enumerate(
+        [
+            (broken, "[The terminal could not be started; the server's log has the reason.]"),
+            (closed, "[The terminal could not be started: its directory was removed or may not be entered]"),
+        ]
+    ):
+
+        async def start(*_given: Any, error: Exception = error, **_more: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(pty, "start", start)
+        uri = f"term:/broken-{number}"
+        await create_terminal(client, uri)
+        await client.until(partial(has_exited, client, uri))
+        assert screen_of(client, uri) == shown + "\r\n"
+    assert "Can't find source path /srv/agenthost" in caplog.text
+    assert "merger" not in caplog.text
 
 
 @pytest.mark.rule("R385")

@@ -125,6 +125,27 @@ def test_shared_memory_segments_are_small(machine: str) -> None:
 
 
 @machines
+def test_sets_of_semaphores_are_small_and_there_are_no_message_queues(machine: str) -> None:
+    semget = number_of(machine, "semget")
+    assert decision(machine, semget, 0, 17) == ALLOW
+    assert decision(machine, semget, 0, 65) == error(errno.EINVAL)
+    assert decision(machine, semget, 0, 0xFFFFFFFF) == error(errno.EINVAL)
+    queues = seccomp.NOT_IMPLEMENTED["msgget"][seccomp.MACHINES[machine].column]
+    assert queues is not None
+    assert decision(machine, queues) == error(errno.ENOSYS)
+
+
+@machines
+def test_sizes_of_socket_buffers_are_ignored_and_other_options_are_not(machine: str) -> None:
+    setsockopt = number_of(machine, "setsockopt")
+    for option in (7, 8, 32, 33):
+        assert decision(machine, setsockopt, 5, 1, option) == error(0), "success without a call"
+        assert decision(machine, setsockopt, 5, 1, 0x1_0000_0000 | option) == error(0), "the kernel ignores the high half"
+    assert decision(machine, setsockopt, 5, 1, 2) == ALLOW, "SO_REUSEADDR"
+    assert decision(machine, setsockopt, 5, 6, 7) == ALLOW, "an option of TCP"
+
+
+@machines
 def test_only_harmless_personalities_can_be_chosen(machine: str) -> None:
     personality = number_of(machine, "personality")
     assert decision(machine, personality, 0xFFFFFFFF) == ALLOW

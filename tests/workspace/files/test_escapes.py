@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.workspace import resolving
+from sessions_app.workspace import reading, resolving
 from sessions_app.workspace.errors import FileError, Missing, NotPermitted, Outside, TooMany, Unsupported
 from sessions_app.workspace.tree import Tree
 from tests.workspace.files.conftest import RESOLVERS, SECRET, Counted, Swapping, everything_in, no_secret_in, running
@@ -156,6 +156,22 @@ def test_a_link_that_leads_out_is_shown_as_leading_nowhere(tree: Tree, trap: str
     assert tree.stat(("trap",)) == shown
     # All of "a", "sub", "trap" and what the trap needs; none is entered.
     assert {path[0] for path, _ in tree.walk(())} <= {"a", "sub", "trap", "two"}
+
+
+def test_a_list_does_not_follow_slow_links_without_an_end(tree: Tree, inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "TARGETS_SECONDS", 0.02)
+    (inside / "a").mkdir()
+    (inside / "many").mkdir()
+    # Each leads through the one before, and through hundreds of directories.
+    for number in range(20):
+        (inside / f"way{number}").symlink_to("a/../" * 200 + (f"way{number - 1}" if number else "."))
+    for number in range(200):
+        (inside / "many" / str(number)).symlink_to("../way19/nothing")
+    with pytest.raises(Unsupported, match="many: the links in it take more than 0 s to follow"):
+        tree.list(("many",))
+    (inside / "one").mkdir()
+    (inside / "one" / "link").symlink_to("../a")
+    assert [entry.target for entry in tree.list(("one",))] == ["directory"]
 
 
 def test_deleting_a_directory_removes_links_and_not_their_targets(tree: Tree, inside: Path, outside: Path) -> None:

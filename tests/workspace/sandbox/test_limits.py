@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,62 @@ def test_temporary_files_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert finished.killed_for is not None
     assert finished.killed_for.startswith("temporary files: ")
+
+
+def test_files_of_dev_shm_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "cd /dev/shm; while :; do i=$((i+1)); touch $(seq $((i*1000)) $((i*1000+999))); done"
+    finished = ran(tmp_path, LIMITS, program, monkeypatch)
+    assert finished.killed_for is not None
+    assert finished.killed_for.endswith("in /dev/shm; the limit is 2,000")
+
+
+FULL_SOCKETS = """
+import socket
+pairs = []
+while True:
+    pairs.append(socket.socketpair())
+    for each in pairs[-1]:
+        each.setblocking(False)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        try:
+            while True:
+                each.send(bytes(30_000))
+        except BlockingIOError:
+            assert len(pairs) < 510
+"""
+
+
+def test_memory_in_the_buffers_of_sockets_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = 'for i in 1 2 3 4; do python3 -c "$FULL" & done; sleep 1000'
+    monkeypatch.setattr(watchdog, "BUSY_SECONDS", 0.05)
+    box = box_in(tmp_path, LIMITS)
+    finished = asyncio.run(asyncio.wait_for(run_piped(box, [BASH, "-c", program], {"FULL": FULL_SOCKETS}), 60))
+    assert finished.killed_for is not None
+    assert finished.killed_for.startswith("sockets: ")
+    assert "the limit is 256" in finished.killed_for
+
+
+def test_an_idle_box_is_looked_at_when_the_memory_of_the_machine_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "BUSY_SECONDS", 0.05)
+    looked = asyncio.Event()
+
+    def look(_due: Iterable[watchdog.Watched], _now: float) -> list[tuple[watchdog.Watched, str]]:
+        loop.call_soon_threadsafe(looked.set)
+        return []
+
+    monkeypatch.setattr(watchdog, "_looked", look)
+    available = iter([4 * GIB, 4 * GIB, 4 * GIB - watchdog.MEMORY_STEP_BYTES])
+    monkeypatch.setattr(watchdog, "_available_memory", lambda: next(available, GIB))
+
+    async def scenario() -> None:
+        watched = watchdog.watchdog().watch(box_in(tmp_path, LIMITS), 1, lambda _reason: None)
+        watched.due = 1e12
+        await asyncio.wait_for(looked.wait(), 10)
+        watched.stop()
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        runner.run(scenario())
 
 
 def test_cpu_time_of_short_processes_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from sessions_app.workspace.process import run_piped
 from sessions_app.workspace.pty import PtyProcess, start
-from sessions_app.workspace.sandbox import Box, NoSandbox
+from sessions_app.workspace.sandbox import Box, NoDirectory
 from sessions_app.workspace.shell import shell
 from sessions_app.workspace.shell_output import CommandEnded, CommandsAvailable, CommandStarted, Cwd, Data, Output, ShellOutput
 from sessions_app.workspace.watchdog import seen_from_outside, use_of
@@ -216,11 +216,11 @@ def test_close_ends_a_pending_read_and_leaves_no_descriptor(run: Run, box: Box) 
     run(scenario())
 
 
-def test_a_directory_that_is_missing_is_why_no_sandbox_starts(run: Run, box: Box) -> None:
+def test_a_missing_directory_is_the_reason_that_clients_get_without_its_path(run: Run, box: Box) -> None:
     async def scenario() -> None:
         before: int | None = None
         for _ in range(2):
-            with pytest.raises(NoSandbox, match="missing"):
+            with pytest.raises(NoDirectory, match=r"^its directory was removed or may not be entered$"):
                 await start(replace(box, cwd="/projects/one/missing"), ["/bin/cat"], {})
             assert before is None or descriptors() <= before
             before = descriptors()
