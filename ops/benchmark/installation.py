@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,7 @@ class Installation(Server):
         self._ports: list[int] = []
         self._webs: list[_Process] = []
         self._workers: list[_Process] = []
+        self._terminals: list[_Process] = []
         self._key = ""
 
     # Processes
@@ -230,12 +232,33 @@ class Installation(Server):
         else:
             self.set_workers(workers)
 
+    def start_terminals(self) -> bool:
+        """Start a terminal service and wait until terminals can be created. Whether the release has that role."""
+        self._terminals.append(self.checkout.start("terminals"))
+        service = self._terminals[-1]
+        self._wait(lambda: service.ended or self.reports("terminals") == "on", "the terminal service to be ready")
+        if service.refused:
+            self._terminals.pop()
+            return False
+        service.check()
+        return True
+
+    def stop_terminals(self) -> None:
+        while self._terminals:
+            self._terminals.pop().stop()
+
+    def reports(self, fact: str) -> str | None:
+        """A fact of the first web's `/readyz`."""
+        with urllib.request.urlopen(f"{self.origins[0]}/readyz", timeout=5) as answer:
+            found: str | None = json.load(answer).get(fact)
+        return found
+
     def wait_ready(self) -> None:
         for port in self._ports:
             self._wait(partial(_ready, port), "a web process to be ready")
 
     def stop(self) -> None:
-        for process in [*self._workers, *self._webs]:
+        for process in [*self._terminals, *self._workers, *self._webs]:
             process.stop()
 
     def _workers_known(self) -> int:
@@ -276,6 +299,7 @@ class Installation(Server):
         return {
             "web": [process.popen.pid for process in self._webs],
             "worker": [process.popen.pid for process in self._workers],
+            **({"terminals": [process.popen.pid for process in self._terminals]} if self._terminals else {}),
             "Postgres": [] if self.postgres.pid is None else [self.postgres.pid],
             "Redis": [] if self.redis.pid is None else [self.redis.pid],
         }
@@ -343,6 +367,8 @@ class Shape:
     forked: bool = False
     python_path: Path | None = None
     """A folder whose `sitecustomize` every Python process loads."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables in addition to those of every installation."""
 
 
 @contextmanager
@@ -359,7 +385,7 @@ def installed(
         stack.callback(redis.stop)
         redis.start()
         addresses = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url()}
-        checkout = Checkout(shape.root, home, {**_settings(home, model_port, models), **addresses})
+        checkout = Checkout(shape.root, home, {**_settings(home, model_port, models), **addresses, **shape.settings})
         if shape.python_path is not None:
             checkout.environment["PYTHONPATH"] = str(shape.python_path)
         checkout.migrate()

@@ -50,26 +50,26 @@ def tree(roots: Iterable[int]) -> list[int]:
     return found
 
 
-def cpu_seconds(roots: Iterable[int]) -> float:
-    """CPU time of the processes and their descendants until now, with children that have ended."""
+def cpu_seconds(roots: Iterable[int], *, alone: bool = False) -> float:
+    """CPU time of the processes and their descendants until now, with children that have ended; ``alone``: without all these."""
     total = 0
-    for pid in tree(roots):
+    for pid in roots if alone else tree(roots):
         try:
-            total += sum(int(value) for value in _fields(pid)[11:15])
+            total += sum(int(value) for value in _fields(pid)[11 : 13 if alone else 15])
         except _ENDED:
             continue
     return total / _TICKS
 
 
-def pss_mib(roots: Iterable[int]) -> float:
-    """Proportional set size among these processes and their descendants, as if no other process ran.
+def pss_mib(roots: Iterable[int], *, alone: bool = False) -> float:
+    """Proportional set size among these processes and their descendants (not with ``alone``), as if no other process ran.
 
     A page that several of them share counts once. A file's page that another program has loaded too counts in full: a second
     server on the machine, which has the same libraries loaded, would otherwise make this one look smaller.
     """
     kib = 0
     files: dict[tuple[str, ...], int] = {}
-    for pid in tree(roots):
+    for pid in roots if alone else tree(roots):
         try:
             rollup = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
             mappings = (_PROC / str(pid) / "smaps").read_text().splitlines()

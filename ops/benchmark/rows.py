@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ops.benchmark import cost_rows, installation_rows, session_rows, stream_rows
+from ops.benchmark import cost_rows, file_rows, installation_rows, session_rows, stream_rows, terminal_rows
 
-ROWS = (*stream_rows.ROWS, *session_rows.ROWS, *cost_rows.ROWS, *installation_rows.ROWS)
+ROWS = (*stream_rows.ROWS, *session_rows.ROWS, *cost_rows.ROWS, *installation_rows.ROWS, *terminal_rows.ROWS, *file_rows.ROWS)

@@ -38,6 +38,12 @@ class Size:
     crowd: int = 1000
     counted_turns: int = 200
     tenants: int = 50
+    keystrokes: int = 200
+    terminals: int = 100
+    terminal_idle_seconds: float = 16
+    """Twice as long as the pause between two looks at the memory of an idle sandbox."""
+    files: int = 10_000
+    file_reads: int = 500
 
 
 FULL = Size()
@@ -56,6 +62,11 @@ QUICK = Size(
     workers=(1, 2),
     counted_turns=20,
     tenants=5,
+    keystrokes=20,
+    terminals=5,
+    terminal_idle_seconds=3,
+    files=500,
+    file_reads=50,
 )
 
 

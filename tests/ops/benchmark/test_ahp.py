@@ -1,4 +1,4 @@
-"""The benchmark's idle AHP connections."""
+"""The benchmark's AHP connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from ops import services
-from ops.benchmark.ahp import AhpConnections
+from ops.benchmark.ahp import AhpClient, AhpConnections
 from ops.benchmark.load import LoadError
 
 
@@ -66,3 +66,57 @@ async def test_a_server_without_ahp_is_no_figure() -> None:
     async with AhpConnections([f"http://127.0.0.1:{services.free_port()}"], "a key") as connections:
         with pytest.raises(LoadError, match="refused"):
             await connections.open("first", "an-agent")
+
+
+@asynccontextmanager
+async def echoing_host(*, closes: bool = False) -> AsyncIterator[str]:
+    """Terminals whose state has a prompt already, and that echo what is typed; or the connection ends then."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for frame in socket:
+            message = json.loads(frame.data)
+            if message["method"] != "dispatchAction":
+                state = {"content": [{"type": "unclassified", "value": "~$ "}]}
+                await socket.send_json({"jsonrpc": "2.0", "id": message["id"], "result": {"snapshot": {"state": state}}})
+                continue
+            if closes:
+                await socket.close(code=1013)
+                break
+            typed = message["params"]["action"]
+            for terminal, data in (("other:/1", "not here"), (typed["terminal"], typed["data"])):
+                action = {"type": "terminal/data", "terminal": terminal, "data": data}
+                await socket.send_json({"jsonrpc": "2.0", "method": "action", "params": {"serverSeq": 1, "action": action}})
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/ahp", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = services.free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_terminals_output_is_counted_from_its_snapshot_on() -> None:
+    async with echoing_host() as origin, AhpClient(origin, "a key") as client:
+        terminal = await client.create_terminal()
+        await client.until_shown(terminal, "$ ")
+        await client.type_into(terminal, "abc")
+        await client.until_shown(terminal, "abc")
+        assert client.screen(terminal).size == len("~$ abc")
+        assert client.screen(terminal).last == "~$ abc"
+
+
+async def test_a_connection_that_ends_is_no_figure() -> None:
+    async with echoing_host(closes=True) as origin, AhpClient(origin, "a key") as client:
+        terminal = await client.create_terminal()
+        await client.type_into(terminal, "a")
+        with pytest.raises(LoadError, match="ended with 1013"):
+            await client.until_shown(terminal, "a")
+        with pytest.raises(LoadError, match="ended with 1013"):
+            await client.request("ping", {})

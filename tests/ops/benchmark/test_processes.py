@@ -57,6 +57,12 @@ def test_a_page_that_forks_share_counts_once() -> None:
         assert processes.pss_mib([parent]) < one + 32
 
 
+def test_a_process_can_be_measured_without_its_descendants() -> None:
+    with running(_FORKS, "3", ready=4) as parent:
+        assert processes.pss_mib([parent], alone=True) < processes.pss_mib([parent])
+        assert processes.cpu_seconds([parent], alone=True) <= processes.cpu_seconds([parent])
+
+
 def test_a_file_that_another_program_has_loaded_too_counts_in_full() -> None:
     with running(_WAITS) as pid:
         before = processes.pss_mib([pid])
