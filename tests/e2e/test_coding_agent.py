@@ -18,7 +18,7 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT as HOST
 from tests.e2e import server as servers
 from tests.e2e.ahp_steps import call_action, call_of, create_session, start_turn, wait_for_call, wait_for_end
 from tests.e2e.ahp_terminals import listed, shows, type_into
-from tests.e2e.ahp_watcher import watching
+from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.client import Client, Outcome, grant, user
 from tests.e2e.server import Server
 from tests.e2e.test_ahp_terminals import MARK, until_available, until_programs
@@ -69,6 +69,18 @@ def fixing(model: ModelServer) -> str:
     )
 
 
+async def until_idle(client: Watcher, uri: str) -> None:
+    await client.until(lambda: "activeTurn" not in client.state(uri))
+
+
+async def until_no_terminal(client: Watcher) -> None:
+    await client.until(lambda: not listed(client))
+
+
+async def exit_code(client: Watcher, terminal: str) -> Any:
+    return await client.until(lambda: listed(client)[terminal].get("exitCode"))
+
+
 @pytest.mark.rule("R172", "R305", "R314")
 async def test_an_application_lets_the_agent_fix_a_test_while_two_clients_watch(server: Server, model: ModelServer) -> None:
     application = Client(server.origin(), server.keys.alice)
@@ -98,7 +110,7 @@ async def test_an_application_lets_the_agent_fix_a_test_while_two_clients_watch(
         assert re.match(r"Exit code 0 after [\d.]+ s\.\n-+\nRan 4 tests in [\d.]+s\n\nOK$", green.results["green"])
         assert green.text == "The mean divided by one too few. All tests pass."
         for client in (one, two):
-            await client.until(lambda client=client: "activeTurn" not in client.state(uri))
+            await until_idle(client, uri)
             shown = [
                 each["action"]["content"]
                 for each in client.seen
@@ -106,7 +118,7 @@ async def test_an_application_lets_the_agent_fix_a_test_while_two_clients_watch(
             ]
             assert [block["title"] for blocks in shown for block in blocks if block["type"] == "terminal"] == [TESTS, TESTS]
             # The results have the output; the terminals are gone.
-            await client.until(lambda client=client: not listed(client))
+            await until_no_terminal(client)
             await client.check(uri)
             await client.check(HOST)
         assert one.state(uri)["turns"] == two.state(uri)["turns"]
@@ -148,7 +160,7 @@ async def test_two_clients_watch_a_command_and_one_puts_it_into_the_background(s
         assert stays == block
         await type_into(two, terminal, "stop\n")
         for client in (one, two):
-            assert await client.until(lambda client=client: listed(client)[terminal].get("exitCode")) == 7
+            assert await exit_code(client, terminal) == 7
             await client.check(terminal)
             await client.check(uri)
             await client.check(HOST)
