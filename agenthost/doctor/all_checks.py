@@ -55,10 +55,11 @@ def run_all(*, connect: bool) -> Iterator[Finding]:
         "disk": machine.check_disk,
         "workers": processes.check,
         "workspaces": processes.check_workspaces,
+        "terminals": processes.check_terminals,
     }
     if database_diagnosis.diagnose() is not None:
         # These need the database, whose own check reports the fault.
-        del checks["schema"], checks["workers"], checks["workspaces"]
+        del checks["schema"], checks["workers"], checks["workspaces"], checks["terminals"]
     for name, check in checks.items():
         try:
             yield from check()

@@ -1,4 +1,4 @@
-"""Checks workers, beat, turns that wait for a worker, and the volume of the workspaces."""
+"""Checks workers, beat, turns that wait for a worker, the volume of the workspaces, and terminal services."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.terminals import availability
 from sessions_app.core.workspaces import volume
 
 _LATE = timedelta(minutes=10)
@@ -32,6 +33,16 @@ def check_workspaces() -> Iterator[Finding]:
         yield fail("workspaces", fault.problem, fault.fix)
     else:
         yield ok("workspaces", f"the volume at {settings.AGENTHOST_WORKSPACES_DIR} is the one of this database")
+
+
+def check_terminals() -> Iterator[Finding]:
+    if not settings.AGENTHOST_TERMINALS or database_checks.schema_fault() is not None:
+        return
+    if reason := availability.reason():
+        server = "embedded" if settings.AGENTHOST_MODE == "embedded" else "terminals"
+        yield warning("terminals", f"Clients cannot create terminals: {reason}.", f"Its log says more: ops/entrypoint {server}")
+    else:
+        yield ok("terminals", "a terminal service is running")
 
 
 def check_workers() -> Finding:

@@ -318,6 +318,7 @@ def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
         "AGENTHOST_ALLOWED_HOSTS": "*",
         "AGENTHOST_PLAIN_HTTP": "yes",
         "AGENTHOST_VAR_DIR": str(directory / "var"),
+        "AGENTHOST_WORKSPACES_DIR": str(directory / "workspaces"),
         "AGENTHOST_AGENTS_FILE": str(directory / "agents.toml"),
         DIRECTORY_VARIABLE: str(tools.directory),
     }

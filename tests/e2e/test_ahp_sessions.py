@@ -217,7 +217,7 @@ async def test_members_that_this_host_does_not_use_are_left_out(server: Server) 
         assert bad.value.code == -32602
     params = {"protocolVersions": ["0.1.0"], "clientId": "polite", "locale": "de-CH", "initialSubscriptions": [ROOT]}
     result = await client.request("initialize", params)
-    assert set(result) == {"protocolVersion", "serverSeq", "snapshots"}
+    assert set(result) == {"protocolVersion", "serverSeq", "snapshots", "defaultDirectory"}
     root = client.state(ROOT)
     assert "config" not in root
     assert not any("protectedResources" in agent for agent in root["agents"])

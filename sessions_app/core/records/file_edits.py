@@ -32,6 +32,8 @@ from sessions_app.workspace import paths
 
 MOST_FILES = 100
 """Changed files of a session that are shown: the last ones."""
+MOST_DIFFS_BYTES = 32 * 1024
+"""Of their JSON: every change of the list is an event with the whole list, and lists of sessions show them."""
 MOST_EDITS = 100
 """Edits of one call that are shown."""
 MOST_KEPT_OF_FILE = 256 * 1024
@@ -162,7 +164,18 @@ def _with(session: int, diffs: Sequence[Edit], edit: Edit, contents: Mapping[str
     others = [each for each in diffs if each is not earlier]
     changed = edit if earlier is None else {**edit, "before": earlier["before"], **_counts(session, earlier, edit, contents)}
     same = changed["before"] == changed["after"] and (changed["before"] or {}).get("content") != NOT_KEPT
-    return others[-MOST_FILES:] if same else [*others, changed][-MOST_FILES:]
+    return _last(others if same else [*others, changed])
+
+
+def _last(diffs: Sequence[Edit]) -> list[Edit]:
+    """The last changed files that are within the limits."""
+    size, kept = 0, list[Edit]()
+    for edit in reversed(diffs[-MOST_FILES:]):
+        size += len(exact_json.dumps(edit)) + 1
+        if size > MOST_DIFFS_BYTES:
+            break
+        kept.insert(0, edit)
+    return kept
 
 
 def _counts(session: int, earlier: Edit, edit: Edit, contents: Mapping[str, bytes]) -> dict[str, int]:

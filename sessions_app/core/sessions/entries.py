@@ -9,6 +9,7 @@ from typing import Literal
 
 from django.db.models import Max, OuterRef, Q, Subquery
 
+from sessions_app.core.base import byte_budget
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.records import addresses, file_edits, options
 from sessions_app.core.tenancy import access, agent_listings, agents
@@ -58,6 +59,8 @@ def listed(caller: Caller, limit: int = 1000) -> list[SessionEntry]:
         some = access.visible(caller).filter(archived=archived).order_by(*_NEWEST_FIRST)
         rows += some[: limit - len(rows)]
     found = _entries(rows)
+    # With the URIs of their contents, which have the session's URI in them.
+    byte_budget.reserve(sum(len(each.diffs or ()) * (600 + 2 * len(each.uri)) for each in found.values()))
     return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))
 
 

@@ -5,6 +5,7 @@ Each is one transaction that ends with an event, which the terminal's service fo
 
 from __future__ import annotations
 
+import threading
 import time
 
 from django.conf import settings
@@ -27,6 +28,7 @@ _INPUT_PER_SECOND = 256 * 1024
 _INPUT_AT_ONCE = 1024 * 1024
 """Characters that one process accepts for one terminal."""
 _KNOWN_BUCKETS = 10_000
+_input_lock = threading.Lock()
 _input_buckets: dict[int, tuple[float, float]] = {}
 
 
@@ -52,11 +54,12 @@ def type_into(caller: Caller, terminal: Terminal, data: str, *, dispatched: Disp
 def _take_input(terminal: int, size: int) -> None:
     """Count input against the terminal's rate in this process."""
     now = time.monotonic()
-    left, filled = _input_buckets.pop(terminal, (float(_INPUT_AT_ONCE), now))
-    left = min(_INPUT_AT_ONCE, left + (now - filled) * _INPUT_PER_SECOND)
-    while len(_input_buckets) >= _KNOWN_BUCKETS:
-        del _input_buckets[next(iter(_input_buckets))]
-    _input_buckets[terminal] = (left - size if left >= size else left, now)
+    with _input_lock:
+        left, filled = _input_buckets.pop(terminal, (float(_INPUT_AT_ONCE), now))
+        left = min(_INPUT_AT_ONCE, left + (now - filled) * _INPUT_PER_SECOND)
+        while len(_input_buckets) >= _KNOWN_BUCKETS:
+            del _input_buckets[next(iter(_input_buckets))]
+        _input_buckets[terminal] = (left - size if left >= size else left, now)
     if left < size:
         raise NotPossible(f"more than {_INPUT_PER_SECOND:,} characters of input per second")
 

@@ -214,7 +214,7 @@ class LiveTerminal:
                 case Title(title):
                     self._facts.title = UNSTORABLE.sub("", title)[:LONGEST_TITLE]
                     self._has_facts.set()
-                case Cwd(path):
+                case Cwd(path) if len(path) <= _LONGEST_LINE:
                     self._facts.cwd = boxes.uri_of(path)
                     self._has_facts.set()
                 case CommandsAvailable():

@@ -68,7 +68,7 @@ class Service:
         if self._failure is not None:
             raise RuntimeError("terminal service could not start") from self._failure
         if self._fault:
-            log.error("terminals_refused service=%s: %s", self.name, self._fault)
+            log.warning("terminals_refused service=%s: %s", self.name, self._fault)
         else:
             log.info("terminals_ready service=%s", self.name)
 

@@ -81,8 +81,8 @@ def test_a_uri_is_taken_once_a_tenant_and_free_again_after_deletion(alice: World
     assert addresses.find(alice.caller, "sailor:/one") == again
     seen = of_tenant(alice.caller.tenant, "active_sessions_changed")
     assert seen == [{"count": 1}, {"count": 0}, {"count": 1}]
-    assert addresses.any_created_after([again], 1)
-    assert not addresses.any_created_after([again], 1_000_000)
+    assert addresses.any_created_after([again.pk], 1)
+    assert not addresses.any_created_after([again.pk], 1_000_000)
 
 
 def test_of_two_sessions_made_at_once_under_one_uri_one_is_made(alice: World) -> None:

@@ -201,6 +201,22 @@ def test_files_that_are_written_in_one_step_are_all_among_the_changed_ones(
     assert sorted(edit["uri"].rpartition("/")[2] for edit in changed) == names
 
 
+def test_the_list_of_changed_files_is_bounded_and_has_the_last_ones(
+    alice: World, coder: AgentSpec, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_worker()
+    session = alice.session(tools=trusted())
+
+    def shown(*names: str) -> list[str]:
+        play(alice, model, session, *(("write_file", {"path": name, "content": "x\n"}) for name in names))
+        return [edit["uri"].rpartition("/")[2] for edit in state.read(alice.caller, session).summary.diffs or []]
+
+    monkeypatch.setattr(file_edits, "MOST_FILES", 3)
+    assert shown("a", "b", "c", "d") == ["b", "c", "d"]
+    monkeypatch.setattr(file_edits, "MOST_DIFFS_BYTES", 500)
+    assert shown("e") == ["d", "e"]
+
+
 def test_an_edit_waits_for_a_permission_and_a_trusted_reader_does_not(
     alice: World, coder: AgentSpec, volume_directory: Path, start_worker: Any, model: ModelServer
 ) -> None:

@@ -29,6 +29,7 @@ from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec
 from ops.services import Redis, free_port
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.terminals import services
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.workspaces import volume
 from sessions_app.models import AuditRecord, InstallationMark
@@ -401,6 +402,17 @@ def test_a_volume_of_workspaces_that_is_not_this_databases_is_a_fault(settings: 
     volume.forget()
 
 
+def test_a_server_without_a_terminal_service_is_reported(settings: Settings) -> None:
+    settings.AGENTHOST_TERMINALS = False
+    assert list(processes.check_terminals()) == []
+    settings.AGENTHOST_TERMINALS = True
+    assert "no terminal service" in the_bad(processes.check_terminals()).detail
+    services.renew("one", "bubblewrap is not installed")
+    assert "bubblewrap" in the_bad(processes.check_terminals()).detail
+    services.renew("two")
+    assert [each.state for each in processes.check_terminals()] == ["ok"]
+
+
 # All of it -------------------------------------------------------------------------------------------
 
 
@@ -411,4 +423,4 @@ def test_an_exception_in_a_check_is_a_finding_and_the_other_checks_run(monkeypat
     monkeypatch.setattr(machine, "check_disk", broken)
     found = list(run_all(connect=False))
     assert [each.state for each in found if each.check == "disk"] == ["fail"]
-    assert found[-1].check in ("workers", "beat", "workspaces")
+    assert found[-1].check in ("workers", "beat", "workspaces", "terminals")
