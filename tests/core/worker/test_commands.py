@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from agents_app.spec import AgentSpec, ToolSpec
 from agents_app.tools.signature import describe
@@ -198,11 +199,13 @@ def test_a_command_whose_service_is_gone_has_an_unknown_outcome_and_is_not_repea
     mark = "of-a-lost-service"
     session = alice.session(tools=trusted(*TOOLS))
     accepted, _ = begin(alice, model, session, f"echo up$((1)); exec -a {mark} sleep 1000", "up1")
+
+    def frozen(_service: str, _fault: str = "") -> dict[int, int]:
+        raise OperationalError
+
     # As if the process was killed: it does not renew its lease any more.
-    real = services.renew
-    monkeypatch.setattr(services, "renew", lambda service, fault="": {} if service == "gone" else real(service, fault))
-    service.name, name = "gone", service.name
-    wait_for(lambda: TerminalService.objects.filter(service=name).delete()[0], "the lease")
+    monkeypatch.setattr(services, "renew", frozen)
+    TerminalService.objects.update(lease_expires_at="2020-01-01T00:00:00Z")
     assert wait_for_state(accepted, "done", "error").state == "done"
     [result] = results(session)
     assert result.startswith("Tool execution failed: the command's outcome is unknown: the process that ran it is gone.")
