@@ -13,7 +13,7 @@ from agents_app.loader.table import Table
 from agents_app.spec import ToolSpec
 from agents_app.tools import questions
 from agents_app.tools.signature import NoSchema, describe
-from agents_app.tools.source import REPEATABLE, NoFunction, resolve
+from agents_app.tools.source import NEVER_REPEATED, REPEATABLE, NoFunction, resolve
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -66,6 +66,8 @@ def _tool_maker(entry: Table) -> Callable[[str, str, str, dict[str, Any]], ToolS
     confirm_result = entry.flag("confirm_result", default=False)
 
     def make(name: str, source: str, description: str, parameters: dict[str, Any]) -> ToolSpec:
+        if idempotent and source in NEVER_REPEATED:
+            entry.fault("idempotent", "a command runs at most once: nobody knows whether it may run again")
         return ToolSpec(
             name=name,
             source=source,

@@ -15,6 +15,7 @@ from agents_app.runtime.loop import Plan
 from agents_app.runtime.messages import ToolSchema
 from agents_app.spec import AgentSpec
 from agents_app.tools import questions
+from agents_app.tools.commands.host import Commands
 from agents_app.tools.files.host import Workspace
 from agents_app.tools.toolset import ServerTools
 
@@ -29,12 +30,13 @@ def assemble(
     owner: str = "",
     files: Workspace | None = None,
     tenant: int | None = None,
+    commands: Commands | None = None,
 ) -> Plan:
     """The plan of one run, without the choices of clients; ``ProviderError`` if this process cannot serve the model.
 
     ``enabled``: the exposed tools that the session turned on (unknown names are ignored). ``fair_key``: the owner whose
     share of ``pool``, and of the threads for long work, the run uses. ``owner``: the session, which has MCP connections
-    of its own. ``files``: its workspace, if there is one. ``tenant``: the session's.
+    of its own. ``files``: its workspace, if there is one; ``commands`` runs commands in it. ``tenant``: the session's.
     """
     values = options.effective(spec, stored_options)
     full_model = options.fill(spec.model, values)
@@ -48,7 +50,7 @@ def assemble(
     active += [tool for tool in spec.tools if not tool.expose]
     remote = [tool for tool in active if tool.source.startswith(listing.SOURCE)]
     local = [tool for tool in active if not tool.source.startswith(listing.SOURCE)]
-    own = ServerTools(local, pool, fair_key, spec.limits, files)
+    own = ServerTools(local, pool, fair_key, spec.limits, files, commands)
     tools = WithServers(own, remote, accesses(spec, values, owner, tenant), spec.limits)
     return Plan(
         provider=provider,

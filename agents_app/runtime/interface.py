@@ -271,6 +271,10 @@ class Host(Protocol):
         """Show a running tool's form to the session's clients and wait; declined if no client is connected."""
         ...
 
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:
+        """Commit point: clients see a terminal in the running call; ``stays``: in its result too."""
+        ...
+
     async def look(self) -> list[Call]:
         """The calls of the open step with the decisions and results of clients so far."""
         ...

@@ -43,7 +43,7 @@ from agents_app.runtime.interface import (
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.runtime.size_limits import MAX_CALLS, PART_BYTES, MessageSize, SizeLimitReached, SizeLimits
 from agents_app.runtime.unicode import Mender, storable, storable_value
-from agents_app.tools.caller import edits
+from agents_app.tools.caller import current_call, edits
 
 log = logging.getLogger(__name__)
 
@@ -223,6 +223,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     made: list[FileEdit] = []
     # Each call has a task of its own, so this holds for this call only.
     edits.set(made)
+    current_call.set(_CurrentCall(host, call))
     try:
         arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
         content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
@@ -234,6 +235,20 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
         log.warning("tool_result_dropped bytes=%d limit=AGENTHOST_TURN_BYTES", size)
         content, failed = NO_ROOM, True
     await host.call_finished(call, content, failed=failed, edits=tuple(made))
+
+
+class _CurrentCall:
+    """The call in progress, for its tool (tools.caller.CurrentCall)."""
+
+    def __init__(self, host: Host, call: Call) -> None:
+        self._host, self._call = host, call
+
+    @property
+    def call_id(self) -> str:
+        return self._call.call_id
+
+    async def show_terminal(self, resource: str, title: str, *, stays: bool = False) -> None:
+        await self._host.show_terminal(self._call, resource, title, stays=stays)
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

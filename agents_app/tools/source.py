@@ -9,6 +9,7 @@ from typing import Any
 from agents_app import object_references
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
+from agents_app.tools.commands.running import run_command
 from agents_app.tools.files.listing import list_files, search_files
 from agents_app.tools.files.reading import read_file
 from agents_app.tools.files.writing import edit_file, write_file
@@ -23,6 +24,7 @@ BUILTINS: Mapping[str, Callable[..., Any]] = {
     "fetch_url": fetch_url,
     "list_files": list_files,
     "read_file": read_file,
+    "run_command": run_command,
     "search_files": search_files,
     "write_file": write_file,
 }
@@ -31,6 +33,8 @@ READ_ONLY = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fe
 """Builtin tools that change nothing, which clients are told."""
 REPEATABLE = READ_ONLY
 """Builtin tools that may run twice without harm; the agents file need not declare them idempotent."""
+NEVER_REPEATED = frozenset({"builtin:run_command"})
+"""Builtin tools that cannot be declared idempotent."""
 
 
 class NoFunction(Exception):

@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from typing import Any
 
 from agents_app import redaction
-from agents_app.errors import ToolFailed
+from agents_app.errors import RunLost, ToolFailed
 from agents_app.fair.threads import Pool
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
 from agents_app.tools.arguments import checked
-from agents_app.tools.caller import fair_key
+from agents_app.tools.caller import Allowance, allowance, fair_key
 from agents_app.tools.cancelling import cancel_without_waiting
+from agents_app.tools.commands.host import Commands, commands
 from agents_app.tools.files.host import Workspace, workspace
 from agents_app.tools.source import NoFunction, known, resolve
 
@@ -26,16 +27,24 @@ logger = logging.getLogger(__name__)
 MAX_REASON = 500
 MAX_BUILTIN_REASON = 5_000
 """Builtin tools show the lines that a model has to know for a second attempt."""
+_GRACE_SECONDS = 90.0
+"""A tool that keeps the time itself gets this much more before it is cancelled: its command may wait for a terminal service."""
 
 
 class ServerTools:
     """A run's own tools (interface.ToolSet). Coroutines run in the loop, everything else in ``pool``."""
 
     def __init__(
-        self, specs: Sequence[ToolSpec], pool: Pool, fair_key: Hashable, limits: Limits, files: Workspace | None = None
+        self,
+        specs: Sequence[ToolSpec],
+        pool: Pool,
+        fair_key: Hashable,
+        limits: Limits,
+        files: Workspace | None = None,
+        running: Commands | None = None,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
-        self._pool, self._fair_key, self._limits, self._files = pool, fair_key, limits, files
+        self._pool, self._fair_key, self._limits, self._files, self._commands = pool, fair_key, limits, files, running
 
     @property
     def schemas(self) -> Sequence[ToolSchema]:
@@ -60,8 +69,12 @@ class ServerTools:
             raise ToolFailed("the tool is not available") from None
         fair_key.set(self._fair_key)
         workspace.set(self._files)
+        commands.set(self._commands)
         seconds = spec.timeout or self._limits.tool_seconds
         limit = self._limits.tool_output_bytes
+        allowance.set(Allowance(seconds, limit))
+        if getattr(function, "keeps_time", False):
+            seconds += _GRACE_SECONDS
         # A library that describes its own tools also validates their arguments.
         given = dict(arguments) if getattr(function, "checks_arguments", False) else checked(arguments, spec.parameters)
         try:
@@ -77,6 +90,8 @@ class ServerTools:
         except ToolFailed as error:
             most = MAX_BUILTIN_REASON if spec.source.startswith("builtin:") else MAX_REASON
             raise ToolFailed(output.clean(error.reason)[:most]) from None
+        except RunLost:
+            raise
         # The tool's code may raise anything.
         except Exception as error:
             # Class and stack frames only: the message may quote a user.

@@ -35,6 +35,8 @@ class Terminal(models.Model):
     claim_session = models.BigIntegerField(null=True, help_text="The row of the session that has the terminal.")
     agent = models.CharField(max_length=200, default="", help_text="That session's agent; empty: a client has the terminal.")
     line = models.BigIntegerField(help_text="The key line that created the terminal.")
+    command = models.TextField(null=True, help_text="What the shell runs, instead of being interactive: an agent's command.")
+    claim_call = models.TextField(null=True, help_text="The id of the tool call that waits for the command; null: none does.")
     workspace = models.BigIntegerField(null=True)
     title = models.TextField(default="")
     cwd = models.TextField(default="", help_text="A file: URI; empty: unknown.")
@@ -59,6 +61,7 @@ class Terminal(models.Model):
         indexes = [
             models.Index(fields=["state", "id"], condition=models.Q(state__in=["requested", "running"]), name="terminal_live"),
             models.Index(fields=["claim_session"], condition=models.Q(claim_session__isnull=False), name="terminal_of_session"),
+            models.Index(fields=["id"], condition=models.Q(claim_call__isnull=False), name="terminal_of_call"),
             models.Index(fields=["exited_at"], condition=models.Q(exited_at__isnull=False), name="terminal_exited"),
             models.Index(fields=["disposed_at"], condition=models.Q(disposed_at__isnull=False), name="terminal_disposed"),
         ]

@@ -68,9 +68,19 @@ class Shell:
 
 def shell(root: Path | None = None) -> Shell:
     """bash with marks if the box's root has it, else sh."""
-    for name in ("usr/bin/bash", "bin/bash"):
-        if ((root or Path("/")) / name).exists():
-            nonce = secrets.token_hex(16)
-            argv = (f"/{name}", "--noprofile", "--rcfile", BASHRC_AT, "-i")
-            return Shell(argv, {NONCE_VARIABLE: nonce, "SHELL": f"/{name}"}, nonce)
-    return Shell(("/bin/sh", "-i"), {"PS1": "$PWD$ "}, None)
+    bash = _bash(root)
+    if bash is None:
+        return Shell(("/bin/sh", "-i"), {"PS1": "$PWD$ "}, None)
+    nonce = secrets.token_hex(16)
+    argv = (bash, "--noprofile", "--rcfile", BASHRC_AT, "-i")
+    return Shell(argv, {NONCE_VARIABLE: nonce, "SHELL": bash}, nonce)
+
+
+def shell_of_command(line: str, root: Path | None = None) -> Shell:
+    """bash, or sh, that runs one command for a reader that cannot page through its output."""
+    argv = (_bash(root) or "/bin/sh", "-c", line)
+    return Shell(argv, {"SHELL": argv[0], "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}, None)
+
+
+def _bash(root: Path | None) -> str | None:
+    return next((f"/{name}" for name in ("usr/bin/bash", "bin/bash") if ((root or Path("/")) / name).exists()), None)

@@ -233,6 +233,14 @@ def call_progress(call: ToolCall, shown: Sequence[Mapping[str, Any]]) -> Stateme
     return Statement("update sessions_app_toolcall set shown = %s where id = %s", (exact_json.dumps(list(shown)), call.pk))
 
 
+def call_shows(ref: StepRef, call_id: str, shown: Sequence[Mapping[str, Any]]) -> Statement:
+    """The content that the server shows while its tool runs, and terminals that stay after it; empty: none."""
+    return Statement(
+        "update sessions_app_toolcall set shown = %s where session_id = %s and call_id = %s",
+        (exact_json.dumps(list(shown)) if shown else None, ref.session, call_id),
+    )
+
+
 def _json(value: Any) -> str | None:
     return None if value is None else exact_json.dumps(value)
 

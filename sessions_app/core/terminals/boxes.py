@@ -13,7 +13,7 @@ from sessions_app.core.workspaces import Place, volume
 from sessions_app.workspace import paths, sandbox
 from sessions_app.workspace.limits import Limits
 from sessions_app.workspace.sandbox import Box, NoDirectory
-from sessions_app.workspace.shell import Shell, shell
+from sessions_app.workspace.shell import Shell, shell, shell_of_command
 
 NO_WORKSPACES = "this server has no workspaces (AGENTHOST_WORKSPACES_DIR)"
 
@@ -60,7 +60,7 @@ def prepare(claimed: Claimed) -> Started:
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
     )
-    found = shell(root)
+    found = shell(root) if claimed.command is None else shell_of_command(claimed.command, root)
     environment = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": place.mounted_at, **found.environment}
     return Started(place, box, found, environment)
 

@@ -91,7 +91,7 @@ def claim(caller: Caller, terminal: Terminal, wanted: Claim, client: str, *, dis
         _check_room(row, session)
         agent = "" if session is None else session.agent_name
         Terminal.objects.filter(pk=row.pk).update(
-            claim=wanted.text(), claim_session=None if session is None else session.pk, agent=agent
+            claim=wanted.text(), claim_session=None if session is None else session.pk, agent=agent, claim_call=None
         )
         payload = {"claim": wanted.document(), "agent": agent, "line": row.line}
         _append(tx, row, Happening(Kind.TERMINAL_CLAIMED, payload), dispatched)

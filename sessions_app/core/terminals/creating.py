@@ -11,7 +11,8 @@ from django.utils import timezone
 from sessions_app.core import workspaces
 from sessions_app.core.base import journal_keys
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.errors import Fault, InvalidInput, NotPossible, TerminalTaken
+from sessions_app.core.base.content import UNSTORABLE
+from sessions_app.core.base.errors import Fault, InvalidInput, NotPossible, SessionNotFound, TerminalTaken
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.log import broadcast, journal
@@ -20,11 +21,15 @@ from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import access as sessions
 from sessions_app.core.terminals import access, availability, listing
 from sessions_app.core.terminals.types import DEFAULT_COLS, DEFAULT_ROWS, LONGEST_TITLE, MOST_CELLS, Claim
-from sessions_app.core.workspaces import Place
-from sessions_app.models import LONGEST_URI, Session, Terminal, TerminalScreen, TerminalState
+from sessions_app.core.workspaces import Place, places
+from sessions_app.models import LONGEST_URI, Session, Terminal, TerminalScreen, TerminalState, Turn
 
 WAKE = "terminals"
 """The name under which terminal services listen for new terminals."""
+SCHEME = "agenthost-terminal"
+"""Of the URIs of terminals that no client has created."""
+_COMMAND_COLS = 120
+_LONGEST_COMMAND_TITLE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,17 @@ class Wanted:
     cwd: str | None = None
     cols: int | None = None
     rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForCall:
+    """A command that a session's tool call runs. ``cwd``: an existing directory of the session's workspace, as a URI."""
+
+    session: int
+    turn: int
+    call: str
+    line: str
+    cwd: str
 
 
 def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
@@ -52,11 +68,44 @@ def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
             if session is not None:
                 # So that it cannot be deleted meanwhile, which disposes of its terminals.
                 session = sessions.lock_session(caller, session)
-            row = _insert(tx, caller, wanted, session, place)
+            row = _insert(tx, _row(caller.tenant, caller.line, wanted, place), session)
     except IntegrityError:
         raise TerminalTaken from None
     broadcast.notify_worker(WAKE, {"terminal": row.pk})
     return row
+
+
+def create_for_call(wanted: ForCall) -> Terminal:
+    """Create a terminal whose shell runs one command of an agent. Uses the disk: called in ``workspaces.threads.run``.
+
+    Raises as ``create``; SessionNotFound if the session or its turn is gone. The terminal belongs to the key that asked for the
+    turn, as the turn does.
+    """
+    availability.require()
+    session = Session.objects.filter(pk=wanted.session).first()
+    turn = Turn.objects.filter(pk=wanted.turn).values_list("public_id", "api_key__line", "api_key_id").first()
+    if session is None or turn is None or turn[2] is None:
+        raise SessionNotFound
+    home = workspaces.of_session(session)
+    place = Place(home.tenant, home.workspace, home.public_id, home.root, places.parse(wanted.cwd)[len(home.root) :])
+    public_id = new_id("term")
+    claim = Claim(session=addresses.of(session), turn=turn[0], call=wanted.call)
+    shown = Wanted(f"{SCHEME}:/{public_id}", claim, title_of(wanted.line), cols=_COMMAND_COLS)
+    with journal.transaction() as tx:
+        session = Session.objects.select_for_update(no_key=True).filter(pk=session.pk).first()
+        if session is None:
+            raise SessionNotFound
+        row = _row(session.tenant_id, turn[1] or turn[2], shown, place)
+        row.public_id, row.command, row.claim_call = public_id, wanted.line, wanted.call
+        row = _insert(tx, row, session)
+    broadcast.notify_worker(WAKE, {"terminal": row.pk})
+    return row
+
+
+def title_of(line: str) -> str:
+    """A terminal's title for a command: its first line."""
+    first = UNSTORABLE.sub("", line.partition("\n")[0])
+    return first if len(first) <= _LONGEST_COMMAND_TITLE else first[: _LONGEST_COMMAND_TITLE - 1] + "…"
 
 
 def _check(wanted: Wanted, client: str) -> None:
@@ -81,18 +130,13 @@ def size_faults(cols: int | None, rows: int | None) -> list[Fault]:
     ]
 
 
-def _insert(tx: journal.Transaction, caller: Caller, wanted: Wanted, session: Session | None, place: Place) -> Terminal:
-    # Counted under the counter's lock: of two at once, the second sees the first.
-    journal.lock_counter(caller.tenant)
-    _check_limits(caller.tenant, session)
-    row = Terminal.objects.create(
-        tenant_id=caller.tenant,
+def _row(tenant: int, line: int, wanted: Wanted, place: Place) -> Terminal:
+    return Terminal(
+        tenant_id=tenant,
         public_id=new_id("term"),
         uri=wanted.uri,
         claim=wanted.claim.text(),
-        claim_session=None if session is None else session.pk,
-        agent="" if session is None else session.agent_name,
-        line=caller.line,
+        line=line,
         workspace=place.workspace,
         title=wanted.title or "",
         cwd=place.uri,
@@ -101,11 +145,20 @@ def _insert(tx: journal.Transaction, caller: Caller, wanted: Wanted, session: Se
         state=TerminalState.REQUESTED,
         requested_at=timezone.now(),
     )
+
+
+def _insert(tx: journal.Transaction, row: Terminal, session: Session | None) -> Terminal:
+    # Counted under the counter's lock: of two at once, the second sees the first.
+    journal.lock_counter(row.tenant_id)
+    _check_limits(row.tenant_id, session)
+    row.claim_session = None if session is None else session.pk
+    row.agent = "" if session is None else session.agent_name
+    row.save(force_insert=True)
     TerminalScreen.objects.create(terminal=row)
     key = journal_keys.of_terminal(row.pk)
     journal.create_tail(key)
-    tx.append(NewEvent(caller.tenant, key, Happening(Kind.TERMINAL_CREATED, {"terminal": row.public_id, "uri": row.uri})))
-    listing.append_change(tx, caller.tenant)
+    tx.append(NewEvent(row.tenant_id, key, Happening(Kind.TERMINAL_CREATED, {"terminal": row.public_id, "uri": row.uri})))
+    listing.append_change(tx, row.tenant_id)
     return row
 
 

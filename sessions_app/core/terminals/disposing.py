@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from sessions_app.core.base import journal_keys
@@ -12,7 +13,7 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.terminals import access, listing
-from sessions_app.models import Session, Terminal
+from sessions_app.models import CallState, Session, Terminal, ToolCall
 
 
 def dispose(caller: Caller, terminal: Terminal) -> None:
@@ -34,6 +35,28 @@ def dispose_row(terminal: int) -> bool:
         if row is not None:
             _dispose(tx, [row])
     return row is not None
+
+
+def dispose_for_call(terminal: int) -> bool:
+    """Dispose of a terminal whose command a tool call waits for; False if it is gone, or no call waits any more (R306)."""
+    with journal.transaction() as tx:
+        row = Terminal.objects.select_for_update(no_key=True).filter(pk=terminal, claim_call__isnull=False).first()
+        if row is not None:
+            _dispose(tx, [row])
+    return row is not None
+
+
+def dispose_of_call(session: int, call: str) -> None:
+    """Dispose of the terminals that a session's tool call has waited for."""
+    for terminal in Terminal.objects.filter(claim_session=session, claim_call=call).values_list("pk", flat=True):
+        dispose_for_call(terminal)
+
+
+def abandoned(most: int) -> list[int]:
+    """Terminals whose commands a tool call waited for that is not running any more: it was cancelled, or its worker died."""
+    calls = ToolCall.objects.filter(session_id=OuterRef("claim_session"), call_id=OuterRef("claim_call"))
+    rows = Terminal.objects.filter(~Exists(calls.filter(state=CallState.RUNNING)), claim_call__isnull=False)
+    return list(rows.order_by("pk").values_list("pk", flat=True)[:most])
 
 
 def _dispose(tx: journal.Transaction, rows: Sequence[Terminal]) -> None:

@@ -15,11 +15,11 @@ from sessions_app.core.terminals import listing
 from sessions_app.models import Terminal, TerminalState
 
 
-def exited(terminal: int, fence: int, code: int | None, *, message: str = "") -> bool:
+def exited(terminal: int, fence: int, code: int | None, *, message: str = "", lost: bool = False) -> bool:
     """The process has ended: with this code, or without one, because a signal or a failure ended it.
 
-    ``message``: a last line of output. False if the terminal was disposed or has ended before. Nothing of an older fence can
-    be appended afterwards.
+    ``message``: a last line of output. ``lost``: nobody knows how it ended, because its service is gone. False if the terminal
+    was disposed or has ended before. Nothing of an older fence can be appended afterwards.
     """
     with journal.transaction() as tx:
         row = _lock(terminal, fence)
@@ -30,7 +30,8 @@ def exited(terminal: int, fence: int, code: int | None, *, message: str = "") ->
         )
         if message:
             _append(tx, row, Happening(Kind.TERMINAL_DATA, {"delta": message}), row.fence + 1)
-        _append(tx, row, Happening(Kind.TERMINAL_EXITED, {} if code is None else {"code": code}), row.fence + 1)
+        payload: dict[str, object] = {"lost": True} if lost else {} if code is None else {"code": code}
+        _append(tx, row, Happening(Kind.TERMINAL_EXITED, payload), row.fence + 1)
         listing.append_change(tx, row.tenant_id)
     return True
 

@@ -122,11 +122,9 @@ class LiveTerminal:
         """Start the shell; returns a line for the user if that failed."""
         claimed = self.claimed
         try:
-            started = await database.run_for(claimed.tenant, boxes.prepare, claimed)
-            self._output = ShellOutput(started.shell.nonce, prefix=f"{claimed.public_id[-8:]}-")
-            self._process = await pty.start(
-                started.box, started.shell.argv, started.environment, cols=claimed.cols, rows=claimed.rows
-            )
+            box = await database.run_for(claimed.tenant, boxes.prepare, claimed)
+            self._output = ShellOutput(box.shell.nonce, prefix=f"{claimed.public_id[-8:]}-")
+            self._process = await pty.start(box.box, box.shell.argv, box.environment, cols=claimed.cols, rows=claimed.rows)
         except (NoDirectory, FileError, DomainError) as error:
             # Its text may name a file of the tenant: it is for the client and not for the log.
             log.warning("terminal_not_started terminal=%s: %s", claimed.public_id, redaction.described(error))
@@ -135,9 +133,17 @@ class LiveTerminal:
             # Its text may name directories of the server.
             log.error("terminal_not_started terminal=%s: %s", claimed.public_id, error)
             return NOT_STARTED
+        if claimed.command is not None:
+            started = (CommandsAvailable(), CommandStarted(self._command, claimed.command))
+            await self._writer.put(self._unit([*self._happenings(started)]))
         if self._killed:
             self._process.kill()
         return ""
+
+    @property
+    def _command(self) -> str:
+        """The id of the command of a terminal that runs only one."""
+        return f"{self.claimed.public_id[-8:]}-1"
 
     async def _run(self, process: pty.PtyProcess) -> tuple[int | None, str]:
         """Run until the process has ended and its output is stored. Returns its exit code and a last line."""
@@ -152,7 +158,7 @@ class LiveTerminal:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
-        await self._put_last()
+        await self._put_last(None if self._ended_by else code)
         await self._write_facts()
         if self._ended_by:
             return None, self._ended_by
@@ -163,8 +169,10 @@ class LiveTerminal:
         log.error("terminal_failed terminal=%s: %s", self.claimed.public_id, "" if error is None else redaction.described(error))
         self.kill(FAILED)
 
-    async def _put_last(self) -> None:
+    async def _put_last(self, code: int | None) -> None:
         happenings = [*self._happenings(self._output.end())]
+        if self.claimed.command is not None:
+            happenings += self._happenings([CommandEnded(self._command, code)])
         if happenings:
             await self._writer.submit(self._unit(happenings))
         else:

@@ -53,6 +53,8 @@ class Claimed:
     rows: int
     seq: int
     """The number of its first event: input comes after it."""
+    command: str | None = None
+    """What its shell runs; None: it is interactive."""
 
     @property
     def key(self) -> int:
@@ -94,6 +96,7 @@ def claim(service: str, most: int) -> list[Claimed]:
                     row.cols,
                     row.rows,
                     created,
+                    row.command,
                 )
             )
     return claimed
@@ -105,8 +108,10 @@ def sweep(until: datetime) -> None:
     ``until``: the latest database time at which a missing renewal proves that a service is gone.
     """
     for row in list(_orphaned(until)[:_AT_ONCE]):
-        ending.exited(row.pk, row.fence, None, message=NO_SERVICE_LEFT)
+        ending.exited(row.pk, row.fence, None, message=NO_SERVICE_LEFT, lost=True)
         checkpoints.store(row.pk)
+    for terminal in disposing.abandoned(_AT_ONCE):
+        disposing.dispose_for_call(terminal)
     late = Terminal.objects.filter(state=TerminalState.REQUESTED, requested_at__lt=Now() - timedelta(seconds=START_SECONDS))
     for row in list(late.order_by("pk")[:_AT_ONCE]):
         ending.exited(row.pk, row.fence, None, message=NOT_STARTED)

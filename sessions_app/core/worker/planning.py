@@ -18,6 +18,7 @@ from agents_app.runtime.size_limits import SizeLimits
 from agents_app.spec import AgentSpec
 from sessions_app.core.records import clients
 from sessions_app.core.records.session_settings import Settings
+from sessions_app.core.terminals.agent_commands import SessionCommands
 from sessions_app.core.turns import ActiveClient, Claimed
 from sessions_app.core.worker.loading import Loaded
 from sessions_app.core.workspaces.agent_files import SessionFiles
@@ -50,12 +51,13 @@ def make(
     choices.internal_tools = {tool.name for tool in spec.tools if not tool.expose}
     enabled = loaded.settings.enabled | loaded.own_tools
     tenant, session = claimed.tenant, loaded.session_public_id
-    files = None
+    files = commands = None
     if settings.AGENTHOST_WORKSPACES_DIR is not None:
         files = SessionFiles(Session(pk=claimed.session, tenant_id=tenant, public_id=session))
+        commands = SessionCommands(tenant, claimed.session, claimed.turn_id)
     client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
     return replace(
-        assemble(spec, loaded.options, enabled, pool, tenant, client_schemas, session, files, tenant),
+        assemble(spec, loaded.options, enabled, pool, tenant, client_schemas, session, files, tenant, commands),
         why_free=choices.why_free,
         client_tools=_owners(spec, choices),
         provider_failed=provider_failed,

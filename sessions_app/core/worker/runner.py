@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.utils import timezone
@@ -34,6 +35,7 @@ from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections, forms
 from sessions_app.core.sessions.entries import activity_of
 from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.terminals import disposing as terminals
 from sessions_app.core.turns import Claimed, failures
 from sessions_app.core.worker import outage, planning
 from sessions_app.core.worker.conversation import Conversation
@@ -82,6 +84,14 @@ def _call_ready(turn: str, step: int, call: Call) -> Happening:
     return Happening(Kind.CALL_READY, payload)
 
 
+@dataclass(frozen=True, slots=True)
+class _Terminal:
+    """A terminal as the content of a call; ``stays``: after its end too."""
+
+    block: Mapping[str, Any]
+    stays: bool
+
+
 class Run:
     """One run of one turn. Used only in the worker's loop."""
 
@@ -126,6 +136,8 @@ class Run:
         self._with_forms: set[str] = set()
         """The ids of calls that may have open forms."""
         self._choices = planning.ClientChoices(loaded.settings, loaded.approval)
+        self._terminals: dict[str, _Terminal] = {}
+        """The terminals of running calls, by call id."""
         self._recording_edits = asyncio.Lock()
         self._failure: ProviderError | None = None
         """The provider's error, if it failed."""
@@ -399,6 +411,9 @@ class Run:
         ran = self._running.pop(call.call_id, None) is not None
         tool = self._loaded.spec.tool(call.name) if ran else None
         more: dict[str, Any] = {} if recorded is None else {"edits": recorded.edits}
+        terminal = self._terminals.pop(call.call_id, None)
+        if terminal is not None and terminal.stays:
+            more["terminals"] = [terminal.block]
         if tool is not None and tool.confirm_result:
             statements = [history.call_in_review(ref, call.call_id, content, now, failed=failed)]
             more["reviewed"] = True
@@ -410,11 +425,24 @@ class Run:
             self._remember_result(call.call_id, content)
         happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True, **more)
         happenings = [happening, self._activity()] if ran else [happening]
+        if terminal is not None and not terminal.stays:
+            statements.append(history.call_shows(ref, call.call_id, []))
         if recorded is not None:
             statements.append(history.call_edits(ref, call.call_id, recorded.edits))
             statements.append(recorded.statement(self.claimed.tenant, self.claimed.session))
             happenings.append(recorded.happening())
         await self._commit(happenings, statements)
+        if terminal is not None and not terminal.stays:
+            # The result has the output. If this fails, the sweep disposes of it.
+            await self._database(terminals.dispose_of_call, self.claimed.session, call.call_id)
+
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:
+        shown = _Terminal({"type": "terminal", "resource": resource, "title": title}, stays)
+        before, self._terminals[call.call_id] = self._terminals.get(call.call_id), shown
+        if before is None or before.block != shown.block:
+            payload = {"turn": self._loaded.public_id, "call": call.call_id, "content": [shown.block]}
+            statement = history.call_shows(self._step_ref(self._step), call.call_id, [shown.block])
+            await self._commit([Happening(Kind.CALL_CONTENT_CHANGED, payload)], [statement])
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
         if not await self._database(connections.is_attended, self.claimed.tenant, self.claimed.session):

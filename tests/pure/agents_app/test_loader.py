@@ -265,6 +265,7 @@ TOOL = "\n[[agents.tools]]\n"
         (BARE + TOOL + 'python = "no colon"', "agents[0].tools[0] (a)", "python"),
         (BARE + TOOL + 'builtin = "calculator"\ntimeout = -1', "agents[0].tools[0] (a)", "timeout"),
         (BARE + TOOL + 'builtin = "calculator"\nexpose = "no"', "agents[0].tools[0] (a)", "expose"),
+        (BARE + TOOL + 'builtin = "run_command"\nidempotent = true', "agents[0].tools[0] (a)", "idempotent"),
         (BARE + TOOL + 'builtin = "calculator"\ntrust = true', "agents[0].tools[0] (a)", "trust"),
         (BARE + TOOL + 'builtin = "calculator"\nname = "cal cu"', "agents[0].tools[0] (a)", "name"),
         (BARE + (TOOL + 'builtin = "calculator"') * 2, "agents[0].tools[1] (a)", "name"),

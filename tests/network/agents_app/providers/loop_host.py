@@ -123,6 +123,9 @@ class _Turn:
         if end is not None:
             self._conversation.ends.append((end, error))
 
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:
+        return
+
     async def call_running(self, call: Call) -> None:
         self._calls[call.call_id].state = "running"
 

@@ -244,6 +244,15 @@ def test_an_edit_refers_to_the_contents_below_its_sessions_uri() -> None:
     assert blocks == [{"type": "text", "text": "ok"}, {"type": "fileEdit", **shown}]
 
 
+@pytest.mark.rule("R172", "R314")
+def test_a_result_refers_to_a_terminal_that_goes_on() -> None:
+    terminal = {"type": "terminal", "resource": "term:/1", "title": "make"}
+    finished = {**CALL, "content": "ok", "failed": False, "by": "server", "shown": True, "terminals": [terminal]}
+    text = actions.envelope_of(_event(Kind.CALL_FINISHED, finished), URI)
+    assert text is not None
+    assert exact_json.loads(text)["action"]["result"]["content"] == [{"type": "text", "text": "ok"}, terminal]
+
+
 @pytest.mark.rule("R82", "R83", "R68")
 def test_an_echo_has_the_action_as_sent_and_its_origin() -> None:
     said = {"type": "session/titleChanged", "session": URI, "title": "Log", "unknown": [1]}

@@ -308,6 +308,7 @@ def _call_finished(payload: Payload) -> Made:
         outcome=payload.get("outcome"),
         edits=payload.get("edits", ()),
         session=payload.get(_SESSION_URI, ""),
+        terminals=payload.get("terminals", ()),
     )
     members = {**_of_call(payload), "result": result}
     if payload.get("reviewed"):

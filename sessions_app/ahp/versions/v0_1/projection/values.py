@@ -197,15 +197,19 @@ def tool_result(
     outcome: Mapping[str, Any] | None,
     edits: Sequence[Mapping[str, Any]] = (),
     session: str = "",
+    terminals: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The result of a call. ``outcome``: as a client reported it; None for tools of the server, which may have ``edits``."""
+    """The result of a call. ``outcome``: as a client reported it; None for tools of the server.
+
+    These may have ``edits``, and ``terminals`` that continue after the call, as blocks.
+    """
     if outcome is not None:
         result: dict[str, Any] = {"success": outcome["success"], "pastTenseMessage": outcome["message"]}
         for ours, theirs in (("content", "content"), ("structured", "structuredContent"), ("error", "error")):
             if outcome.get(ours) is not None:
                 result[theirs] = outcome[ours]
         return result
-    blocks = [*_blocks(content), *({"type": "fileEdit", **file_edit(edit, session)} for edit in edits)]
+    blocks = [*_blocks(content), *({"type": "fileEdit", **file_edit(edit, session)} for edit in edits), *map(dict, terminals)]
     if failed:
         return {"success": False, "pastTenseMessage": "Failed", "content": blocks, "error": {"message": _text(content)}}
     return {"success": True, "pastTenseMessage": "Done", "content": blocks}
