@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    listed = "\n".join(f"  {row.name:12}  {row.what}" for row in ROWS)
+    listed = "\n".join(f"  {row.name:15}  {row.what}" for row in ROWS)
     parser = argparse.ArgumentParser(
         prog="ops/bench",
         description="Compares the server in its production shape with the same load sent directly to a scripted model server.",

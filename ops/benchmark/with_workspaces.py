@@ -25,7 +25,7 @@ async def with_workspaces(bench: Bench) -> Bench | None:
         there = Bench(bench.size, bench.home, installation, bench.model_port, bench.stack, bench.say, bench.root)
         bench.kept["workspaces"] = there
         if installation.reports("workspaces") != "up":
-            bench.say("this release has no workspaces: left out")
+            bench.say("the rows about terminals and files are left out: this release has no workspaces")
             bench.kept["workspaces"] = None
         else:
             await warm_up(there)
@@ -34,18 +34,25 @@ async def with_workspaces(bench: Bench) -> Bench | None:
 
 
 async def with_terminals(bench: Bench) -> Bench | None:
-    """The same, with a terminal service that has just been started; None if it cannot run here, with a line that says so."""
+    """The same, with a terminal service that has just been started; None if it cannot run here, with one line that says so."""
+    if bench.kept.get("no terminals"):
+        return None
     if reason := await asyncio.to_thread(sandbox.check):
-        bench.say(f"terminals are left out: {reason}")
+        _leave_out(bench, reason)
         return None
     there = await with_workspaces(bench)
     if there is None:
         return None
     await asyncio.to_thread(there.installation.stop_terminals)
     if not await asyncio.to_thread(there.installation.start_terminals):
-        bench.say("this release has no terminals: left out")
+        _leave_out(bench, "this release has none")
         return None
     return there
+
+
+def _leave_out(bench: Bench, reason: str) -> None:
+    bench.kept["no terminals"] = True
+    bench.say(f"the rows about terminals are left out: {reason}")
 
 
 def _start(bench: Bench) -> Installation:

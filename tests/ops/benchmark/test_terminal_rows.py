@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ops.benchmark import file_rows, terminal_rows
+from ops.benchmark.against import PeerServer
+from ops.benchmark.load import floor
+from ops.benchmark.setting import QUICK, Bench
 from sessions_app.workspace import sandbox
 
 
@@ -50,3 +54,12 @@ def test_the_floor_of_files_reads_what_is_there(tmp_path: Path) -> None:
     assert file_rows.read(tmp_path / "one") > 0
     with pytest.raises(FileNotFoundError):
         file_rows.read(tmp_path / "none")
+
+
+async def test_without_a_sandbox_one_line_says_why_the_rows_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "check", lambda: "bubblewrap (bwrap) is not installed")
+    said: list[str] = []
+    bench = Bench(QUICK, tmp_path, PeerServer(floor(1), []), 0, ExitStack(), said.append)
+    for row in terminal_rows.ROWS:
+        assert await row.measure(bench) == []
+    assert said == ["the rows about terminals are left out: bubblewrap (bwrap) is not installed"]
