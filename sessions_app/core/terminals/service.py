@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 STOPPED = "\r\n[The terminal service was stopped.]\r\n"
 IDLE = "\r\n[Closed: neither input nor output for {seconds:,.0f} s.]\r\n"
+_RESERVED = 8
+"""One slot in this many is for tenants of which the service runs no terminal."""
 _CHECK_AGAIN = 60.0
 """Seconds after which a service that has no sandbox or no volume looks again."""
 _STOP_PATIENCE = 5.0
@@ -189,10 +191,13 @@ class Service:
             await claiming.attempt()
 
     async def _claim(self) -> None:
-        free = settings.AGENTHOST_TERMINAL_CONCURRENCY - len(self._live)
+        slots: int = settings.AGENTHOST_TERMINAL_CONCURRENCY
+        free = slots - len(self._live)
         if self._fault or self._stopping.is_set() or free <= 0 or time.monotonic() >= self._held_until:
             return
-        for claimed in await database.run(services.claim, self.name, free):
+        # A shell runs for hours: without reserved slots one tenant would leave none to the others.
+        tenants = {live.claimed.tenant for live, _ in self._live.values()}
+        for claimed in await database.run(services.claim, self.name, free, reserved=slots // _RESERVED, tenants=tenants):
             self._begin(claimed)
 
     def _begin(self, claimed: Claimed) -> None:

@@ -77,28 +77,41 @@ def delete_dead(after: timedelta) -> int:
     return maintenance.delete_in_batches(TerminalService.objects.filter(seen_at__lt=Now() - after))
 
 
-def claim(service: str, most: int) -> list[Claimed]:
-    """Claim requested terminals, the oldest first. Of several services that try, one gets each."""
-    claimed = []
-    for row in Terminal.objects.filter(state=TerminalState.REQUESTED).order_by("pk")[:most]:
+def claim(service: str, free: int, *, reserved: int = 0, tenants: Collection[int] = ()) -> list[Claimed]:
+    """Claim requested terminals, the oldest first, for ``free`` slots. Of several services that try, one gets each.
+
+    ``reserved`` of the slots are for tenants of which the service runs no terminal; ``tenants`` are the others.
+    """
+    claimed: list[Claimed] = []
+    served = set(tenants)
+    while len(claimed) < free:
+        requested = Terminal.objects.filter(state=TerminalState.REQUESTED)
+        if free - len(claimed) <= reserved:
+            requested = requested.exclude(tenant__in=served)
+        row = requested.order_by("pk").first()
+        if row is None:
+            break
         mine = Terminal.objects.filter(pk=row.pk, state=TerminalState.REQUESTED)
-        if mine.update(state=TerminalState.RUNNING, service=service, fence=F("fence") + 1):
-            created = journal.first_number(journal_keys.of_terminal(row.pk))
-            claimed.append(
-                Claimed(
-                    row.pk,
-                    row.tenant_id,
-                    row.fence + 1,
-                    row.public_id,
-                    row.workspace,
-                    row.cwd,
-                    row.title,
-                    row.cols,
-                    row.rows,
-                    created,
-                    row.command,
-                )
+        if not mine.update(state=TerminalState.RUNNING, service=service, fence=F("fence") + 1):
+            # Another service was faster.
+            continue
+        served.add(row.tenant_id)
+        created = journal.first_number(journal_keys.of_terminal(row.pk))
+        claimed.append(
+            Claimed(
+                row.pk,
+                row.tenant_id,
+                row.fence + 1,
+                row.public_id,
+                row.workspace,
+                row.cwd,
+                row.title,
+                row.cols,
+                row.rows,
+                created,
+                row.command,
             )
+        )
     return claimed
 
 

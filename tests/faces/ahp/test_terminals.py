@@ -391,6 +391,21 @@ async def test_the_terminals_of_a_dead_service_end_without_a_code(client: Watche
     await client.check(ROOT)
 
 
+async def test_a_tenant_leaves_terminals_to_others(
+    client: Watcher, host: str, service: Service, sample: SampleTenants, settings: Any
+) -> None:
+    settings.AGENTHOST_TERMINAL_CONCURRENCY = 8
+    for number in range(8):
+        await create_terminal(client, f"term:/{number}")
+    await runs(service, 7)
+    other = await opened(host, sample.bob.key, "other")
+    await create_terminal(other, URI)
+    await type_into(other, URI, "echo one$((1))\n")
+    await shows(other, URI, "one1")
+    assert await database.run(lambda: services.claim("one-more", 1, reserved=1)) != []
+    await other.close()
+
+
 async def test_one_of_two_services_starts_a_terminal(client: Watcher, service: Service) -> None:
     second = Service()
     await asyncio.to_thread(second.start)
