@@ -6,5 +6,6 @@ connects the two, so any web process can serve a terminal of any service.
 
 ``types`` values · ``access`` finding · ``availability`` whether there are terminals · ``creating`` · ``changing`` what clients
 dispatch · ``disposing`` · ``ending`` · ``listing`` the tenant's list · ``screen`` what a terminal shows · ``state`` snapshots ·
-``checkpoints`` stored screens · ``services`` leases and claims · ``live`` a running shell · ``service`` the process.
+``checkpoints`` stored screens · ``services`` leases and claims · ``live`` a running shell · ``service`` the process ·
+``agent_commands`` commands that agents' tools run in terminals.
 """
