@@ -87,6 +87,15 @@ def _shapes_of(item: pytest.Item) -> list[object]:
     return [] if callspec is None else [value for value in callspec.params.values() if isinstance(value, str)]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("sandbox") is not None:
+        from sessions_app.workspace import sandbox
+
+        if reason := sandbox.check():
+            pytest.skip(reason)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

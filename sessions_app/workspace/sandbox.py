@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -338,12 +339,26 @@ def _why_not(text: str) -> str:
     return reason
 
 
-@functools.lru_cache(maxsize=16)
+FAILURE_SECONDS = 50.0
+"""How long `check` repeats a failure without a new attempt: a missing package may be installed meanwhile."""
+_checked: dict[tuple[Path | None, int, Path | None], tuple[str | None, float]] = {}
+
+
 def check(*, root: Path | None = None, uid: int = DEFAULT_OWNER, directory: Path | None = None) -> str | None:
     """Starts a box once and returns why none can be had, in one sentence; None if one can. Blocks; cached per arguments.
 
     `directory` is where the trees are: a box must be able to reach it.
     """
+    asked = (root, uid, directory)
+    fault, at = _checked.get(asked, ("", 0.0))
+    if asked in _checked and (fault is None or time.monotonic() - at < FAILURE_SECONDS):
+        return fault
+    fault = _attempted(root, uid, directory)
+    _checked[asked] = fault, time.monotonic()
+    return fault
+
+
+def _attempted(root: Path | None, uid: int, directory: Path | None) -> str | None:
     if sys.platform != "linux":
         return f"sandboxes need Linux; this is {platform.system()}"
     try:

@@ -21,6 +21,8 @@ from tests.e2e.ahp_watcher import watching
 from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
 
+pytestmark = pytest.mark.sandbox
+
 
 @pytest.fixture(scope="module", params=servers.shapes())
 def _server(

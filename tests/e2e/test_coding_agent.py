@@ -26,6 +26,8 @@ from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.sandbox
+
 EXAMPLE = ROOT / "examples" / "coding_agent"
 TESTS = "python3 -m unittest -q"
 FAULT = "sum(speeds) / (len(speeds) - 1)"

@@ -31,7 +31,7 @@ from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_
 from tests.e2e.ahp_watcher import Watcher
 from tests.sample_tenants import SampleTenants
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox]
 
 URI = "term:/one"
 

@@ -24,9 +24,9 @@ from tests.workspace.sandbox.conftest import box_in
 
 @pytest.fixture
 def _anew() -> Iterator[None]:
-    sandbox.check.cache_clear()
+    sandbox._checked.clear()
     yield
-    sandbox.check.cache_clear()
+    sandbox._checked.clear()
 
 
 def ran(box: Box, program: str, **environment: str) -> Finished:
@@ -71,11 +71,16 @@ def test_another_system_than_linux_is_reported(monkeypatch: pytest.MonkeyPatch) 
     assert str(sandbox.check()).startswith("sandboxes need Linux")
 
 
-def test_the_answer_is_kept() -> None:
+@pytest.mark.usefixtures("_anew")
+def test_a_sandbox_that_works_is_tried_once_and_a_failure_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setattr(shutil, "which", lambda name, **rest: None)
+        assert "not installed" in str(sandbox.check())
+    assert "not installed" in str(sandbox.check())
+    monkeypatch.setattr(sandbox, "FAILURE_SECONDS", 0.0)
     assert sandbox.check() is None
-    hits = sandbox.check.cache_info().hits
-    sandbox.check()
-    assert sandbox.check.cache_info().hits == hits + 1
+    monkeypatch.setattr(shutil, "which", lambda name, **rest: None)
+    assert sandbox.check() is None
 
 
 def copied(program: str, root: Path) -> None:
