@@ -97,6 +97,7 @@ async def test_a_terminal_from_its_start_to_its_end(server: Server) -> None:
         await other.until(lambda: uri not in listed(other))
 
 
+@pytest.mark.slow
 @pytest.mark.rule("R308", "R384")
 async def test_a_killed_service_ends_its_terminals_without_a_code(server: Server) -> None:
     await until_available(server)

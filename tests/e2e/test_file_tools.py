@@ -35,6 +35,7 @@ async def content(client: Watcher, side: dict[str, Any]) -> str:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.rule("R172", "R155", "R262", "R339")
 async def test_two_clients_see_an_edit_that_one_of_them_permits(server: Server, model: ModelServer) -> None:
     script = model.script(

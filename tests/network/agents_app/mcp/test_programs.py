@@ -58,7 +58,8 @@ async def _nothing_stays() -> AsyncIterator[None]:
     await pool().close()
     await eventually(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("mcp")])
     await eventually(lambda: not stdio._closing)
-    assert left_directories() <= before
+    # Another process may run programs at the same time.
+    await eventually(lambda: left_directories() <= before)
 
 
 def left_directories() -> set[str]:
@@ -256,7 +257,7 @@ async def test_a_program_that_dies_in_a_call_is_a_clear_error_and_starts_again_t
     ("mode", "said", "logged"),
     [
         ("dies", "has ended unexpectedly", "it ended with exit code 4"),
-        ("is silent", "did not answer in time", "it does not answer in time"),
+        pytest.param("is silent", "did not answer in time", "it does not answer in time", marks=pytest.mark.slow),
     ],
 )
 async def test_a_program_that_does_not_begin_is_a_clear_error(
@@ -330,6 +331,7 @@ async def test_a_program_that_prints_rubbish_is_ended_and_nothing_else_is_distur
     assert max(gaps) < 1
 
 
+@pytest.mark.slow
 async def test_a_program_that_never_stops_talking_is_slowed_down_and_nothing_else_is_disturbed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -358,6 +360,7 @@ async def test_an_answer_that_is_too_large_fails_its_call_and_the_program_stays(
     assert await call("count") == "2"
 
 
+@pytest.mark.slow
 async def test_a_line_without_an_end_takes_no_memory_and_ends_with_the_call() -> None:
     async with heartbeat() as gaps:
         assert await failure("endless", timeout=2) == "timed out after 2 s"
