@@ -18,6 +18,8 @@ from tests.fakes.model_server import ModelServer
 CODE = 'def greet():\n    return "h\u00e9llo"\n'
 TRUSTED = ["read_file", "list_files", "search_files"]
 
+pytestmark = pytest.mark.slow
+
 
 def edits_of(turn: dict[str, Any]) -> list[dict[str, Any]]:
     calls = [part["toolCall"] for part in turn["responseParts"] if part["kind"] == "toolCall"]
@@ -35,7 +37,6 @@ async def content(client: Watcher, side: dict[str, Any]) -> str:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.rule("R172", "R155", "R262", "R339")
 async def test_two_clients_see_an_edit_that_one_of_them_permits(server: Server, model: ModelServer) -> None:
     script = model.script(
