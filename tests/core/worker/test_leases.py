@@ -127,8 +127,8 @@ def test_a_worker_without_a_lease_claims_nothing_until_it_has_renewed(
 ) -> None:
     """What it claimed would be taken over at once, and asked for twice."""
     worker = start_worker()
-    worker._leases._held_until = 0.0
     renewed = lease_of(worker.name)
+    worker._leases._held_until = 0.0
     script = model.script([text("a")])
     turn = wait_for_state(alice.say(alice.session(), script), "done")
     assert turn.takeovers == 0
