@@ -1,8 +1,8 @@
 """MCP over the input and output of a program: JSON-RPC messages, one a line.
 
-The session is the library's; the program is started by the launcher of ``programs``. Whatever the program prints is limited:
+The session is the library's; the program is started by the launcher of ``programs``. The program's output is limited:
 the length of a line, the number of messages in a second, lines that are no messages, questions that are not answered yet. A
-program that exceeds a limit is slowed down or ended; nobody else notices it.
+program that exceeds a limit is slowed down or ended, without an effect on others.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Stdio:
             return None
 
     def _instead(self, head: bytes, tail: bytes) -> types.JSONRPCMessage | None:
-        """The error that stands for an answer that is too large; None, and the end, if it is not known whose answer it is."""
+        """An error in place of an answer that is too large. Ends the session and returns None if its request is not known."""
         found = _ID_FIRST.match(head) or (_ID_LAST.search(tail) if _ID_NEXT.match(head) else None)
         if found is None:
             self._end(McpFault("too_large", "a message is too large"))

@@ -30,7 +30,7 @@ BUILTINS: Mapping[str, Callable[..., Any]] = {
 }
 _READ_FILES = frozenset({"builtin:list_files", "builtin:read_file", "builtin:search_files"})
 READ_ONLY = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fetch_url"}) | _READ_FILES
-"""Builtin tools that change nothing, which clients are told."""
+"""Builtin tools that change nothing. Protocols report it to clients."""
 REPEATABLE = READ_ONLY
 """Builtin tools that may run twice without harm; the agents file need not declare them idempotent."""
 NEVER_REPEATED = frozenset({"builtin:run_command"})

@@ -14,6 +14,8 @@ from sessions_app.workspace.errors import BadUri, Outside
 Path = tuple[str, ...]
 """The names from the root on; () is the root."""
 
+RESERVED = frozenset(("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "run", "boot"))
+"""First names that cannot be a workspace's: sandboxes need them."""
 MOST_URI_CHARACTERS = 16 * 1024
 MOST_PATH_BYTES = 3 * 1024
 """Of all names with their slashes. Below the kernel's 4,096, so that a link's text can be added to it."""

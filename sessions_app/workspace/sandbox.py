@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sessions_app.workspace import seccomp
+from sessions_app.workspace import paths, seccomp
 from sessions_app.workspace.limits import MIB, Limits, rlimit_options
 from sessions_app.workspace.shell import BASHRC, BASHRC_AT
 
@@ -39,11 +39,6 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OLDEST_BUBBLEWRAP = (0, 8, 0)
 # From this version on RLIMIT_NPROC counts the processes of a user namespace; before, all of the user's.
 NPROC_PER_NAMESPACE = (5, 14)
-
-# First segments of the URIs that cannot be a workspace's: the box needs them.
-RESERVED = frozenset(
-    ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "run", "boot")
-)  # fmt: skip
 
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # What programs need of /etc. No file here holds a secret; /etc/ssl/private, gitconfig and the like stay outside.
@@ -161,11 +156,11 @@ def _memory_file(stack: ExitStack, content: bytes) -> int:
 
 def _checked_place(box: Box) -> None:
     segments = box.mounted_at.split("/")[1:]
-    if not box.mounted_at.startswith("/") or not all(segments) or {".", ".."} & set(segments) or segments[0] in RESERVED:
+    if not box.mounted_at.startswith("/") or not all(segments) or {".", ".."} & set(segments) or segments[0] in paths.RESERVED:
         raise ValueError(f"mounted_at: {box.mounted_at!r} is not a place for a workspace inside a box")
     for mount in box.mounts:
         first = mount.parts[1:2]
-        if not mount.is_absolute() or not first or {".", ".."} & set(mount.parts) or first[0] in {*RESERVED, "tmp", "var"}:
+        if not mount.is_absolute() or not first or {".", ".."} & set(mount.parts) or first[0] in {*paths.RESERVED, "tmp", "var"}:
             raise ValueError(f"mounts: {str(mount)!r} cannot be mounted in a box")
         # A client that chose this place could replace what the operator mounts.
         if first[0] == segments[0]:

@@ -27,7 +27,7 @@ PRIVATE_AT = "/private"
 """Where a program that gets no workspace sees its own directory."""
 _PRIVATE_BYTES, _PRIVATE_FILES = 256 * MIB, 50_000
 _LOOKED_INTO = ("tmp", "var", "node_modules")
-"""First segments of paths from which programs load code or settings without being told to."""
+"""First segments of paths from which programs load code or settings by default."""
 OFF = "programs are off on this server (AGENTHOST_MCP_COMMANDS)"
 _NO_NETWORK = "it needs the network, which sandboxes do not have on this server (AGENTHOST_SANDBOX_NETWORK)"
 _NO_WORKSPACES = "it needs a workspace, and this server has none (AGENTHOST_WORKSPACES_DIR)"

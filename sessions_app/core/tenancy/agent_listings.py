@@ -91,7 +91,7 @@ def _document(spec: AgentSpec) -> dict[str, Any]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    """The source only of a builtin tool that changes nothing, which clients are told; others name the operator's code."""
+    """Includes ``source`` for read-only builtin tools, which clients may know; the other sources name the operator's code."""
     shown = {name: getattr(tool, name) for name in _SHOWN_OF_TOOL}
     source = {"source": tool.source} if tool.source in READ_ONLY else {}
     return {**shown, "parameters": dict(tool.parameters), **source}

@@ -18,7 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError
 
-from sessions_app.core.base import database, log_context, process_loop, redaction, supervision
+from sessions_app.core.base import database, log_context, loop_thread, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.terminals import boxes, services
@@ -100,19 +100,11 @@ class Service:
         return self._stopping.is_set() or self._failure is not None
 
     def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._open())
-        except BaseException as error:
-            self._failure = error
-            self._started.set()
-            return
+        loop_thread.serve(self._loop, self._open, self._close, self._ready)
+
+    def _ready(self, failure: BaseException | None) -> None:
+        self._failure = failure
         self._started.set()
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._close())
-            self._loop.close()
 
     async def _open(self) -> None:
         process_loop.adopt()

@@ -28,7 +28,7 @@ from agents_app.fair.shares import Shares
 from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
 from sessions_app.core import turns
-from sessions_app.core.base import database, log_context, loop_calls, process_loop, redaction, supervision
+from sessions_app.core.base import database, log_context, loop_calls, loop_thread, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
@@ -153,19 +153,11 @@ class Worker:
     # --- the loop ---
 
     def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._open())
-        except BaseException as error:
-            self._failure = error
-            self._started.set()
-            return
+        loop_thread.serve(self._loop, self._open, self._close, self._ready)
+
+    def _ready(self, failure: BaseException | None) -> None:
+        self._failure = failure
         self._started.set()
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._close())
-            self._loop.close()
 
     async def _open(self) -> None:
         process_loop.adopt()

@@ -26,8 +26,6 @@ SESSIONS = "sessions"
 """The first name of the roots of private workspaces; the second one is the session's public id."""
 DEFAULT: Path = ("workspace",)
 """The root of the tenant's default workspace."""
-_RESERVED = frozenset(("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "run", "boot"))
-"""First names that sandboxes need for their own files."""
 DEEPEST_ROOT = 32
 _TOUCHED_EVERY = timedelta(hours=1)
 
@@ -131,7 +129,7 @@ def of_row(row: Workspace, path: Path) -> Place:
 
 def can_be_root(path: Path) -> bool:
     """Whether a workspace may have this root, or one above it."""
-    if not path or path[0] in _RESERVED or path[0] == SESSIONS:
+    if not path or path[0] in paths.RESERVED or path[0] == SESSIONS:
         return False
     return len(path) <= DEEPEST_ROOT and len(paths.uri_of(path)) <= LONGEST_ROOT
 
