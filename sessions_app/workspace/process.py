@@ -200,7 +200,6 @@ class BoxProcess:
         try:
             await Waiter(self._end).readable()
             # It has ended: this does not block.
-            # It has ended: this does not block.
             reported = self._bubblewrap.wait()
             if self._init is not None:
                 # Programs in the background may be left.

@@ -98,7 +98,7 @@ class Summariser:
 
     async def _claim(self) -> None:
         async with self._claiming:
-            while not self._stopping and len(self._jobs) < SLOTS:
+            while self._may_claim() and len(self._jobs) < SLOTS:
                 of_tenants = Counter(taken.tenant for taken, _ in self._jobs.values())
                 full = [tenant for tenant, jobs in of_tenants.items() if jobs >= SLOTS_PER_TENANT]
                 # One at a time: with this one its tenant may have used up its share.
@@ -109,7 +109,14 @@ class Summariser:
                     raise
                 if not claimed:
                     return
+                if not self._may_claim():
+                    # The worker began to stop while the claim was on its way.
+                    await database.keep_trying(claimed[0].tenant, summary_queue.give_back, self._worker, claimed[0].session)
+                    return
                 self._begin(claimed[0])
+
+    def _may_claim(self) -> bool:
+        return not self._stopping
 
     def _begin(self, taken: Claimed) -> None:
         task = asyncio.get_running_loop().create_task(self._attempt(partial(self._make, taken)), name=f"summary {taken.session}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from agents_app.spec import AgentSpec, SummarySpec
 from sessions_app.core import turns
 from sessions_app.core.base import raw_sql, supervision
 from sessions_app.core.records import stored_messages, summary_queue
+from sessions_app.core.records.summary_queue import Claimed
 from sessions_app.core.sessions import creating, deleting, state, truncating
 from sessions_app.core.tenancy import quotas
 from sessions_app.core.worker import housekeeping
@@ -570,6 +572,34 @@ def test_a_stopping_worker_lets_a_summary_finish_in_its_grace_time_and_starts_no
     assert is_summarised(session)()
     assert DueSummary.objects.get(session=other).attempts == 0
     assert len(of_scribe(model)) == 1
+
+
+def test_a_worker_that_begins_to_stop_during_a_claim_gives_the_session_back(
+    alice: World,
+    rememberer: AgentSpec,
+    start_worker: Callable[[], Worker],
+    model: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = due_session(alice)
+    claim, started, stopping = summary_queue.claim, threading.Event(), threading.Event()
+
+    def claimed_meanwhile(*args: Any) -> list[Claimed]:
+        claimed = claim(*args)
+        if claimed:
+            started.wait(30)
+            worker._summariser.stop_claiming()
+            stopping.set()
+        return claimed
+
+    monkeypatch.setattr(summary_queue, "claim", claimed_meanwhile)
+    worker = start_worker()
+    started.set()
+    assert stopping.wait(30)
+    wait_for(lambda: DueSummary.objects.get(session=session).worker == "", "the session is free again")
+    assert DueSummary.objects.get(session=session).attempts == 0
+    worker.stop(grace=1)
+    assert of_scribe(model) == []
 
 
 def test_a_tenant_with_many_long_conversations_does_not_use_all_slots(alice: World, bob: World, rememberer: AgentSpec) -> None:

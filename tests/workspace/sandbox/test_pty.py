@@ -100,7 +100,9 @@ def test_control_c_interrupts_the_command_in_the_foreground(run: Run, box: Box) 
 )
 def test_the_exit_code_is_that_of_the_program_and_none_after_a_signal(run: Run, box: Box, program: str, code: int | None) -> None:
     async def scenario() -> None:
-        process = await start(box, ["/bin/sh", "-c", program], {})
+        # The program waits until this process knows it: for one that is gone before, 137 is taken for a signal.
+        process = await start(box, ["/bin/sh", "-c", f"read -r line; {program}"], {})
+        await process.write(b"\n")
         assert await process.wait() == code
         assert process.killed_for is None
         await process.close()
