@@ -15,7 +15,7 @@ from tests.paths import ROOT
 
 TESTS = ROOT / "tests"
 RULES = ROOT / "docs" / "rules"
-PROTOCOLS = {"aap": r"\*\*(A\d+)\.", "ahp": r"\*\*(R\d+)\*\*"}
+PROTOCOLS = {"aap": r"\*\*(A\d+)\.", "ahp": r"\*\*(R\d+)\*\*", "ahp1": r"\*\*(V\d+)\*\*"}
 """Each protocol, and the pattern of a rule's number in its page in ``docs/rules``."""
 
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -98,7 +98,7 @@ def test_every_rule_that_code_and_docs_cite_exists() -> None:
     for folder in ("agenthost", "agents_app", "sessions_app", "tests", "docs"):
         for path in sorted((ROOT / folder).rglob("*.*")):
             if path.suffix in (".py", ".md"):
-                cited = re.findall(r"\(([AR]\d+(?:, [AR]\d+)*)\)", path.read_text())
+                cited = re.findall(r"\(([ARV]\d+(?:, [ARV]\d+)*)\)", path.read_text())
                 missing += [
                     f"{path.relative_to(ROOT)}: {rule}" for each in cited for rule in each.split(", ") if rule not in known
                 ]
